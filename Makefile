@@ -1,5 +1,5 @@
-# Two commands do everything on a machine with Python 3.10+, a C++ compiler and make:
-# `make demo` shows ggufkit at work, `make test` proves it. Both build .venv when needed.
+# These targets need Python 3.10+, a C++ compiler and make. `make demo` shows ggufkit at work, `make check`
+# runs the fast checks and `make test` all tests. Each builds .venv when needed.
 
 PYTHON ?= python3
 VENV := .venv
@@ -17,7 +17,7 @@ WHEEL := build/wheel/made
 WIDE := build/native/wide/made
 BUILT_WIDE = $$(ls -t build/native/wide/_native* | head -1)
 
-.PHONY: help demo site test wheel test-matrix test-oracle record-oracle test-clang test-neon test-sanitizers fuzz lint format bench fetch clean
+.PHONY: help demo site check test wheel test-matrix test-oracle record-oracle test-clang test-neon test-sanitizers fuzz lint format bench bench-against fetch clean
 .DELETE_ON_ERROR:
 
 help:  ## list these targets
@@ -28,6 +28,14 @@ demo: $(VENV)/installed  ## inspect, check, quantize and edit a real model, then
 
 site: fetch $(VENV)/site-tools  ## build the documentation site in build/site/html
 	$(BIN)/python tools/build_site.py "$$($(BIN)/python tests/support/real.py smollm2)"
+
+check: lint  ## lint, type-check, and run the tests that need no download: in two minutes
+	$(BIN)/python -m pytest -n auto -m "$(OFFLINE)" --ignore tests/house/test_isa_symbols.py $(addprefix tests/,$(CHECKED))
+
+# These packages have many fast tests. `make test` runs all tests of all packages.
+OFFLINE := not real and not matrix and not oracle and not torch and not browser
+CHECKED := checks diffusion docs edits format house imatrix inspection lora models quantization quants reports \
+	rules system view
 
 test: lint fetch $(WIDE)  ## lint, type-check and test everything
 	GGUFKIT_WIDE="$(BUILT_WIDE)" $(BIN)/python -m pytest -n auto
@@ -71,7 +79,7 @@ test-oracle: $(ORACLE)/made  ## compare with llama.cpp's converter, transformers
 		--no-deps build/wheel/*.whl
 	GGUFKIT_ORACLE=$(ORACLE) $(ORACLE)/venv/bin/python -m pytest -m torch tests/frameworks
 	GGUFKIT_ORACLE=$(ORACLE) $(ORACLE)/venv5/bin/python -m pytest -m torch \
-		tests/frameworks/test_transformers.py
+		tests/frameworks/test_transformers.py tests/oracle/test_diffusion_loaders.py
 
 # Runs the converter on every checkpoint, and records what it made.
 record-oracle: $(ORACLE)/venv-mistral/installed  ## record digests of what llama.cpp's converter makes, for test-oracle
@@ -84,6 +92,8 @@ record-oracle: $(ORACLE)/venv-mistral/installed  ## record digests of what llama
 		"$$($(BIN)/python tests/support/real.py llama.cpp)"
 	$(ORACLE)/venv-mistral/bin/python tests/oracle/mistral_digests.py \
 		"$$($(BIN)/python tests/support/real.py llama.cpp)"
+	$(BIN)/python tests/oracle/spelling_digests.py $(ORACLE) record
+	$(BIN)/python tests/oracle/expected_fields.py $(ORACLE)
 	$(BIN)/python tools/write_classes.py
 
 # Each of the two versions of transformers makes its checkpoints, the older one all tokenizers.
@@ -173,6 +183,7 @@ $(FUZZ_TOOLS)/installed: $(VENV)/installed
 lint: $(VENV)/installed $(VENV)/test-tools  ## ruff, mypy, and pyright on the public names
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	@$(BIN)/python tools/stamp_translations.py --check
 	$(BIN)/mypy
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pyright --verifytypes ggufkit --ignoreexternal \
 		>build/types.txt || { cat build/types.txt; exit 1; }
@@ -181,13 +192,18 @@ format: $(VENV)/installed $(VENV)/test-tools  ## let ruff format and fix the sou
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 	$(BIN)/python tools/draw_packages.py --write
-	$(BIN)/python tools/write_verbs.py --write
 	$(BIN)/python tools/write_indexes.py
+	$(BIN)/python tools/draw_charts.py
 
 bench: fetch  ## measure beside llama.cpp, ggml and gguf-py
 	$(BIN)/python benchmarks/open.py
 	$(BIN)/python benchmarks/codec.py
 	$(BIN)/python benchmarks/quantize.py
+
+COMMIT := HEAD~1
+
+bench-against: fetch  ## compare with COMMIT=..., job by job, and say what became slower
+	$(BIN)/python benchmarks/against.py $(COMMIT)
 
 fetch: $(VENV)/installed $(VENV)/test-tools  ## download the real models of the tests, once
 	@$(BIN)/python tests/support/real.py >/dev/null
@@ -224,20 +240,23 @@ $(VENV)/installed: $(WHEEL)
 		$(PIP) install "$$(echo build/wheel/*.whl)[demo]"
 	@touch $@
 
-$(VENV)/test-tools: pyproject.toml | $(VENV)/installed
-	@$(BIN)/python $(STEP) --silent-command "Fetch what the tests need" \
-		$(PIP) install "$$(echo build/wheel/*.whl)[demo,test]"
+# pip knows the dependency groups of pyproject.toml from this version on.
+$(VENV)/group-tools: | $(VENV)/installed
+	@$(PIP) install 'pip>=25.1'
 	@touch $@
 
-$(VENV)/site-tools: pyproject.toml | $(VENV)/installed
-	@$(BIN)/python $(STEP) --silent-command "Fetch what builds the site" \
-		$(PIP) install "$$(echo build/wheel/*.whl)[demo,site]"
+$(VENV)/test-tools: pyproject.toml | $(VENV)/group-tools
+	@$(BIN)/python $(STEP) --silent-command "Fetch what the tests need" $(PIP) install --group test
+	@touch $@
+
+$(VENV)/site-tools: pyproject.toml | $(VENV)/group-tools
+	@$(BIN)/python $(STEP) --silent-command "Fetch what builds the site" $(PIP) install --group site
 	@touch $@
 
 # The system's Chromium is used where there is one.
 $(VENV)/browser-tools: pyproject.toml | $(VENV)/test-tools
 	@$(BIN)/python $(STEP) --silent-command "Fetch what drives a browser" \
-		$(PIP) install "$$(echo build/wheel/*.whl)[view,browser-test]"
+		$(PIP) install "$$(echo build/wheel/*.whl)[view]" --group browser-test
 	@command -v chromium >/dev/null || $(BIN)/python -m playwright install chromium || { \
 		echo "needs Chromium: on Debian, apt install chromium" >&2; exit 1; }
 	@touch $@

@@ -81,7 +81,8 @@ def write_tensors(path: Path, shapes: dict[str, tuple[int, ...]]) -> int:
         end = at + 2 * int(np.prod(shape))
         header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, end]}
         at = end
-    floats = np.random.default_rng(0).normal(0, 0.05, HIDDEN * INNER).astype(np.float32)
+    largest = max(int(np.prod(shape)) for shape in shapes.values())
+    floats = np.random.default_rng(0).normal(0, 0.05, largest).astype(np.float32)
     noise = (floats.view(np.uint32) >> 16).astype(np.uint16).tobytes()
     text = json.dumps(header).encode()
     with path.open("wb") as file:

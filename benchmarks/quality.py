@@ -1,11 +1,11 @@
 """Compare `quantize --search` and `--hessian` with llama-quantize: divergence, error and time.
 
-It prints the tables of docs/quality.md: without an option, what llama.cpp predicts with written
+It prints the tables of results/quality.md: without an option, what llama.cpp predicts with written
 files (`searched_files.py` says how they are made); with `--hessian`, the same of recipes whose
 errors are fed back; with `--blocks`, errors and times of blocks of a
 real matrix, with and without importance data, and the time that ggml takes, all of one core and in
-one run; with `--curve`, what less and more searching gains; with `--embeddings`, what embeddings
-of sentences lose. What takes long is kept in `--folder`.
+one run; with `--embeddings`, what embeddings of sentences lose. What takes long is kept in
+`--folder`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import ggufkit
 from ggufkit import quants
 from ggufkit.format.types import tensor_type
 from ggufkit.imatrix.matrix import Imatrix
-from ggufkit.quants import packing
+from ggufkit.quants import kernels
 from ggufkit.quants.search import EFFORTS, SEARCHED
 from ggufkit.system.cpu import usable_cores
 
@@ -40,15 +40,6 @@ MODEL: Final = "SmolLM2"
 MATRIX: Final = "blk.17.ffn_down.weight"  # whose blocks are compared
 ROWS: Final = 128
 REPEATS: Final = 5  # the median counts
-CURVE: Final = ("Q4_0", "Q5_0", "Q3_K", "IQ4_XS", "Q6_K")
-# The native core's numbers of efforts that do not stretch blocks, from the least to the most.
-STEPS: Final = {
-    "refits only": 3,
-    "2 starts for each sign (`better`)": 4,
-    "6": 5,
-    "16, more turns and neighbours (`best`)": 6,
-    "40, still more": 7,
-}
 
 
 def matrix(options: argparse.Namespace, folder: Path) -> tuple[AnyFloats, AnyFloats]:
@@ -71,7 +62,7 @@ def of_blocks(options: argparse.Namespace, folder: Path) -> Iterator[str]:
     yield "|---" * (3 + 2 * len(heads)) + "|"
     for kind in options.types or SEARCHED:
         for weights in (columns, None):
-            if weights is not None or tensor_type(kind).id not in packing.requiring_weights():
+            if weights is not None or tensor_type(kind).id not in kernels.requiring_weights():
                 yield _line(kind, rows, weights, options.searches)
 
 
@@ -106,32 +97,10 @@ def _seconds(*works: Callable[[], object]) -> list[float]:
     return [statistics.median(times) for times in taken]
 
 
-def curve(options: argparse.Namespace, folder: Path) -> Iterator[str]:
-    """Yield the table of what less and more searching gains, with importance data."""
-    rows, weights = matrix(options, folder)
-    kinds = options.types or CURVE
-    yield f"| starts | {' | '.join(kinds)} |"
-    yield "|---" * (1 + len(kinds)) + "|"
-    for label, effort in STEPS.items():
-        gains = [
-            1 - _lost(kind, rows, weights, effort) / _lost(kind, rows, weights, 0) for kind in kinds
-        ]
-        yield f"| {label} | {' | '.join(f'{100 * gain:.1f} %' for gain in gains)} |"
-
-
-def _lost(kind: str, rows: AnyFloats, weights: AnyFloats, effort: int) -> float:
-    """Return the weighted error of all blocks."""
-    target = tensor_type(kind)
-    packed = np.empty(rows.size // target.block_size * target.block_bytes, np.uint8)
-    packing.encode(rows, weights, target, packed, effort)
-    return float(block_errors(kind, rows, weights, packed.reshape(len(rows), -1)).sum())
-
-
 def main(arguments: Iterable[str] | None = None) -> None:
     """Measure what is not known yet, and print a table."""
     parser = argparse.ArgumentParser(description="Compare searches with llama-quantize's rule.")
     parser.add_argument("--blocks", action="store_true", help="print the table of blocks instead")
-    parser.add_argument("--curve", action="store_true", help="print what each effort gains instead")
     parser.add_argument("--embeddings", action="store_true", help="print that of MiniLM instead")
     parser.add_argument("--hessian", action="store_true", help="compare errors fed back instead")
     parser.add_argument("--trained", type=Path, help="the F32 file of `train_model.py`")
@@ -151,8 +120,8 @@ def main(arguments: Iterable[str] | None = None) -> None:
     options.calibration = options.calibration or (60 if options.hessian else 12)
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
-        if options.blocks or options.curve:
-            made = (of_blocks if options.blocks else curve)(options, folder)
+        if options.blocks:
+            made = of_blocks(options, folder)
         elif options.embeddings:
             made = searched_embeddings.table(options, folder)
         else:

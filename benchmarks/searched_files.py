@@ -25,8 +25,8 @@ from target import widened
 from texts import CALIBRATION, DOMAINS, HELD_OUT, documents
 
 import ggufkit
-from ggufkit.evaluation.comparison import CONFIDENCE, interval
 from ggufkit.evaluation.evaluate import Evaluation
+from ggufkit.evaluation.statistics import CONFIDENCE, interval
 from ggufkit.imatrix.compute import compute_imatrix
 from ggufkit.models.layers import layer_of
 from ggufkit.models.model import Model, Tensor

@@ -7,7 +7,7 @@ unquantized model. The text is Python's own reference (`pydoc`) in four parts: f
 matrix, the sensitivities, the repair, and the comparison.
 
 Without --model it is the SmolLM2 of `benchmarks/target.py`. What was measured is kept in --folder,
-and a later run goes on from there. The last lines are the table of docs/internals/target-sizes.md.
+and a later run goes on from there. The last lines are the table of results/target-sizes.md.
 """
 
 from __future__ import annotations

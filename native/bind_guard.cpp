@@ -23,7 +23,8 @@ ggufkit::Guard *guard(nb::handle data) {
 
 void bind_guard(nb::module_ &module) {
     using namespace nb::literals;
-    nb::class_<ggufkit::Guard>(module, "MapGuard", "Zeros, and no signal, where a mapped file was cut.")
+    nb::class_<ggufkit::Guard>(module, "MapGuard",
+                               "Zeros, and no signal, where a mapped file was cut.")
         .def(nb::new_(&guard), "data"_a)
         .def("release", &ggufkit::Guard::release, "Stop guarding: call it before unmapping.")
         .def("renew", &ggufkit::Guard::renew, "Take faults again if another handler took them.")

@@ -9,6 +9,9 @@
 #include <string>
 
 #include "quants/dispatch.hpp"
+#include "quants/types/fp4.hpp"
+#include "quants/types/grids.hpp"
+#include "quants/types/iq4.hpp"
 
 namespace nb = nanobind;
 
@@ -48,9 +51,9 @@ void require_matching(const Codec &codec, size_t elements, size_t bytes) {
 int64_t encode(uint32_t id, FloatsIn src, BytesOut dst, size_t width,
                std::optional<FloatsIn> weights, const std::string &isa, int effort) {
     const Codec &codec = codec_of(isa, id);
-    const ImproverOf *improver = effort > 0 ? find_improver(table_named(isa), id) : nullptr;
+    const Refiner *refiner = effort > 0 ? find_refiner(table_named(isa), id) : nullptr;
     require(effort >= 0 && effort <= effort_count, "there is no such effort");
-    require(effort == 0 || improver, "the tensor type has no search");
+    require(effort == 0 || refiner, "the tensor type has no search");
     require(codec.encode != nullptr, "the tensor type has no encoder");
     require(codec.weights != weights_required || weights, "the tensor type requires weights");
     require_matching(codec, src.size(), dst.size());
@@ -61,10 +64,11 @@ int64_t encode(uint32_t id, FloatsIn src, BytesOut dst, size_t width,
     if (weights) require_aligned(*weights);
     const float *weight = weights ? weights->data() : nullptr;
     nb::gil_scoped_release unlocked;
-    const auto rows = static_cast<int64_t>(src.size() / width), columns = static_cast<int64_t>(width);
+    const auto rows = static_cast<int64_t>(src.size() / width),
+               columns = static_cast<int64_t>(width);
     const int64_t bad = codec.encode(src.data(), dst.data(), rows, columns, weight);
-    if (improver && bad == nothing_wrong) {
-        improver->improve(src.data(), dst.data(), rows, columns, weight, effort - 1);
+    if (refiner && bad == nothing_wrong) {
+        refiner->refine(src.data(), dst.data(), rows, columns, weight, effort - 1);
     }
     return bad;
 }
@@ -103,11 +107,30 @@ nb::list codecs(const std::string &isa) {
     return rows;
 }
 
-nb::list improvable() {
+nb::list refinable() {
     nb::list ids;
-    const Improvers &improvers = *runnable_tables().back()->improvers;
-    for (uint32_t i = 0; i < improvers.count; ++i) ids.append(improvers.of[i].id);
+    const Refiners &refiners = *runnable_tables().back()->refiners;
+    for (uint32_t i = 0; i < refiners.count; ++i) ids.append(refiners.of[i].id);
     return ids;
+}
+
+// The table as bytes, and how many levels an entry has.
+template <class Table>
+nb::tuple levels_of(const Table &table, size_t width) {
+    return nb::make_tuple(nb::bytes(reinterpret_cast<const char *>(&table), sizeof table), width);
+}
+
+nb::dict level_tables() {
+    nb::dict tables;
+    tables["iq4_levels"] = levels_of(iq4_levels, 1);
+    tables["fp4_levels"] = levels_of(fp4_levels, 1);
+    tables["iq1"] = levels_of(iq1_grid.points, 8);
+    tables["iq2_xxs"] = levels_of(iq2_xxs_grid.points, 8);
+    tables["iq2_xs"] = levels_of(iq2_xs_grid.points, 8);
+    tables["iq2_s"] = levels_of(iq2_s_grid.points, 8);
+    tables["iq3_xxs"] = levels_of(iq3_xxs_grid.points, 4);
+    tables["iq3_s"] = levels_of(iq3_s_grid.points, 4);
+    return tables;
 }
 
 }  // namespace
@@ -118,13 +141,15 @@ void bind_quants(nb::module_ &module) {
     module.def("codecs", &codecs, nb::arg("isa"),
                "Rows (id, name, block size, block bytes, can encode, weights) of a table; "
                "weights: 0 unused, 1 taken, 2 required.");
-    module.def("encode", &encode, nb::arg("id"), nb::arg("src").noconvert(),
-               nb::arg("dst").noconvert(), nb::arg("width"),
-               nb::arg("weights").noconvert().none(), nb::arg("isa"), nb::arg("effort") = 0,
-               "Encode float32 rows; return the first element that does not fit, or -1. `effort` is 0 for "
-               "ggml's blocks, 1 or 2 for a search for better ones; 3 to 5 search less, more and still more, to "
-               "measure what that gains.");
-    module.def("improvable", &improvable, "Ids of the types that have a search.");
+    module.def(
+        "encode", &encode, nb::arg("id"), nb::arg("src").noconvert(), nb::arg("dst").noconvert(),
+        nb::arg("width"), nb::arg("weights").noconvert().none(), nb::arg("isa"),
+        nb::arg("effort") = 0,
+        "Encode float32 rows; return the first element that does not fit, or -1. `effort` is 0 for "
+        "ggml's blocks, 1 or 2 for a search for better ones.");
+    module.def("level_tables", &level_tables,
+               "Tables of signed bytes that types look up, and the levels of an entry, by name.");
+    module.def("refinable", &refinable, "Ids of the types that have a search.");
     module.def("decode", &decode, nb::arg("id"), nb::arg("src").noconvert(),
                nb::arg("dst").noconvert(), nb::arg("streaming"), nb::arg("isa"),
                "Decode blocks to float32, past the caches where `streaming`.");

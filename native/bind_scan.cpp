@@ -15,7 +15,7 @@ using ggufkit::Span;
 // Holds a view of any contiguous bytes-like object, so that a memory map cannot be closed
 // underneath the scan. nb::ndarray would refuse read-only bytes.
 class Buffer {
-  public:
+public:
     explicit Buffer(nb::handle data) {
         if (PyObject_GetBuffer(data.ptr(), &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
     }
@@ -27,12 +27,13 @@ class Buffer {
         return {static_cast<const uint8_t *>(view_.buf), static_cast<uint64_t>(view_.len)};
     }
 
-  private:
+private:
     Py_buffer view_;
 };
 
 // Runs `work` without the GIL; a Problem means that the bytes changed since the scan.
-template <class Work> auto unlocked(Work work) {
+template <class Work>
+auto unlocked(Work work) {
     try {
         nb::gil_scoped_release release;
         return work();
@@ -41,7 +42,8 @@ template <class Work> auto unlocked(Work work) {
     }
 }
 
-template <class Record> nb::bytes packed(const std::vector<Record> &records) {
+template <class Record>
+nb::bytes packed(const std::vector<Record> &records) {
     return nb::bytes(reinterpret_cast<const char *>(records.data()),
                      records.size() * sizeof(Record));
 }
@@ -138,18 +140,20 @@ void bind_scan(nb::module_ &module) {
     module.attr("MAX_ARRAY_DEPTH") = ggufkit::MAX_ARRAY_DEPTH;
     module.attr("MAX_SCAN_DIMS") = ggufkit::MAX_SCAN_DIMS;
     module.attr("MAX_PROBLEMS") = ggufkit::MAX_PROBLEMS;
-    module.def("scan", scan, "data"_a, "total"_a = 0,
-               "Validate and index the header of a GGUF file of `total` bytes, or of all of `data`.");
-    module.def("lack", lack, "data"_a, "total"_a,
-               "What the beginning of a file of `total` bytes lacks of its header; None if nothing.");
+    module.def(
+        "scan", scan, "data"_a, "total"_a = 0,
+        "Validate and index the header of a GGUF file of `total` bytes, or of all of `data`.");
+    module.def(
+        "lack", lack, "data"_a, "total"_a,
+        "What the beginning of a file of `total` bytes lacks of its header; None if nothing.");
     module.def("strings", strings, "data"_a, "at"_a, "count"_a, "wide"_a, "big_endian"_a,
                "Decode consecutive strings; invalid UTF-8 becomes surrogate escapes.");
-    module.def("string_index", string_index, "data"_a, "at"_a, "count"_a, "wide"_a,
-               "big_endian"_a, "Offsets of the length fields, and of the end, as native u64.");
+    module.def("string_index", string_index, "data"_a, "at"_a, "count"_a, "wide"_a, "big_endian"_a,
+               "Offsets of the length fields, and of the end, as native u64.");
     module.def("array_index", array_index, "data"_a, "at"_a, "count"_a, "wide"_a, "big_endian"_a,
                "One record for each array inside an array.");
-    module.def("utf8_problem", utf8_problem, "data"_a, "at"_a, "count"_a, "wide"_a,
-               "big_endian"_a, "Index of the first string that is not UTF-8, or -1.");
+    module.def("utf8_problem", utf8_problem, "data"_a, "at"_a, "count"_a, "wide"_a, "big_endian"_a,
+               "Index of the first string that is not UTF-8, or -1.");
     module.def("all_zero", all_zero, "data"_a, "start"_a, "stop"_a,
                "Whether all bytes from start to stop are zero.");
 }

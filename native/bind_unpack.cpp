@@ -59,9 +59,9 @@ void center(Matrix<const uint8_t> codes, Matrix<const int16_t> zeros, Matrix<con
     if (index) {
         require(index->size() == width, "there must be a group for each column");
         for (size_t column = 0; column < width; column++)
-            require(index->data()[column] >= 0 &&
-                        static_cast<size_t>(index->data()[column]) < groups,
-                    "a column has no such group");
+            require(
+                index->data()[column] >= 0 && static_cast<size_t>(index->data()[column]) < groups,
+                "a column has no such group");
     } else {
         require(width / size + (width % size != 0) <= groups, "there are too few groups");
     }
@@ -86,9 +86,9 @@ void look_up(Matrix<const uint8_t> codes, Vector<const float> table, Matrix<cons
     require(table.size() == TABLE, "the table needs a number for each byte");
     require(size > 0 && width / size + (width % size != 0) <= groups, "there are too few scales");
     for (size_t row = 0; row < rows; row++)
-        require(places.data()[row] >= 0 &&
-                    static_cast<size_t>(places.data()[row]) < scales.shape(0),
-                "a row has no such scales");
+        require(
+            places.data()[row] >= 0 && static_cast<size_t>(places.data()[row]) < scales.shape(0),
+            "a row has no such scales");
     nb::gil_scoped_release unlocked;
     for (size_t row = 0; row < rows; row++)
         look_up_row(codes.data() + row * width, table.data(),
@@ -120,6 +120,6 @@ void bind_unpack(nb::module_ &module) {
     module.def("look_up", look_up, nb::arg("codes"), nb::arg("table"), nb::arg("scales"),
                nb::arg("places"), nb::arg("numbers").noconvert(), nb::arg("size"));
     module.def("look_up_pairs", look_up_pairs, nb::arg("pairs"), nb::arg("table"),
-               nb::arg("scales"), nb::arg("numbers").noconvert(), nb::arg("begin"),
-               nb::arg("into"), nb::arg("block"));
+               nb::arg("scales"), nb::arg("numbers").noconvert(), nb::arg("begin"), nb::arg("into"),
+               nb::arg("block"));
 }

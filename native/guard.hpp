@@ -11,7 +11,7 @@ namespace ggufkit {
 // becomes true. Release the guard before the range is unmapped: the next map there is not ours.
 // Other faults go to the handler that was installed before.
 class Guard {
-  public:
+public:
     Guard(const void *begin, size_t size);
     ~Guard();
     Guard(const Guard &) = delete;
@@ -23,7 +23,7 @@ class Guard {
 
     struct Range;
 
-  private:
+private:
     Range *range_;
     bool lost_ = false;
 };

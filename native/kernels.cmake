@@ -44,7 +44,7 @@ ggufkit_list_types(${GGUFKIT_GENERATED}/types.hpp)
 # -ffp-contract=off is a correctness flag: contraction changes quantized bytes.
 function(ggufkit_isa name)
   add_library(quants_${name} OBJECT
-    ${GGUFKIT_NATIVE}/quants/isa.cpp ${GGUFKIT_NATIVE}/quants/improvers.cpp)
+    ${GGUFKIT_NATIVE}/quants/isa.cpp ${GGUFKIT_NATIVE}/quants/refiners.cpp)
   target_include_directories(quants_${name} PRIVATE ${GGUFKIT_NATIVE} ${GGUFKIT_GENERATED})
   target_compile_definitions(quants_${name} PRIVATE GGUFKIT_ISA=${name})
   target_compile_options(quants_${name} PRIVATE

@@ -15,7 +15,8 @@ constexpr bool HOST_IS_BIG = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__;
 uint32_t swap_bytes(uint32_t value) { return __builtin_bswap32(value); }
 uint64_t swap_bytes(uint64_t value) { return __builtin_bswap64(value); }
 
-template <class T, bool BigEndian> T load(const uint8_t *from) {
+template <class T, bool BigEndian>
+T load(const uint8_t *from) {
     T value;
     std::memcpy(&value, from, sizeof value);
     return BigEndian == HOST_IS_BIG ? value : swap_bytes(value);
@@ -75,8 +76,9 @@ struct String {
     uint64_t at, length;
 };
 
-template <bool Wide, bool BigEndian> class Walker {
-  public:
+template <bool Wide, bool BigEndian>
+class Walker {
+public:
     using Word = std::conditional_t<Wide, uint64_t, uint32_t>;
     static constexpr uint64_t SMALLEST_KEY = sizeof(Word) + 4 + 1;
     static constexpr uint64_t SMALLEST_TENSOR = sizeof(Word) + 4 + 4 + 8;
@@ -95,7 +97,8 @@ template <bool Wide, bool BigEndian> class Walker {
         if (bytes > left()) lacking("header-truncated", at_, bytes, bytes);
     }
 
-    template <class T> T take() {
+    template <class T>
+    T take() {
         require(sizeof(T));
         const T value = load<T, BigEndian>(file_.data + at_);
         at_ += sizeof(T);
@@ -112,7 +115,8 @@ template <bool Wide, bool BigEndian> class Walker {
     }
 
     // Calls visit(i, string) until it returns false.
-    template <class Visit> void take_strings(uint64_t count, Visit visit) {
+    template <class Visit>
+    void take_strings(uint64_t count, Visit visit) {
         Walker walker = *this;  // a local stays in registers; the loop's speed depends on it
         uint64_t i = 0;
         try {
@@ -200,7 +204,7 @@ template <bool Wide, bool BigEndian> class Walker {
         header.end = at_;
     }
 
-  private:
+private:
     // Throws what is wrong if the next `bytes` are beyond the end of the file, or else what lacks.
     [[noreturn]] void lacking(const char *rule, uint64_t at, uint64_t a, uint64_t bytes) const {
         if (bytes > total_left()) throw Problem{rule, at, a, total_left()};

@@ -17,8 +17,8 @@ struct Span {
     uint64_t size;
 };
 
-// What a scan of the beginning of a file lacks: all bytes before `least` at least. If it ended in an
-// array of strings, `index` of its `count` strings were there, from `array_at` on.
+// What a scan of the beginning of a file lacks: all bytes before `least` at least. If it ended in
+// an array of strings, `index` of its `count` strings were there, from `array_at` on.
 struct Lack {
     uint64_t least = 0, array_at = 0, index = 0, count = 0;
 };
@@ -66,8 +66,8 @@ struct Header {
     Lack lack;
 };
 
-// Never throws for faults in the file: the last problem says why the scan stopped. `file` may be the
-// beginning of a file of `total` bytes: where it ends too early, `lack` says so, not a problem.
+// Never throws for faults in the file: the last problem says why the scan stopped. `file` may be
+// the beginning of a file of `total` bytes: where it ends too early, `lack` says so, not a problem.
 Header scan(Span file, uint64_t total);
 inline Header scan(Span file) { return scan(file, file.size); }
 

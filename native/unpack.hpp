@@ -76,7 +76,8 @@ inline void center_row(const uint8_t *codes, const int16_t *zeros, const float *
         const int32_t zero = *zeros;
         const float scale = *scales;
         for (size_t column = start; column < stop; column++)
-            numbers[column] = scale * static_cast<float>(static_cast<int32_t>(codes[column]) - zero);
+            numbers[column] =
+                scale * static_cast<float>(static_cast<int32_t>(codes[column]) - zero);
     }
 }
 

@@ -8,7 +8,7 @@
 namespace ggufkit {
 
 class Xxh64 {
-  public:
+public:
     void update(const uint8_t *data, uint64_t size) {
         total_ += size;
         if (held_ + size < STRIPE) return hold(data, size);
@@ -38,7 +38,7 @@ class Xxh64 {
         return hash ^ (hash >> 32);
     }
 
-  private:
+private:
     static constexpr uint64_t STRIPE = 32;
     static constexpr uint64_t P1 = 0x9E3779B185EBCA87, P2 = 0xC2B2AE3D27D4EB4F,
                               P3 = 0x165667B19E3779F9, P4 = 0x85EBCA77C2B2AE63,
@@ -48,7 +48,8 @@ class Xxh64 {
     static uint64_t round(uint64_t sum, uint64_t word) { return rotate(sum + word * P2, 31) * P1; }
 
     // Little endian, as in the algorithm and on all machines that the kernels run on.
-    template <class Word> static uint64_t word(const uint8_t *at) {
+    template <class Word>
+    static uint64_t word(const uint8_t *at) {
         Word word;
         std::memcpy(&word, at, sizeof word);
         return word;
@@ -64,8 +65,8 @@ class Xxh64 {
     }
 
     uint64_t merged() const {
-        uint64_t hash = rotate(sums_[0], 1) + rotate(sums_[1], 7) + rotate(sums_[2], 12) +
-                        rotate(sums_[3], 18);
+        uint64_t hash =
+            rotate(sums_[0], 1) + rotate(sums_[1], 7) + rotate(sums_[2], 12) + rotate(sums_[3], 18);
         for (const uint64_t sum : sums_) hash = (hash ^ round(0, sum)) * P1 + P4;
         return hash;
     }

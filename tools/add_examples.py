@@ -51,20 +51,14 @@ COMMAND: Final = '''"""`ggufkit keys`: the names of all keys."""
 
 from __future__ import annotations
 
-from typing import Final
-
 import click
 
 from ggufkit.cli.model_argument import MODEL, open_any
 from ggufkit.cli.output import emit, examples
 from ggufkit.errors import printable
 
-SECTION: Final = "Look"  # of the help
 
-
-@click.command(
-    "keys", short_help="List the names of all keys.", epilog=examples("ggufkit keys model.gguf")
-)
+@click.command("keys", epilog=examples("ggufkit keys model.gguf"))
 @click.argument("file", metavar="FILE", type=MODEL)
 @click.option("--json", "as_json", is_flag=True, help="Print the names as JSON.")
 def command(file: str, *, as_json: bool) -> None:
@@ -96,16 +90,18 @@ def test_keys_are_listed(tmp_path):
     assert ggufkit("keys", str(path)).lines == ["general.name"]
     assert ggufkit("keys", str(path), "--json").json() == ["general.name"]
 """
-RULE: Final = """    _odd(
-        "name-blank",
-        "general.name holds nothing but spaces",
-        "Set a name with `ggufkit edit`",
-    ),
+RULE: Final = """[content.name-blank]
+severity = "warning"
+breaks = ""
+message = "general.name holds nothing but spaces"
+remedy = "Set a name with `ggufkit edit`"
+why = "A blank name shows as nothing."
+
 """
-RULE_CHECK: Final = '''def _about_blank(seen: Subject) -> Iterator[Broken]:
+RULE_CHECK: Final = '''def _about_blank(view: ModelView) -> Iterator[Violation]:
     """Look for a name that shows nothing."""
     key = "general.name"
-    if seen.text(key).isspace():
+    if view.text(key).isspace():
         yield at_key("name-blank", key)
 
 
@@ -128,6 +124,12 @@ def test_class_is_converted_as_qwen3_is():
 """
 
 
+TENSOR_TYPE_PARTS: Final = """    "Q8_H": lambda blocks: BlockParts(
+        {"d": blocks.half(0)}, blocks.half(0), blocks.signed(2, 18)
+    ),
+"""
+
+
 def tensor_type_file(root: Path) -> str:
     """Return the file that docs/kernels.md shows."""
     page = (root / "docs" / "kernels.md").read_text(encoding="utf-8")
@@ -143,17 +145,17 @@ def additions(kind: str, root: Path) -> dict[str, Edit]:
     return {
         "command": lambda: {
             "src/ggufkit/cli/commands/keys.py": whole(COMMAND),
+            "src/ggufkit/cli/app.py": before(
+                '        "list":', '        "keys": "List the names of all keys.",\n'
+            ),
             "docs/keys.md": whole(COMMAND_PAGE),
             "tests/cli/commands/test_keys.py": whole(COMMAND_TEST),
             "CHANGELOG.md": changed("`ggufkit keys` lists the names of all keys."),
         },
         "rule": lambda: {
-            f"{rules}/content_rules.py": after("_KEYS: Final = (\n", RULE),
-            f"{rules}/explanations.toml": lambda old: (
-                old + 'name-blank = "A blank name shows as nothing."\n'
-            ),
+            f"{rules}/rules.toml": before("[remedies]\n", RULE),
             f"{checks}/consistency.py": lambda old: after(
-                "    yield from about_tokens(seen)\n", "    yield from _about_blank(seen)\n"
+                "    yield from about_tokens(view)\n", "    yield from _about_blank(view)\n"
             )(before("def inconsistencies(", RULE_CHECK)(old)),
             "tests/rules/test_content_rules.py": after(
                 "CASES = {\n", '    "name-blank": ({"general__name": " "}, {}),\n'
@@ -170,6 +172,9 @@ def additions(kind: str, root: Path) -> dict[str, Edit]:
                 "_ROWS: Final = (\n", '    TensorType(43, "Q8_H", 16, 18, "2 16*1"),\n'
             ),
             "native/quants/types/q8_h.hpp": whole(tensor_type_file(root)),
+            "src/ggufkit/quants/block_parts.py": after(
+                "LAYOUTS: Final[dict[str, Layout]] = {\n", TENSOR_TYPE_PARTS
+            ),
             "CHANGELOG.md": changed("The tensor type Q8_H."),
         },
     }[kind]()

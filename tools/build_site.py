@@ -29,7 +29,7 @@ ORPHAN = "---\norphan: true\n---\n"  # for a page that no navigation names
 WIDTH = 88  # of what commands print
 SHOWN_LINES = 16  # of what inspect prints
 TOP = ("README*.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE")
-MORE = ("benchmarks/*.md", "benchmarks/*.py")  # what pages link to
+MORE = ("benchmarks/*.md", "benchmarks/*.py", "benchmarks/results/*.md")  # what pages link to
 TITLES = {
     "Functions": "function",
     "Classes": "class",
@@ -150,7 +150,7 @@ def trees() -> str:
         found.append(TREE.format(caption=caption, pages="\n".join(pages)))
     found[0] = found[0].replace("\nREADME\n", "\nThe README <README>\n")
     pages = [*REFERENCE, "CHANGELOG", "SECURITY"]
-    found.append(TREE.format(caption="Reference", pages="\n".join(pages)))
+    found.append(TREE.format(caption="Names and options", pages="\n".join(pages)))
     return "\n".join(found)
 
 

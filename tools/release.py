@@ -71,6 +71,7 @@ class Python:
         do(f"Make an environment of Python 3.{self.minor}", make, is_silent=True)
         python = folder / "bin" / "python"
         pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        do("Fetch a pip that knows dependency groups", [*pip, "pip>=25.1"], is_silent=True)
         do("Fetch what goes into it", [*pip, *packages], is_silent=True)
         return python
 
@@ -157,7 +158,8 @@ def suits(wheel: Path, python: Python) -> bool:
 
 def test(wheel: Path, python: Python, source: Path, programs: Path, tests: Sequence[str]) -> None:
     """Install a wheel into an empty environment and run the tests of the sdist there."""
-    empty = python.environment(f"empty-3.{python.minor}", [f"{wheel}[wheel-test]"])
+    group = f"{ROOT / 'pyproject.toml'}:wheel-test"
+    empty = python.environment(f"empty-3.{python.minor}", [wheel, "--group", group])
     command = [
         empty,
         "-m",

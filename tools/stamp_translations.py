@@ -1,13 +1,15 @@
 """Say in each translation which text it translates: `tools/stamp_translations.py`.
 
-Run it after you brought the translations up to date; a test fails while one is older than its
-original. `stamped()` returns the translations as they should begin.
+Run it after you brought the translations up to date. With --check, as in `make lint`, it only
+prints a warning for each translation that is older than its original: a stale translation is no
+reason to refuse a correction of the original.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -28,15 +30,22 @@ def stamp(original: Path) -> str:
     return f"<!-- Translation of {original.name}, SHA-256 {digest} -->\n\n"
 
 
-def stamped() -> dict[Path, str]:
-    """Return the text of each translation, with the stamp of its original."""
-    return {
-        path: stamp(original) + _STAMP.sub("", path.read_text("utf-8"))
-        for original in ORIGINALS
-        for path in translations(original)
-    }
+def is_current(original: Path, translation: Path) -> bool:
+    """Whether a translation was made from its original as it is now."""
+    return translation.read_text("utf-8").startswith(stamp(original))
+
+
+def main(arguments: list[str]) -> None:
+    """Stamp the translations, or warn of those that are stale."""
+    pairs = [(original, path) for original in ORIGINALS for path in translations(original)]
+    for original, path in pairs:
+        if arguments == ["--check"]:
+            if not is_current(original, path):
+                print(f"warning: {path.name} is older than {original.name}", file=sys.stderr)
+        else:
+            text = _STAMP.sub("", path.read_text("utf-8"))
+            path.write_text(stamp(original) + text, "utf-8")
 
 
 if __name__ == "__main__":
-    for page, text in stamped().items():
-        page.write_text(text, "utf-8")
+    main(sys.argv[1:])

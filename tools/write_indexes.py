@@ -1,12 +1,14 @@
 """Write the lists in docs from the code: `tools/write_indexes.py`.
 
 docs/commands.md gets a table of all commands, docs/index.md a line in the section of each; both
-show the short help. docs/check.md gets a row for each rule. `pages()` returns the pages as they
+show the short help. docs/check.md gets a row for each rule, docs/convert.md one for each difference
+from llama.cpp's converter that tests/oracle knows. `pages()` returns the pages as they
 should be.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -16,6 +18,12 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 DOCS: Final = ROOT / "docs"
 _ROW: Final = re.compile(r"^\| `([a-z0-9-]+)` \|.*\n", re.MULTILINE)
 TABLE: Final = re.compile(r"(?<=\| command \| does \|\n\|---\|---\|\n)(\|.*\n)*")
+
+
+DEPARTURES: Final = ROOT / "tests" / "oracle" / "departures.json"
+DIFFERENCES: Final = re.compile(
+    r"(?<=\| what \| llama\.cpp's converter \| ggufkit \|\n\|---\|---\|---\|\n)(\|.*\n)*"
+)
 
 
 class Command(NamedTuple):
@@ -28,13 +36,14 @@ class Command(NamedTuple):
 
 def commands() -> list[Command]:
     """Return all commands, in the order of their names."""
-    from ggufkit.cli.app import COMMANDS, summary  # noqa: PLC0415 (of this tree, see below)
+    from ggufkit.cli.app import SUMMARIES  # noqa: PLC0415 (of this tree, see below)
 
-    entries = ((name, *summary(name)) for name in COMMANDS)
-    return [
+    rows = (
         Command(section, name, text[:1].lower() + text[1:].removesuffix("."))
-        for name, section, text in entries
-    ]
+        for section, texts in SUMMARIES.items()
+        for name, text in texts.items()
+    )
+    return sorted(rows, key=lambda row: row.name)
 
 
 def table(page: str) -> str:
@@ -49,23 +58,29 @@ def index(page: str) -> str:
         page = re.sub(rf"- \[{each.name}\.md\].*\n", "", page)
     for each in reversed(commands()):
         line = f"- [{each.name}.md]({each.name}.md): {each.text}.\n"
-        page = re.sub(rf"(?<=^## {each.section}\n\n)", line, page, flags=re.MULTILINE)
+        page = re.sub(rf"(?<=^### {each.section}\n\n)", line, page, flags=re.MULTILINE)
     return page
+
+
+def differences(page: str) -> str:
+    """Return docs/convert.md with a row for each difference from llama.cpp's converter."""
+    rows = json.loads(DEPARTURES.read_text(encoding="utf-8"))
+    lines = (f"| {row['what']} | {row['converter']} | {row['ggufkit']} |\n" for row in rows)
+    return DIFFERENCES.sub(lambda _: "".join(lines), page, count=1)
 
 
 def rules(page: str) -> str:
     """Return docs/check.md with a row for each rule; capitals stand for names in messages."""
-    from ggufkit.rules.explain import pattern  # noqa: PLC0415 (of this tree, see below)
-    from ggufkit.rules.rules import RULES  # noqa: PLC0415
+    from ggufkit.rules.rules import all_rules  # noqa: PLC0415 (of this tree, see below)
 
     last = ""
-    for name, rule in RULES.items():
-        row = f"| `{name}` | {rule.severity} | {rule.breaks} | {pattern(rule)} |\n"
+    for name, rule in all_rules().items():
+        row = f"| `{name}` | {rule.severity} | {rule.breaks} | {rule.pattern} |\n"
         if f"\n| `{name}` |" not in page:  # a new rule follows the one before it
             page = page.replace(last, last + row, 1)
         page = re.sub(rf"^\| `{name}` \|.*\n", lambda _, row=row: row, page, flags=re.MULTILINE)
         last = row
-    return _ROW.sub(lambda found: found[0] if found[1] in RULES else "", page)
+    return _ROW.sub(lambda found: found[0] if found[1] in all_rules() else "", page)
 
 
 def pages() -> dict[Path, str]:
@@ -73,6 +88,7 @@ def pages() -> dict[Path, str]:
     return {
         DOCS / "check.md": rules((DOCS / "check.md").read_text(encoding="utf-8")),
         DOCS / "commands.md": table((DOCS / "commands.md").read_text(encoding="utf-8")),
+        DOCS / "convert.md": differences((DOCS / "convert.md").read_text(encoding="utf-8")),
         DOCS / "index.md": index((DOCS / "index.md").read_text(encoding="utf-8")),
     }
 

@@ -1,18 +1,19 @@
 // Turns a type's functions for one block, or one tile, into codecs for whole rows.
 //
 // A type is a struct with `id`, `name`, `block_size`, `block_bytes` and
-//   encode_block, decode_block   the scalar port, in ggml's order of operations;
+//   encode_block                 the scalar port, in ggml's order of operations;
 //   encode_lanes                 a tile of one block per lane: tile[i] holds their elements i;
 //   decode_lanes<Store>          `run` blocks, lanes along their elements;
-//   is_valid                     what ggml's row validation asks of a block;
+//   is_valid                     what ggml's row validation asks of a block, unless it is finite
+//                                halves `d` and, if the block has one, `minimum`;
 // and, where it takes importance weights,
 //   weights                      whether it can do without;
 //   encode_weighted_block, encode_weighted_lanes   as above, with what importance.hpp hands out;
-//   tiles_abreast, encode_weighted_tiles           where it takes several tiles at once.
-// The scalar port serves the blocks that fill no tile and the whole of the portable object. It is
-// compiled in that object alone; the others call it there.
+//   interleaved_tiles, encode_weighted_tiles           where it takes several tiles at once.
+// The scalar port serves the blocks that fill no tile, arrays of unusual numbers, and the whole of
+// the portable object. It is compiled in that object alone; the others call it there.
 #pragma once
-#include "importance.hpp"
+#include "lane.hpp"
 #include "scalar_port.hpp"
 
 namespace {
@@ -28,13 +29,6 @@ template <class Type, class = void>
 constexpr bool has_encoder = false;
 template <class Type>
 constexpr bool has_encoder<Type, decltype(void(&Type::encode_block))> = true;
-
-// Whether a type's encoder prefetches the next tile: with large blocks and little arithmetic, a
-// fetch in one go would stall.
-template <class Type, class = void>
-constexpr bool fetches_next = false;
-template <class Type>
-constexpr bool fetches_next<Type, decltype(void(Type::fetches_next))> = Type::fetches_next;
 
 // The scalar port for one block.
 template <class Type>
@@ -56,14 +50,8 @@ void encode_plain_rows(const float *src, uint8_t *dst, int64_t blocks) {
     if constexpr (!portable) {
         for (; block + lanes <= blocks; block += lanes) {
             Floats tile[size];
-            const float *here = src + block * size;
-            uint8_t *to = dst + block * Type::block_bytes;
-            load_tile<size, !fetches_next<Type>>(here, tile);
-            if constexpr (fetches_next<Type>) {
-                Type::encode_lanes(tile, to, here + lanes * size);
-            } else {
-                Type::encode_lanes(tile, to);
-            }
+            load_tile<size>(src + block * size, tile);
+            Type::encode_lanes(tile, dst + block * Type::block_bytes);
         }
     }
     src += block * size;
@@ -80,9 +68,10 @@ void encode_plain_rows(const float *src, uint8_t *dst, int64_t blocks) {
 // How many tiles of blocks with importance a type takes at once: with small blocks, several tiles
 // hide the latency of their sums.
 template <class Type, class = void>
-constexpr int tiles_abreast = 1;
+constexpr int interleaved_tiles = 1;
 template <class Type>
-constexpr int tiles_abreast<Type, decltype(void(Type::tiles_abreast))> = Type::tiles_abreast;
+constexpr int interleaved_tiles<Type, decltype(void(Type::interleaved_tiles))> =
+    Type::interleaved_tiles;
 
 // Encodes blocks from `block` on while they fill `Tiles` tiles; returns the next block.
 template <class Type, int Tiles, class Walk>
@@ -114,9 +103,9 @@ void encode_weighted_rows(const float *src, uint8_t *dst, int64_t rows, int64_t 
     ImportanceWalk<weighs_by_row<Type>> walk(src, rows, width, weights);
     int64_t block = 0;
     if constexpr (!portable) {
-        constexpr int abreast = tiles_abreast<Type>;
-        if constexpr (abreast > 1) {
-            block = encode_weighted_tiles<Type, abreast>(src, dst, block, blocks, walk);
+        constexpr int interleaved = interleaved_tiles<Type>;
+        if constexpr (interleaved > 1) {
+            block = encode_weighted_tiles<Type, interleaved>(src, dst, block, blocks, walk);
         }
         block = encode_weighted_tiles<Type, 1>(src, dst, block, blocks, walk);
     }
@@ -133,7 +122,8 @@ void encode_weighted_rows(const float *src, uint8_t *dst, int64_t rows, int64_t 
 }
 
 template <class Type>
-int64_t encode(const float *src, uint8_t *dst, int64_t rows, int64_t width, const float *weights) {
+int64_t encode_rows(const float *src, uint8_t *dst, int64_t rows, int64_t width,
+                    const float *weights) {
     constexpr Weights use = weights_of<Type>;
     if constexpr (use != weights_unused) {
         if (weights) encode_weighted_rows<Type>(src, dst, rows, width, weights);
@@ -142,6 +132,52 @@ int64_t encode(const float *src, uint8_t *dst, int64_t rows, int64_t width, cons
         if (use == weights_unused || !weights) {
             encode_plain_rows<Type>(src, dst, rows * (width / Type::block_size));
         }
+    }
+    return nothing_wrong;
+}
+
+// Whether all numbers are below 1e10 in size, and none is a NaN: its bits are larger.
+inline bool all_usual(const float *numbers, int64_t count) {
+    Ints largest{};
+    for (int64_t i = 0; i < count; i += lanes) {
+        largest = maximum(largest, bits_of(absolute(load(numbers + i))));
+    }
+    return all(greater(bits_of(broadcast(1e10f)), largest));
+}
+
+inline bool any_negative(const float *numbers, int64_t count) {
+    bool found = false;
+    for (int64_t i = 0; i < count; ++i) found |= numbers[i] < 0.0f;
+    return found;
+}
+
+// How many rows fill whole tiles, or are summed up in lanes.
+template <class Type>
+int64_t rows_of_whole_tiles(int64_t width) {
+    const int64_t blocks = width / Type::block_size, twos = blocks & -blocks;
+    return weighs_by_row<Type> ? lanes : lanes / (twos < lanes ? twos : lanes);
+}
+
+// Lanes search among finite numbers whose sums of products stay finite; other rows are the scalar
+// port's. A few rows are checked at once, so that they stay in a near cache. What searches nothing
+// needs no check: types without importance, and the plain rules of Q4_0 to Q5_1.
+template <class Type,
+          int64_t (*EncodeRows)(const float *, uint8_t *, int64_t, int64_t, const float *)>
+int64_t encode(const float *src, uint8_t *dst, int64_t rows, int64_t width, const float *weights) {
+    constexpr bool may_search = !portable && weights_of<Type> != weights_unused;
+    if (!may_search || (weighs_by_row<Type> && !weights)) {
+        return EncodeRows(src, dst, rows, width, weights);
+    }
+    const bool are_usual = !weights || (all_usual(weights, width) && !any_negative(weights, width));
+    const int64_t some = rows_of_whole_tiles<Type>(width);
+    for (int64_t row = 0; row < rows; row += some) {
+        const int64_t count = rows - row < some ? rows - row : some;
+        const float *x = src + row * width;
+        uint8_t *to = dst + row * (width / Type::block_size) * Type::block_bytes;
+        const bool searches = are_usual && all_usual(x, count * width);
+        const auto encode_some = searches ? EncodeRows : portable_codec(Type::id).encode;
+        const int64_t wrong = encode_some(x, to, count, width, weights);
+        if (wrong != nothing_wrong) return row * width + wrong;
     }
     return nothing_wrong;
 }
@@ -162,31 +198,46 @@ int64_t decode_runs(const uint8_t *src, float *dst, int64_t blocks) {
 
 template <class Type>
 void decode(const uint8_t *src, float *dst, int64_t blocks, bool streaming) {
-    int64_t block = 0;
-    if constexpr (!portable) {
-        const bool aligned = reinterpret_cast<uintptr_t>(dst) % sizeof(Floats) == 0;
-        if (streaming && aligned) {
-            block = decode_runs<Type, Streamed>(src, dst, blocks);
-            finish_streaming();
-        } else {
-            block = decode_runs<Type, Cached>(src, dst, blocks);
-        }
+    int64_t block;
+    const bool aligned = reinterpret_cast<uintptr_t>(dst) % sizeof(Floats) == 0;
+    if (streaming && aligned) {
+        block = decode_runs<Type, Streamed>(src, dst, blocks);
+        finish_streaming();
+    } else {
+        block = decode_runs<Type, Cached>(src, dst, blocks);
     }
-    src += block * Type::block_bytes;
-    dst += block * Type::block_size;
-    if constexpr (portable) {
-        for (int64_t i = 0; i < blocks; ++i) {
-            Type::decode_block(src + i * Type::block_bytes, dst + i * Type::block_size);
+    if constexpr (run < Type >> 1) {
+        for (; block < blocks; ++block)
+            Type::decode_block(src + block * Type::block_bytes, dst + block);
+    }
+}
+
+template <class Type, class = void>
+constexpr bool has_rule_of_validity = false;
+template <class Type>
+constexpr bool has_rule_of_validity<Type, decltype(void(&Type::is_valid))> = true;
+template <class Block, class = void>
+constexpr bool has_minimum = false;
+template <class Block>
+constexpr bool has_minimum<Block, decltype(void(Block::minimum))> = true;
+
+template <class Type>
+bool is_valid(const uint8_t *bytes) {
+    if constexpr (has_rule_of_validity<Type>) {
+        return Type::is_valid(bytes);
+    } else {
+        const auto &block = view<typename Type::Block>(bytes);
+        if constexpr (has_minimum<typename Type::Block>) {
+            if (!is_finite_half(block.minimum)) return false;
         }
-    } else if (block < blocks) {
-        portable_codec(Type::id).decode(src, dst, blocks - block, false);
+        return is_finite_half(block.d);
     }
 }
 
 template <class Type>
 int64_t validate(const uint8_t *src, int64_t blocks) {
     for (int64_t block = 0; block < blocks; ++block) {
-        if (!Type::is_valid(src + block * Type::block_bytes)) return block;
+        if (!is_valid<Type>(src + block * Type::block_bytes)) return block;
     }
     return nothing_wrong;
 }
@@ -197,7 +248,7 @@ struct Rows {
     static constexpr Codec functions() {
         Codec codec{};
         if constexpr (has_encoder<Type>) {
-            codec.encode = encode<Type>;
+            codec.encode = encode<Type, encode_rows<Type>>;
             if constexpr (portable) codec.encode_block = encode_scalar<Type>;
         }
         codec.decode = decode<Type>;

@@ -101,9 +101,9 @@ const Codec *find_codec(const Table &table, uint32_t id) {
     return nullptr;
 }
 
-const ImproverOf *find_improver(const Table &table, uint32_t id) {
-    for (uint32_t i = 0; i < table.improvers->count; ++i) {
-        if (table.improvers->of[i].id == id) return &table.improvers->of[i];
+const Refiner *find_refiner(const Table &table, uint32_t id) {
+    for (uint32_t i = 0; i < table.refiners->count; ++i) {
+        if (table.refiners->of[i].id == id) return &table.refiners->of[i];
     }
     return nullptr;
 }

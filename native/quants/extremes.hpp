@@ -4,19 +4,11 @@
 
 namespace {
 
-template <class Lane>
-KERNEL_INLINE MaskOf<Lane> nowhere() {
-    return less(Lane{}, Lane{});
-}
-template <class Lane>
-KERNEL_INLINE MaskOf<Lane> everywhere() {
-    return equal(Lane{}, Lane{});
-}
-
 // The largest magnitude; a NaN becomes the largest, until the next element replaces it.
 template <int Count, class Lane>
 KERNEL_INLINE Lane largest_size(const Lane *x) {
     Lane largest{};
+    UNROLL
     for (int i = 0; i < Count; ++i) largest = maximum(largest, absolute(x[i]));
     return largest;
 }
@@ -50,7 +42,7 @@ KERNEL_INLINE Floats extreme_of(const Floats *x) {
         highest = maximum(x[i], highest);
         lowest = minimum(x[i], lowest);
     }
-    const Mask tied = both(equal(highest, -lowest), less(lowest, Floats{}));
+    const Mask tied = and_(equal(highest, -lowest), less(lowest, Floats{}));
     if (any(tied)) return extreme_of<Count, Floats>(x);
     return select(less(highest, -lowest), lowest, highest);
 }
@@ -65,7 +57,7 @@ KERNEL_INLINE Ints largest_bits(const Floats *x) {
 }
 
 // Four neighbours of each lane as signed bytes, clamped.
-KERNEL_INLINE LaneBytes four_bytes(const Ints *x) {
+KERNEL_INLINE LaneI8 four_bytes(const Ints *x) {
     return narrow_signed(narrow(x[0], x[1]), narrow(x[2], x[3]));
 }
 

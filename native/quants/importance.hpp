@@ -47,7 +47,7 @@ constexpr bool weighs_by_row<Type, decltype(void(Type::weighs_by_row))> = Type::
 KERNEL_INLINE Floats sums_of_squares(const float *src, int64_t width) {
     const float *of_lane[lanes];
     for (int lane = 0; lane < lanes; ++lane) of_lane[lane] = src + lane * width;
-    Floats sum = splat(0.0f);
+    Floats sum = broadcast(0.0f);
     for (int64_t i = 0; i < width; i += lanes) {
         Floats x[lanes];
         load_square(of_lane, i, x);

@@ -8,19 +8,16 @@
 
 #define TABLE_OF_(isa) ggufkit_quants_table_##isa
 #define TABLE_OF(isa) TABLE_OF_(isa)
-#define IMPROVERS_OF_(isa) ggufkit_improvers_##isa
-#define IMPROVERS_OF(isa) IMPROVERS_OF_(isa)
+#define REFINERS_OF_(isa) ggufkit_refiners_##isa
+#define REFINERS_OF(isa) REFINERS_OF_(isa)
 #define TEXT_OF_(isa) #isa
 #define TEXT_OF(isa) TEXT_OF_(isa)
 
 extern "C" {
-extern const Improvers IMPROVERS_OF(GGUFKIT_ISA);  // in improvers.cpp
+extern const Refiners REFINERS_OF(GGUFKIT_ISA);  // in refiners.cpp
 extern const Table TABLE_OF(GGUFKIT_ISA);
 const Table TABLE_OF(GGUFKIT_ISA) = {
-    TEXT_OF(GGUFKIT_ISA),
-    portable ? 1 : lanes,
-    sizeof all_codecs / sizeof all_codecs[0],
-    all_codecs,
-    &IMPROVERS_OF(GGUFKIT_ISA),
+    TEXT_OF(GGUFKIT_ISA), portable ? 1 : lanes,      sizeof all_codecs / sizeof all_codecs[0],
+    all_codecs,           &REFINERS_OF(GGUFKIT_ISA),
 };
 }

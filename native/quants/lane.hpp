@@ -16,14 +16,14 @@ struct Lanes<float> {
     using Int = int32_t;
     using Word = uint32_t;
     using Mask = bool;
-    static constexpr int abreast = 1;
+    static constexpr int interleaved = 1;
 };
 template <>
 struct Lanes<Floats> {
     using Int = Ints;
     using Word = Words;
     using Mask = ::Mask;
-    static constexpr int abreast = 2;  // groups interleaved to hide the latency of sums
+    static constexpr int interleaved = 2;  // groups interleaved to hide the latency of sums
 };
 
 template <class Lane>
@@ -34,14 +34,14 @@ template <class Lane>
 using MaskOf = typename Lanes<Lane>::Mask;
 
 template <class Lane>
-constexpr bool is_scalar = Lanes<Lane>::abreast == 1;
+constexpr bool is_scalar = Lanes<Lane>::interleaved == 1;
 
 template <class Lane>
-KERNEL_INLINE Lane all(float value) {
+KERNEL_INLINE Lane broadcast(float value) {
     return value - Lane{};
 }
 template <class Int>
-KERNEL_INLINE Int all_ints(int32_t value) {
+KERNEL_INLINE Int broadcast_int(int32_t value) {
     return value - Int{};
 }
 
@@ -49,16 +49,16 @@ KERNEL_INLINE bool less(float a, float b) { return a < b; }
 KERNEL_INLINE bool equal(float a, float b) { return a == b; }
 KERNEL_INLINE bool equal(int32_t a, int32_t b) { return a == b; }
 KERNEL_INLINE bool any(bool mask) { return mask; }
-KERNEL_INLINE bool any(Mask mask) { return lanes_in(mask) != 0; }
-KERNEL_INLINE bool every(bool mask) { return mask; }
-KERNEL_INLINE bool every(Mask mask) { return lanes_in(mask) == all_lanes; }
-KERNEL_INLINE bool both(bool a, bool b) { return a && b; }
-KERNEL_INLINE bool either(bool a, bool b) { return a || b; }
-KERNEL_INLINE Mask both(Mask a, Mask b) { return a & b; }
-KERNEL_INLINE Mask either(Mask a, Mask b) { return a | b; }
-KERNEL_INLINE bool opposite(bool mask) { return !mask; }
-KERNEL_INLINE Mask opposite(Mask mask) { return ~mask; }
-KERNEL_INLINE Mask equal(Ints a, Ints b) { return opposite(either(above(a, b), above(b, a))); }
+KERNEL_INLINE bool any(Mask mask) { return movemask(mask) != 0; }
+KERNEL_INLINE bool all(bool mask) { return mask; }
+KERNEL_INLINE bool all(Mask mask) { return movemask(mask) == all_lanes; }
+KERNEL_INLINE bool and_(bool a, bool b) { return a && b; }
+KERNEL_INLINE bool or_(bool a, bool b) { return a || b; }
+KERNEL_INLINE Mask and_(Mask a, Mask b) { return a & b; }
+KERNEL_INLINE Mask or_(Mask a, Mask b) { return a | b; }
+KERNEL_INLINE bool not_(bool mask) { return !mask; }
+KERNEL_INLINE Mask not_(Mask mask) { return ~mask; }
+KERNEL_INLINE Mask equal(Ints a, Ints b) { return not_(or_(greater(a, b), greater(b, a))); }
 KERNEL_INLINE float select(bool mask, float a, float b) { return mask ? a : b; }
 KERNEL_INLINE int32_t select(bool mask, int32_t a, int32_t b) { return mask ? a : b; }
 KERNEL_INLINE float maximum(float a, float b) { return a > b ? a : b; }
@@ -86,14 +86,12 @@ constexpr float nearest_bound = 4e6f;  // safely below 2^22
 // Whether `value` is beyond the range in which Floats round as ggml does, or is a NaN.
 template <class Lane>
 KERNEL_INLINE MaskOf<Lane> beyond_nearest(Lane value) {
-    return opposite(less(absolute(value), all<Lane>(nearest_bound)));
+    return not_(less(absolute(value), broadcast<Lane>(nearest_bound)));
 }
 
-template <int Size, class Lane>
-KERNEL_INLINE MaskOf<Lane> any_not_finite(const Lane *x) {
-    Lane sum = all<Lane>(0.0f);
-    for (int i = 0; i < Size; ++i) sum = sum + (x[i] - x[i]);
-    return opposite(equal(sum, all<Lane>(0.0f)));
+template <class Lane>
+KERNEL_INLINE MaskOf<Lane> no_lane() {
+    return less(Lane{}, Lane{});
 }
 
 KERNEL_INLINE int32_t pack_bytes(int32_t a, int32_t b, int32_t c, int32_t d) {
@@ -110,17 +108,9 @@ KERNEL_INLINE void scatter_halves(int32_t half, uint8_t *dst) {
     write(dst, static_cast<uint16_t>(half));
 }
 
-// Passed to an encoder instead of importance if there is none: the next tile, to prefetch.
+// Passed to an encoder instead of importance if there is none.
 struct Unweighted {
-    const float *next = nullptr;
-
     BlockImportance of(int) const { return {nullptr, 0.0f}; }
-
-    // Fetches a part of the next tile, see `fetch`.
-    template <int Count>
-    KERNEL_INLINE void fetch_next(int first) const {
-        if (next) fetch(next, first, Count);
-    }
 };
 template <class Importance>
 constexpr bool is_weighted = true;
@@ -133,8 +123,8 @@ struct EncodesAnyLane {
     static void encode_block(const float *x, uint8_t *block) {
         Type::encode(x, Unweighted{}, block);
     }
-    static void encode_lanes(const Floats *x, uint8_t *blocks, const float *next = nullptr) {
-        encode_tile(x, Unweighted{next}, blocks);
+    static void encode_lanes(const Floats *x, uint8_t *blocks) {
+        encode_tile(x, Unweighted{}, blocks);
     }
     static void encode_weighted_block(const float *x, const BlockImportance &importance,
                                       uint8_t *block) {
@@ -148,15 +138,15 @@ struct EncodesAnyLane {
 private:
     template <class Importance>
     static void encode_tile(const Floats *x, const Importance &importance, uint8_t *blocks) {
-        encode_again(Type::encode(x, importance, blocks), x, importance, blocks);
+        encode_fallback(Type::encode(x, importance, blocks), x, importance, blocks);
     }
 
 protected:
     // Use the scalar port if lanes cannot round as ggml does.
     template <class Importance>
-    static void encode_again(Mask strange, const Floats *x, const Importance &importance,
-                             uint8_t *blocks) {
-        for (uint32_t again = lanes_in(strange); again != 0; again &= again - 1) {
+    static void encode_fallback(Mask needs_fallback, const Floats *x, const Importance &importance,
+                                uint8_t *blocks) {
+        for (uint32_t again = movemask(needs_fallback); again != 0; again &= again - 1) {
             const int lane = __builtin_ctz(again);
             float own[Type::block_size];
             for (uint32_t i = 0; i < Type::block_size; ++i) own[i] = x[i][lane];
@@ -178,14 +168,14 @@ struct SeveralMasks {
     MaskOf<Lane> of[Count];
 };
 
-#define SEVERAL(result, name, call)                                                    \
-    template <class Lane, int Count>                                                   \
-    KERNEL_INLINE result<Lane, Count> name(const Several<Lane, Count> &a,              \
-                                           const Several<Lane, Count> &b) {            \
-        result<Lane, Count> made;                                                      \
-        UNROLL                                                                         \
-        for (int i = 0; i < Count; ++i) made.of[i] = call;                             \
-        return made;                                                                   \
+#define SEVERAL(result, name, call)                                         \
+    template <class Lane, int Count>                                        \
+    KERNEL_INLINE result<Lane, Count> name(const Several<Lane, Count> &a,   \
+                                           const Several<Lane, Count> &b) { \
+        result<Lane, Count> made;                                           \
+        UNROLL                                                              \
+        for (int i = 0; i < Count; ++i) made.of[i] = call;                  \
+        return made;                                                        \
     }
 SEVERAL(Several, operator+, a.of[i] + b.of[i])
 SEVERAL(Several, operator-, a.of[i] - b.of[i])
@@ -218,17 +208,17 @@ KERNEL_INLINE Several<Lane, Count> select(SeveralMasks<Lane, Count> mask, Severa
     return a;
 }
 template <class Lane, int Count>
-KERNEL_INLINE SeveralMasks<Lane, Count> either(SeveralMasks<Lane, Count> a,
-                                               SeveralMasks<Lane, Count> b) {
+KERNEL_INLINE SeveralMasks<Lane, Count> or_(SeveralMasks<Lane, Count> a,
+                                            SeveralMasks<Lane, Count> b) {
     UNROLL
-    for (int i = 0; i < Count; ++i) a.of[i] = either(a.of[i], b.of[i]);
+    for (int i = 0; i < Count; ++i) a.of[i] = or_(a.of[i], b.of[i]);
     return a;
 }
 template <class Lane, int Count>
-KERNEL_INLINE SeveralMasks<Lane, Count> both(SeveralMasks<Lane, Count> a,
+KERNEL_INLINE SeveralMasks<Lane, Count> and_(SeveralMasks<Lane, Count> a,
                                              SeveralMasks<Lane, Count> b) {
     UNROLL
-    for (int i = 0; i < Count; ++i) a.of[i] = both(a.of[i], b.of[i]);
+    for (int i = 0; i < Count; ++i) a.of[i] = and_(a.of[i], b.of[i]);
     return a;
 }
 template <class Lane, int Count>
@@ -239,10 +229,10 @@ KERNEL_INLINE bool any(const SeveralMasks<Lane, Count> &mask) {
     return found;
 }
 template <class Lane, int Count>
-KERNEL_INLINE bool every(const SeveralMasks<Lane, Count> &mask) {
+KERNEL_INLINE bool all(const SeveralMasks<Lane, Count> &mask) {
     bool found = true;
     UNROLL
-    for (int i = 0; i < Count; ++i) found &= every(mask.of[i]);
+    for (int i = 0; i < Count; ++i) found &= all(mask.of[i]);
     return found;
 }
 

@@ -16,7 +16,7 @@ struct LaneLists {
     }
 };
 
-KERNEL_INLINE Ints numbers_of(uint32_t mask) {
+KERNEL_INLINE Ints compress_lanes(uint32_t mask) {
     if constexpr (lanes <= 8) {
         static constexpr LaneLists<lanes <= 8 ? lanes : 1> lists;
         return load_halves(reinterpret_cast<const uint8_t *>(lists.of[mask]));

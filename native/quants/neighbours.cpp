@@ -21,12 +21,12 @@ struct Grid {
 
 Grid grid_named(GridName name) {
     switch (name) {
-        case grid_iq2_xxs: return {iq2_xxs_codes, 256, 8, 3, 2, true};
-        case grid_iq2_xs: return {iq2_xs_codes, 512, 8, 3, 2, true};
-        case grid_iq2_s: return {iq2_s_codes, 1024, 8, 3, 1, true};
-        case grid_iq1: return {iq1_codes, 2048, 8, 3, 3, false};
-        case grid_iq3_xxs: return {iq3_xxs_codes, 256, 4, 8, 2, true};
-        default: return {iq3_s_codes, 512, 4, 8, 3, true};
+    case grid_iq2_xxs: return {iq2_xxs_codes, 256, 8, 3, 2, true};
+    case grid_iq2_xs: return {iq2_xs_codes, 512, 8, 3, 2, true};
+    case grid_iq2_s: return {iq2_s_codes, 1024, 8, 3, 1, true};
+    case grid_iq1: return {iq1_codes, 2048, 8, 3, 3, false};
+    case grid_iq3_xxs: return {iq3_xxs_codes, 256, 4, 8, 2, true};
+    default: return {iq3_s_codes, 512, 4, 8, 3, true};
     }
 }
 
@@ -67,7 +67,8 @@ public:
         for (int cell = 0; cell < count; ++cell) {
             const std::vector<int> some =
                 grid_.rounds ? without_idle(levels_of(cell), near[cell]) : near[cell];
-            const bool steps = grid_.rounds && grid_.levels == 3 && keep_steps(levels_of(cell), some);
+            const bool steps =
+                grid_.rounds && grid_.levels == 3 && keep_steps(levels_of(cell), some);
             keep(cell, some);
             if (steps) cells.back().rounds = all_steps;
         }
@@ -205,7 +206,7 @@ struct Made {
     explicit Made(GridName grid) : builder(grid_named(grid)) {
         builder.build();
         view = {builder.cells.data(), static_cast<int32_t>(builder.cells.size() / 2),
-                builder.codes.data(), reinterpret_cast<const uint8_t (*)[8]>(builder.steps.data())};
+                builder.codes.data(), reinterpret_cast<const uint8_t(*)[8]>(builder.steps.data())};
     }
     Builder builder;
     Neighbours view;

@@ -27,8 +27,8 @@ constexpr int all_steps = 4;
 // the levels of a grid point in its lower half, the first element's lowest, and its index in the
 // upper.
 struct Neighbours {
-    const Cell *cells;  // without neighbours that cannot be nearest to what rounds to the point
-    int32_t count;      // of those; as many follow, with all of ggml's neighbours
+    const Cell *cells;      // without neighbours that cannot be nearest to what rounds to the point
+    int32_t count;          // of those; as many follow, with all of ggml's neighbours
     const uint32_t *codes;  // a vector may be read from any on
     const uint8_t (*steps)[8];  // the levels of every grid point, each times level_step
 };

@@ -6,7 +6,7 @@
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "blocks are read as little endian");
 
 #define KERNEL_INLINE inline __attribute__((always_inline))
-#define KERNEL_APART __attribute__((noinline))  // for a loop that needs all registers
+#define KERNEL_NOINLINE __attribute__((noinline))  // for a loop that needs all registers
 
 namespace {
 
@@ -86,8 +86,6 @@ KERNEL_INLINE float inverse_or_zero(float scale) { return scale != 0.0f ? 1.0f /
 
 // ggml's validate_fp16 and validate_float.
 KERNEL_INLINE bool is_finite_half(uint16_t half) { return (half & 0x7C00) != 0x7C00; }
-KERNEL_INLINE bool is_finite(float value) {
-    return (bits_of(value) & 0x7F800000u) != 0x7F800000u;
-}
+KERNEL_INLINE bool is_finite(float value) { return (bits_of(value) & 0x7F800000u) != 0x7F800000u; }
 
 }  // namespace

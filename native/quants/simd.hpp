@@ -32,18 +32,18 @@ constexpr uint32_t all_lanes = static_cast<uint32_t>((uint64_t{1} << lanes) - 1)
 typedef float Floats __attribute__((vector_size(4 * lanes)));
 typedef int32_t Ints __attribute__((vector_size(4 * lanes)));
 typedef uint32_t Words __attribute__((vector_size(4 * lanes)));
-typedef int8_t Bytes __attribute__((vector_size(16)));  // sixteen levels, not yet floats
-typedef uint8_t Octets __attribute__((vector_size(16)));
-typedef uint32_t Quad __attribute__((vector_size(16)));
-typedef uint64_t Pair __attribute__((vector_size(16)));
+typedef int8_t I8x16 __attribute__((vector_size(16)));  // sixteen levels, not yet floats
+typedef uint8_t U8x16 __attribute__((vector_size(16)));
+typedef uint32_t U32x4 __attribute__((vector_size(16)));
+typedef uint64_t U64x2 __attribute__((vector_size(16)));
 
 // Two numbers of 16 bits per lane, and four of 8 bits, in the machine's order.
-typedef int16_t Shorts __attribute__((vector_size(4 * lanes)));
-typedef uint8_t LaneOctets __attribute__((vector_size(4 * lanes)));
-typedef int8_t LaneBytes __attribute__((vector_size(4 * lanes)));
+typedef int16_t LaneI16 __attribute__((vector_size(4 * lanes)));
+typedef uint8_t LaneU8 __attribute__((vector_size(4 * lanes)));
+typedef int8_t LaneI8 __attribute__((vector_size(4 * lanes)));
 
-KERNEL_INLINE Floats splat(float value) { return value - Floats{}; }
-KERNEL_INLINE Ints splat(int32_t value) { return value - Ints{}; }
+KERNEL_INLINE Floats broadcast(float value) { return value - Floats{}; }
+KERNEL_INLINE Ints broadcast(int32_t value) { return value - Ints{}; }
 
 KERNEL_INLINE Floats load(const float *from) {
     Floats value;
@@ -53,10 +53,10 @@ KERNEL_INLINE Floats load(const float *from) {
 
 KERNEL_INLINE void store(float *to, Floats value) { memcpy(to, &value, sizeof value); }
 
-KERNEL_INLINE Octets load_octets(const uint8_t *from) { return read<Octets>(from); }
+KERNEL_INLINE U8x16 load_u8x16(const uint8_t *from) { return read<U8x16>(from); }
 
-KERNEL_INLINE Bytes load_bytes(const int8_t *from) {
-    Bytes value;
+KERNEL_INLINE I8x16 load_i8x16(const int8_t *from) {
+    I8x16 value;
     memcpy(&value, from, sizeof value);
     return value;
 }
@@ -66,9 +66,9 @@ KERNEL_INLINE Floats float_of(Ints bits) { return (Floats)bits; }
 
 KERNEL_INLINE Ints shift_right(Ints value, int count) { return (Ints)((Words)value >> count); }
 
-KERNEL_INLINE Shorts shift_right(Shorts value, int count) {
+KERNEL_INLINE LaneI16 shift_right(LaneI16 value, int count) {
     typedef uint16_t Halves __attribute__((vector_size(sizeof value)));
-    return (Shorts)((Halves)value >> count);
+    return (LaneI16)((Halves)value >> count);
 }
 
 KERNEL_INLINE Floats absolute(Floats value) { return float_of(bits_of(value) & 0x7FFFFFFF); }
@@ -92,11 +92,11 @@ KERNEL_INLINE Floats to_floats(Ints value) { return __builtin_convertvector(valu
 namespace {
 
 KERNEL_INLINE Ints round_half_away(Floats value) {
-    return truncate(value + float_of(sign_of(value) | bits_of(splat(0.49999997f))));
+    return truncate(value + float_of(sign_of(value) | bits_of(broadcast(0.49999997f))));
 }
 
 KERNEL_INLINE Floats inverse_or_zero(Floats scale) {
-    return select(equal(scale, splat(0.0f)), splat(0.0f), 1.0f / scale);
+    return select(equal(scale, broadcast(0.0f)), broadcast(0.0f), 1.0f / scale);
 }
 
 // Four lanes of levels as the four bytes of a word, the first lowest; wider bits are dropped.
@@ -185,34 +185,34 @@ struct Streamed {
 
 // Sixteen elements: levels times a scale.
 template <class Store>
-KERNEL_INLINE void put_levels(float *to, Bytes levels, float scale) {
+KERNEL_INLINE void put_levels(float *to, I8x16 levels, float scale) {
     UNROLL
     for (int part = 0; part < 16 / lanes; ++part) {
-        Store::put(to + part * lanes, to_floats(widen(levels, part)) * splat(scale));
+        Store::put(to + part * lanes, to_floats(widen(levels, part)) * broadcast(scale));
     }
 }
 
 // Sixteen elements: levels times a scale, plus an offset.
 template <class Store>
-KERNEL_INLINE void put_levels(float *to, Bytes levels, float scale, float offset) {
+KERNEL_INLINE void put_levels(float *to, I8x16 levels, float scale, float offset) {
     UNROLL
     for (int part = 0; part < 16 / lanes; ++part) {
-        const Floats scaled = to_floats(widen(levels, part)) * splat(scale);
-        Store::put(to + part * lanes, scaled + splat(offset));
+        const Floats scaled = to_floats(widen(levels, part)) * broadcast(scale);
+        Store::put(to + part * lanes, scaled + broadcast(offset));
     }
 }
 
 // The low sixteen bits as sixteen bytes, all ones or zero.
-KERNEL_INLINE Octets spread_bits(uint32_t bits) {
-    const Octets bit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
-    const Octets byte = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
-    return (Octets)((lookup((Octets)Quad{bits}, byte) & bit) == bit);
+KERNEL_INLINE U8x16 spread_bits(uint32_t bits) {
+    const U8x16 bit = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    const U8x16 byte = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
+    return (U8x16)((lookup((U8x16)U32x4{bits}, byte) & bit) == bit);
 }
 
 // The low nibbles of eight bytes, then the high ones.
-KERNEL_INLINE Octets spread_nibbles(const uint8_t *bytes) {
+KERNEL_INLINE U8x16 spread_nibbles(const uint8_t *bytes) {
     const uint64_t pairs = read<uint64_t>(bytes);
-    return (Octets)Pair{pairs, pairs >> 4} & 15;
+    return (U8x16)U64x2{pairs, pairs >> 4} & 15;
 }
 
 }  // namespace

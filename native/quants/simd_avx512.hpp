@@ -9,7 +9,7 @@ typedef __mmask16 Mask;
 KERNEL_INLINE Mask less(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 KERNEL_INLINE Mask equal(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 KERNEL_INLINE Mask is_nan(Floats a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
-KERNEL_INLINE Mask above(Ints a, Ints b) {
+KERNEL_INLINE Mask greater(Ints a, Ints b) {
     return _mm512_cmpgt_epi32_mask((__m512i)a, (__m512i)b);
 }
 KERNEL_INLINE Floats select(Mask mask, Floats a, Floats b) {
@@ -30,10 +30,9 @@ KERNEL_INLINE Ints maximum(Ints a, Ints b) {
     return (Ints)_mm512_max_epi32((__m512i)a, (__m512i)b);
 }
 
-KERNEL_INLINE uint32_t lanes_in(Mask mask) { return mask; }
+KERNEL_INLINE uint32_t movemask(Mask mask) { return mask; }
 
-// Rounded in the machine's fastest way: not for results that must equal ggml's.
-KERNEL_INLINE Floats multiply_less(Floats a, Floats b, Floats c) {
+KERNEL_INLINE Floats fmsub(Floats a, Floats b, Floats c) {
     return (Floats)_mm512_fmsub_ps((__m512)a, (__m512)b, (__m512)c);
 }
 
@@ -48,14 +47,6 @@ KERNEL_INLINE Floats float_of_half(Ints half) {
     return (Floats)_mm512_cvtph_ps(_mm512_cvtepi32_epi16((__m512i)half));
 }
 
-KERNEL_INLINE Ints half_of_float(Floats value) {
-    const Floats quiet = float_of(sign_of(value) | 0x7FC00000);  // the hardware keeps payloads
-    const Floats plain = select(is_nan(value), quiet, value);
-    return (Ints)_mm512_cvtepu16_epi32(_mm512_cvtps_ph(plain, _MM_FROUND_TO_NEAREST_INT));
-}
-
-KERNEL_INLINE float scalar_of_half(uint16_t half) { return _cvtsh_ss(half); }
-
 KERNEL_INLINE Ints load_halves(const uint8_t *from) {
     return (Ints)_mm512_cvtepu16_epi32(read<__m256i>(from));
 }
@@ -64,67 +55,37 @@ KERNEL_INLINE void store_halves(uint8_t *to, Ints value) {
     write(to, _mm512_cvtepi32_epi16((__m512i)value));
 }
 
-KERNEL_INLINE Ints widen(Bytes levels, int) {
-    return (Ints)_mm512_cvtepi8_epi32((__m128i)levels);
-}
-
-KERNEL_INLINE Octets lookup(Octets table, Octets index) {
-    return (Octets)_mm_shuffle_epi8((__m128i)table, (__m128i)index);
-}
+KERNEL_INLINE Ints widen(I8x16 levels, int) { return (Ints)_mm512_cvtepi8_epi32((__m128i)levels); }
 
 KERNEL_INLINE Floats floor(Floats value) {
     return (Floats)_mm512_roundscale_ps(value, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 }
 
-// Numbers out of range are clamped.
-KERNEL_INLINE Shorts narrow(Ints a, Ints b) {
-    return (Shorts)_mm512_packs_epi32((__m512i)a, (__m512i)b);
+KERNEL_INLINE LaneI16 narrow(Ints a, Ints b) {
+    return (LaneI16)_mm512_packs_epi32((__m512i)a, (__m512i)b);
 }
-KERNEL_INLINE LaneOctets narrow_again(Shorts a, Shorts b) {
-    return (LaneOctets)_mm512_packus_epi16((__m512i)a, (__m512i)b);
-}
-
-KERNEL_INLINE LaneBytes narrow_signed(Shorts a, Shorts b) {
-    return (LaneBytes)_mm512_packs_epi16((__m512i)a, (__m512i)b);
-}
-KERNEL_INLINE LaneBytes minimum(LaneBytes a, int8_t b) {
-    return (LaneBytes)_mm512_min_epi8((__m512i)a, _mm512_set1_epi8(b));
+KERNEL_INLINE LaneU8 narrow_unsigned(LaneI16 a, LaneI16 b) {
+    return (LaneU8)_mm512_packus_epi16((__m512i)a, (__m512i)b);
 }
 
-KERNEL_INLINE LaneOctets lookup_16(Octets table, LaneOctets index) {
-    const __m512i wide = _mm512_broadcast_i32x4((__m128i)table);
-    return (LaneOctets)_mm512_shuffle_epi8(wide, (__m512i)index);
+KERNEL_INLINE LaneI8 narrow_signed(LaneI16 a, LaneI16 b) {
+    return (LaneI8)_mm512_packs_epi16((__m512i)a, (__m512i)b);
+}
+KERNEL_INLINE LaneI8 minimum(LaneI8 a, int8_t b) {
+    return (LaneI8)_mm512_min_epi8((__m512i)a, _mm512_set1_epi8(b));
 }
 
-// A shuffle gives zero if the highest bit of an index is set, else it uses the low four bits.
-KERNEL_INLINE LaneOctets lookup_32(const uint8_t *table, LaneOctets index) {
-    const LaneOctets low = lookup_16(load_octets(table), index + 0x70);
-    return low | lookup_16(load_octets(table + 16), index - 16);
+KERNEL_INLINE LaneU8 repeat(U8x16 bytes) { return (LaneU8)_mm512_broadcast_i32x4((__m128i)bytes); }
+KERNEL_INLINE LaneU8 shuffle_bytes(LaneU8 bytes, LaneU8 order) {
+    return (LaneU8)_mm512_shuffle_epi8((__m512i)bytes, (__m512i)order);
 }
 
-// The n-th of each lane's four numbers, sign-extended.
-KERNEL_INLINE Ints nth_of_lane(LaneOctets octets, int n) {
-    const int8_t at = static_cast<int8_t>(4 * n);
-    const Bytes top = {-1, -1, -1, at, -1, -1, -1, int8_t(at + 1),
-                       -1, -1, -1, int8_t(at + 2), -1, -1, -1, int8_t(at + 3)};
-    const __m512i wide = _mm512_broadcast_i32x4((__m128i)top);
-    return (Ints)_mm512_shuffle_epi8((__m512i)octets, wide) >> 24;
-}
-
-// Four numbers per lane, in order.
-KERNEL_INLINE Ints words_of(LaneOctets octets) {
-    const Bytes order = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
-    const __m512i wide = _mm512_broadcast_i32x4((__m128i)order);
-    return (Ints)_mm512_shuffle_epi8((__m512i)octets, wide);
-}
-
-// Entries of a table by index; only the low bits of an index count, log2(lanes) of them.
-KERNEL_INLINE Floats pick(Floats table, Ints index) {
+KERNEL_INLINE Floats permute(Floats table, Ints index) {
     return (Floats)_mm512_permutexvar_ps((__m512i)index, (__m512)table);
 }
-KERNEL_INLINE Floats pick_of_four(Floats table, Ints index) { return pick(table, index); }
+KERNEL_INLINE Floats permute_in_fours(Floats table, Ints index) { return permute(table, index); }
 
-KERNEL_INLINE Ints numbers_of(uint32_t mask) {
+KERNEL_INLINE Ints compress_lanes(uint32_t mask) {
     const Ints numbers = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     return (Ints)_mm512_maskz_compress_epi32(static_cast<Mask>(mask), (__m512i)numbers);
 }
@@ -159,6 +120,16 @@ KERNEL_INLINE void transpose(Floats (&rows)[lanes]) {
 }
 
 KERNEL_INLINE void stream(float *to, Floats value) { _mm512_stream_ps(to, value); }
-KERNEL_INLINE void finish_streaming() { _mm_sfence(); }
+
+}  // namespace
+
+#include "simd_x86.hpp"
+
+namespace {
+
+KERNEL_INLINE Ints half_of_float(Floats value) {
+    const __m256i half = _mm512_cvtps_ph(with_ggml_nan(value), _MM_FROUND_TO_NEAREST_INT);
+    return (Ints)_mm512_cvtepu16_epi32(half);
+}
 
 }  // namespace

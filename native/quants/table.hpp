@@ -13,7 +13,7 @@ constexpr int64_t nothing_wrong = -1;
 struct Codec {
     uint32_t id;  // ggml's number
     const char *name;
-    uint32_t block_size;   // elements
+    uint32_t block_size;  // elements
     uint32_t block_bytes;
     Weights weights;
 
@@ -31,29 +31,30 @@ struct Codec {
 
     // The scalar port of the encoder, for one block; `weights` may be null. Only the portable
     // object has it: the others call it there for blocks that fill no tile.
-    void (*encode_block)(const float *x, const float *weights, float row_mean_square, uint8_t *block);
+    void (*encode_block)(const float *x, const float *weights, float row_mean_square,
+                         uint8_t *block);
 };
 
-// Improves the blocks that a codec made: it searches for blocks with smaller weighted errors.
-struct ImproverOf {
+// Refines the blocks that a codec made: it searches for blocks with smaller weighted errors.
+struct Refiner {
     uint32_t id;  // ggml's number of the type
 
     // `dst` holds the blocks that `encode` makes of the other arguments; `effort` is below
     // `effort_count`.
-    void (*improve)(const float *src, uint8_t *dst, int64_t rows, int64_t width,
-                    const float *weights, int effort);
+    void (*refine)(const float *src, uint8_t *dst, int64_t rows, int64_t width,
+                   const float *weights, int effort);
 
     // The scalar port, as that of a codec: only the portable object has it.
-    void (*improve_block)(const float *x, const float *weights, float row_mean_square, int effort,
-                          uint8_t *block);
+    void (*refine_block)(const float *x, const float *weights, float row_mean_square, int effort,
+                         uint8_t *block);
 };
 
-struct Improvers {
+struct Refiners {
     uint32_t count;
-    const ImproverOf *of;
+    const Refiner *of;
 };
 
-constexpr int effort_count = 7;
+constexpr int effort_count = 2;  // `better` and `best`
 
 // All codecs compiled for one instruction set.
 struct Table {
@@ -61,5 +62,5 @@ struct Table {
     uint32_t lanes;
     uint32_t count;
     const Codec *codecs;
-    const Improvers *improvers;
+    const Refiners *refiners;
 };

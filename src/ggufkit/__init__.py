@@ -23,7 +23,7 @@ _HOMES: Final = {
     "CheckpointError": "errors",
     "ClosedError": "errors",
     "ClusterError": "errors",
-    "Comparison": "evaluation.comparison",
+    "Comparison": "evaluation.statistics",
     "Deviation": "inspection.diff",
     "Difference": "inspection.diff",
     "Digests": "inspection.digest",

@@ -47,10 +47,10 @@ from ggufkit.errors import TensorTypeError as TensorTypeError
 from ggufkit.errors import TruncatedError as TruncatedError
 from ggufkit.errors import ValueTypeError as ValueTypeError
 from ggufkit.errors import WaitingWarning as WaitingWarning
-from ggufkit.evaluation.comparison import Comparison as Comparison
 from ggufkit.evaluation.evaluate import Evaluation as Evaluation
 from ggufkit.evaluation.evaluate import Quality as Quality
 from ggufkit.evaluation.evaluate import evaluate as evaluate
+from ggufkit.evaluation.statistics import Comparison as Comparison
 from ggufkit.evaluation.statistics import Distribution as Distribution
 from ggufkit.evaluation.statistics import Divergence as Divergence
 from ggufkit.evaluation.statistics import Measurement as Measurement

@@ -32,7 +32,7 @@ Every other error names a place and a remedy, and also is the builtin that a cal
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 # The errors of reading JSON of an unexpected form, including JSON nested too deeply.
@@ -217,6 +217,11 @@ class InterruptedEditWarning(UserWarning):
 
 class WaitingWarning(UserWarning):
     """A server is busy; the message says how long ggufkit waits before it tries again."""
+
+
+def first_names(names: Sequence[str], count: int = 5) -> str:
+    """Return the first names for a message, and "..." for the others."""
+    return ", ".join(names[:count]) + (", ..." if len(names) > count else "")
 
 
 def brief(value: object) -> str:

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from ggufkit.checks.chat_template import MAX_TEMPLATES, TEMPLATE, template_faults
-from ggufkit.checks.subject import Subject
+from ggufkit.checks.model_view import ModelView
 from ggufkit.checks.template_sandbox import MAX_CHARACTERS, faults
 from ggufkit.format.metadata import Metadata
 from ggufkit.models.model import Model, Tensors
@@ -18,7 +18,7 @@ SOUND = "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
 
 def rules(text, key=TEMPLATE, **others):
     metadata = Metadata({key: text, **others})
-    return [broken.rule for broken in template_faults(Subject.of(Model(metadata, Tensors())))]
+    return [broken.rule for broken in template_faults(ModelView.of(Model(metadata, Tensors())))]
 
 
 def rendered(text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -239,3 +240,14 @@ def test_architecture_must_be_a_name(tmp_path, value):
     path = tmp_path / "model.gguf"
     ggufkit.save(path, {}, {"general.architecture": value, "my.key": 1})
     assert "architecture-missing" in [found.rule for found in ggufkit.check(path)]
+
+
+def test_a_long_text_is_not_copied_to_be_checked(tmp_path):
+    path, size = tmp_path / "a.gguf", 64 << 20
+    keys = {"general.architecture": "x", "x.text": "a" * size}
+    ggufkit.save(path, {}, keys)
+    del keys
+    tracemalloc.start()
+    ggufkit.check(path)
+    assert tracemalloc.get_traced_memory()[1] < 1.5 * size
+    tracemalloc.stop()

@@ -19,8 +19,11 @@ from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.conversion.tokenizer.hub_tokenizer import hub_tokenizer
 from ggufkit.conversion.tokenizer.kinds import vocabulary
 from ggufkit.conversion.tokenizer.pre.encode import encode
-from ggufkit.conversion.tokenizer.pre.pre_tokenizer_hashes import PRE_NAMES
-from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import KNOWN, fingerprint, rules_of_name
+from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import (
+    fingerprint,
+    names_by_hash,
+    rules_of_name,
+)
 from ggufkit.conversion.tokenizer.sentencepiece_model import (
     ModelType,
     PieceModel,
@@ -93,7 +96,7 @@ def test_exported_tokenizer_has_the_fingerprint_of_the_original(vocabularies, tm
     with ggufkit.open(model_named(vocabularies, name)) as model:
         checkpoint = exported(model.metadata, tmp_path)
     tokenizer = hub_tokenizer(TokenizerFiles(checkpoint, print))
-    assert PRE_NAMES[fingerprint(tokenizer)] == SHARED.get(name, name)
+    assert names_by_hash()[fingerprint(tokenizer)] == SHARED.get(name, name)
 
 
 def test_tokenizer_of_a_real_model_is_recognized(smollm2, tmp_path):
@@ -175,7 +178,7 @@ def test_byte_pre_tokenizers_have_rules_except_those_that_llama_cpp_has_in_code(
     rare = {"chameleon", "exaone-moe", "jais-2", "seed-coder", "spark2_5", "youtu"}
     not_bytes = {"gemma4", "granite-embed-multi-311m", "sarvam-moe"}
     word_pieces = {"bert-bge-large", "jina-v2-en"}
-    unknown = {name for name in KNOWN if rules_of_name(name) is None}
+    unknown = {name for name in names_by_hash().values() if rules_of_name(name) is None}
     assert unknown == in_code | rare | not_bytes | word_pieces
 
 

@@ -16,7 +16,7 @@ import projector_folders
 from ggufkit.conversion import projector
 from ggufkit.conversion.architecture.architecture import Architecture, architectures
 from ggufkit.conversion.architecture.name_rules import NameIndex
-from ggufkit.conversion.place import rename
+from ggufkit.conversion.map_tensors import rename
 from ggufkit.errors import CheckpointError
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "oracle"))
@@ -108,7 +108,7 @@ def test_missing_preprocessor_is_named(tmp_path):
 def test_tensors_that_the_encoder_does_not_have_are_named(tmp_path):
     case = changed("gemma3")
     case["tensors"]["vision_tower.vision_model.neck.weight"] = (3, 3)
-    assert "neck.weight' has no place in clip" in problems(case, tmp_path)
+    assert "neck.weight' is unknown to clip" in problems(case, tmp_path)
 
 
 def test_processor_wins_over_preprocessor(tmp_path):

@@ -13,8 +13,8 @@ from ggufkit.conversion.tensors.operations import OPERATIONS
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "architectures.md").read_text("utf-8")
 WORDS = {
     "operations": [f"`{name}" for name in OPERATIONS],
-    "words": [f"`{word}`" for word in (*architecture._LISTS, *architecture._WORDS)],
-    "tables": [f"`[{table}" for table in architecture._TABLES],
+    "words": [f"`{word}`" for word, kind in architecture._KINDS.items() if kind is not dict],
+    "tables": [f"`[{table}" for table, kind in architecture._KINDS.items() if kind is dict],
     "functions for export": [f"`{name}(" for name, row in FUNCTIONS.items() if row.asks == MODEL],
     "makers of tensors": [f"`{name}`" for name in generated.MAKERS],
 }

@@ -14,7 +14,7 @@ from ggufkit.cli.app import COMMANDS
 
 DOCS = Path(__file__).parents[2] / "docs"
 OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z0-9-]*")
-EXAMPLE = re.compile(r"^(?: {4}|\$ )?ggufkit +([a-z-]+)((?:[^\n]*\\\n)*[^\n]*)", re.MULTILINE)
+EXAMPLE = re.compile(r"^(?: {4,7}|\$ )?ggufkit +([a-z-]+)((?:[^\n]*\\\n)*[^\n]*)", re.MULTILINE)
 
 
 def command(name: str) -> click.Command:
@@ -51,7 +51,7 @@ def test_help_explains_each_option(name):
 
 
 @pytest.mark.parametrize(
-    "page", [*DOCS.glob("*.md"), DOCS.parent / "README.md"], ids=lambda page: page.name
+    "page", [*DOCS.rglob("*.md"), DOCS.parent / "README.md"], ids=lambda page: page.name
 )
 def test_examples_use_existing_options(page):
     unknown = {

@@ -62,6 +62,17 @@ INSTEAD = {
     r"\bforetells?\b": "reports",
     r"\berrs?\b": "has the least error",
     r"\bnone of its\b": "say what stays",
+    r"\bwithout more\b": "by default",
+    r"\bat hand\b": "of this machine, available",
+    r"\bdrawn? towards\b": "shrunk towards ... by N tokens",
+    r"\b(has|have) no place in\b": "is unknown to",
+    r"\banswers? otherwise\b": "gives different output",
+    r"\bover and over\b": "repeating, again and again",
+    r"\banother \w+ than the usual one\b": "change what is written",
+    r"\bmakes? it so\b": "completes it",
+    r"\bwith so many\b": "with N ...",
+    r"\bthe ears of\b": "the audio encoder",
+    r"\bgoes on \w+ing\b": "keeps ...ing",
 }
 PHRASES = {re.compile(phrase, re.IGNORECASE): plain for phrase, plain in INSTEAD.items()}
 
@@ -94,14 +105,15 @@ def messages() -> Iterator[tuple[str, str]]:
         for text in literals(path):
             if text.count(" ") > 1:
                 yield str(path.relative_to(PACKAGE)), text
-    why = PACKAGE / "rules" / "explanations.toml"
+    why = PACKAGE / "rules" / "rules.toml"
     yield why.name, why.read_text(encoding="utf-8")
 
 
 def pages() -> Iterator[tuple[str, str]]:
     """Yield the prose of each page; of the changelog that of the newest version."""
-    found = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/README.md"]
-    for path in [*(ROOT / name for name in found), *sorted((ROOT / "docs").rglob("*.md"))]:
+    found = ["README.md", "CONTRIBUTING.md", "SECURITY.md"]
+    written = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("benchmarks/**/*.md"))]
+    for path in [*(ROOT / name for name in found), *written]:
         yield str(path.relative_to(ROOT)), prose(path.read_text(encoding="utf-8"))
     newest = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1]
     yield "CHANGELOG.md", prose(newest)
@@ -139,6 +151,7 @@ def test_pages_help_and_messages_avoid_the_listed_phrases(kind):
         "get the file from who converted it",
         "Reckon without flash attention",
         "a TOML file in the place of RECIPE",
+        "without more, all models get the same",
         "it is set apart",
     ],
 )

@@ -6,16 +6,17 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
 
 import ggufkit
 import ggufkit._native as _native
-from ggufkit.edits import in_place
+from ggufkit.edits import in_place, undo
 from ggufkit.errors import DiskSpaceError, FormatError, OutputError, ValueTypeError
 from ggufkit.format.header import parse
-from ggufkit.system import descriptors, disk_blocks
+from ggufkit.system import descriptors, disk_blocks, edit_journal
 from shell import ggufkit as shell
 from speaking import speak
 
@@ -408,13 +409,50 @@ def test_interruption_reverts_the_edit(moving, monkeypatch, edits, when):
 
 
 @posix
-def test_two_edits_cannot_run_at_once(path):
+def test_edit_gives_up_waiting_for_another_one(path, monkeypatch):
     fcntl = pytest.importorskip("fcntl")
+    monkeypatch.setattr(edit_journal, "WAIT_SECONDS", 0.1)
     with path.open("rb") as file:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX)
         with pytest.raises(OutputError, match="another process"):
             ggufkit.edit_in_place(path, set=SAME)
     assert contents(path) == PLAIN["text"]
+
+
+@posix
+def test_edit_waits_for_another_one_and_then_edits_what_that_left(path, monkeypatch):
+    waiting, lock, write_at = threading.Event(), edit_journal.lock, in_place.write_at
+
+    def noted(descriptor):
+        is_taken = lock(descriptor)
+        if is_taken is False:
+            waiting.set()
+        return is_taken
+
+    def slow(*arguments):
+        assert waiting.wait(60)
+        write_at(*arguments)
+
+    monkeypatch.setattr(edit_journal, "lock", noted)
+    monkeypatch.setattr(in_place, "write_at", slow)
+    plans = [in_place.plan(path, set=edits) for edits in (SAME, {"general.name": "second"})]
+    threads = [threading.Thread(target=in_place.apply, args=(plan,)) for plan in plans]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with ggufkit.open(path) as model:
+        assert model.metadata["general.name"] == "second"
+        assert model.metadata["text"] == SAME["text"]
+
+
+@posix
+def test_undo_that_waited_undoes_the_last_edit(path):
+    ggufkit.edit_in_place(path, set={"text": "first" * 40})
+    planned = undo.plan_undo(path)
+    ggufkit.edit_in_place(path, set={"text": "other" * 40})
+    in_place.apply(planned)
+    assert contents(path) == "first" * 40
 
 
 EDITOR = """

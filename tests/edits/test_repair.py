@@ -74,7 +74,7 @@ def test_false_recipe_is_replaced_by_the_guess(tmp_path, number):
     apply(plan_repair(path))
     assert rules(path) == []
     with ggufkit.open(path) as model:
-        assert model.metadata["general.file_type"] == np.uint32(1024)  # F32, guessed
+        assert model.metadata["general.file_type"] == np.uint32(0)  # F32, as all tensors are
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,19 @@ def test_recipe_is_guessed_from_matrices_and_not_from_vectors(tmp_path):
     apply(plan_repair(path))
     assert rules(path) == []
     with ggufkit.open(path) as model:
-        assert model.metadata["general.file_type"] == np.uint32(1024 + 7)  # Q8_0, guessed
+        assert model.metadata["general.file_type"] == np.uint32(7)  # Q8_0, as all matrices are
+
+
+def test_recipe_of_several_types_is_marked_as_guessed(tmp_path):
+    mixed = {
+        name: data.astype(np.float16) if "attn" in name and data.ndim > 1 else data
+        for name, data in tensors().items()
+    }
+    path = tmp_path / "x.gguf"
+    ggufkit.save(path, mixed, keys(general__file_type=np.uint32(15)))
+    apply(plan_repair(path))
+    with ggufkit.open(path) as model:
+        assert model.metadata["general.file_type"] & 1024
 
 
 def test_remedy_does_not_offer_a_repair_that_fix_cannot_do(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -115,3 +116,14 @@ def test_a_file_that_is_cut_while_it_is_read_is_an_error(path):
         os.truncate(path, 100)
         with pytest.raises(OSError, match="cut while it was read"):
             base.log_probabilities(1, 2)
+
+
+def test_a_file_of_holes_is_refused_before_it_is_read(tmp_path):
+    path = tmp_path / "sparse.kld"
+    path.write_bytes(HEADER.pack(MAGIC, 1 << 24, 1, 1 << 6))
+    os.truncate(path, 1 << 33)
+    tracemalloc.start()
+    with pytest.raises(FormatError, match="the header is wrong"):
+        opened(path)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()

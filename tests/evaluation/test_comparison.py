@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from ggufkit.evaluation.comparison import comparisons, quantile
 from ggufkit.evaluation.scores import FIELDS, Scores
+from ggufkit.evaluation.statistics import comparisons, quantile
 
 CHUNKS, POSITIONS = 12, 5
 

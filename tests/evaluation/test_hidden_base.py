@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -107,3 +110,41 @@ def test_values_that_are_no_numbers_are_refused(models, small):
 def test_resume_refuses_a_small_base_file(models, text, tmp_path):
     with pytest.raises(ValueTypeError, match="written in one run"):
         evaluate((), text, base=models[0], base_logits=tmp_path / "base.gguf", resume=True)
+
+
+EVERY_TYPE = """
+import sys
+import numpy as np
+import ggufkit
+from ggufkit.errors import GGUFError
+from ggufkit.evaluation.hidden_base import HiddenBase
+from ggufkit.format.types import TENSOR_TYPES
+
+path = sys.argv[1]
+for kind in TENSOR_TYPES.values():
+    nbytes = 256 // (kind.block_size or 256) * (kind.block_bytes or 256)
+    tensors = {
+        "tokens": np.zeros((1, 64), np.int32),
+        "hidden": np.ones((1, 31, 256), np.float32),
+        "output.weight": ((8, 256), kind, lambda a, b: np.zeros((b - a, nbytes), np.uint8)),
+    }
+    try:
+        ggufkit.save(path, tensors, {"general.architecture": "evaluation-base"})
+        base = HiddenBase(path, None, 1)
+        values = base.log_probabilities(0, 0)
+        assert np.allclose(values, -np.log(8), atol=1e-3), (kind.name, values)
+        print(kind.name)
+        base.close()
+    except GGUFError:
+        pass
+"""
+
+
+def test_an_output_matrix_of_any_type_is_multiplied_or_refused(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", EVERY_TYPE, tmp_path / "base.gguf"],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert {"F32", "F16", "BF16", "Q8_0", "Q4_K", "IQ2_XXS", "NVFP4"} <= set(done.stdout.split())
+    assert not {"F64", "I8", "I16", "I32", "I64", "Q8_K"} & set(done.stdout.split())

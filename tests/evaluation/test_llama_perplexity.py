@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import ggufkit
-from ggufkit.evaluation.llama_report import report_lines
+from ggufkit.cli.commands.eval import report_lines
 from prose import prose
 
 CONTEXT, CHUNKS = 256, 4

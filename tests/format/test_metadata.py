@@ -277,3 +277,21 @@ def test_whole_number_getter_refuses_truth_and_fractions():
     for key in ("flag", "f32"):
         with pytest.raises(ValueTypeError, match="but it must be a whole number"):
             Metadata(SCALARS).integer(key)
+
+
+def test_plain_values_of_known_keys_have_the_types_that_llama_cpp_reads():
+    plain = {
+        "tokenizer.ggml.token_type": [1, 2],
+        "tokenizer.ggml.scores": [0, -1],
+        "tokenizer.ggml.bos_token_id": 1,
+        "x.count": [1, 2],
+    }
+    metadata = ggufkit.model({}, plain).metadata
+    assert [metadata.type_name(key) for key in plain] == [
+        "array[int32]", "array[float32]", "uint32", "array[uint32]",
+    ]  # fmt: skip
+
+
+def test_union_keeps_the_types_of_other_keys():
+    metadata = ggufkit.model({}, {"a": np.uint8(1)}).metadata | {"b": "x"}
+    assert [metadata.type_name(key) for key in metadata] == ["uint8", "string"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 
 import ml_dtypes
 import numpy as np
@@ -96,8 +97,7 @@ def test_safetensors_are_not_written_over_their_own_input(path):
 
 
 def test_a_type_that_gguf_lacks_is_not_written(tmp_path):
-    from ggufkit.conversion.checkpoint.folder_layout import lay_file
-    from ggufkit.conversion.checkpoint.safetensors import U8
+    from ggufkit.conversion.checkpoint.safetensors import U8, lay_file
     from ggufkit.models.sources import ArraySource
 
     rows = ArraySource(np.zeros((1, 4), np.uint8))
@@ -160,3 +160,17 @@ def test_mlx_arrays_hold_the_values_and_come_back(path, tmp_path, dtype):
         assert model.tensors["q"].type.name == "Q8_0"
     with pytest.raises(ValueTypeError, match="int8"):
         ggufkit.mlx.load(path, dtype=core.int8)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("U8", "u1"), ("U32", "u4"), ("U64", "u8"), ("BOOL", "?")]
+)
+def test_integers_of_safetensors_keep_their_type(tmp_path, kind, dtype):
+    values = np.array([0, 1, 1, 0], dtype)
+    fields = {"dtype": kind, "shape": [4], "data_offsets": [0, values.nbytes]}
+    text = json.dumps({"a": fields}).encode()
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + values.tobytes())
+    array = ggufkit.numpy.load(ggufkit.safetensors.load(path))["a"]
+    assert array.dtype == values.dtype
+    assert np.array_equal(array, values)

@@ -11,7 +11,7 @@ import llama_ids
 from ggufkit.conversion.tokenizer.keys import VocabularyKeys
 from ggufkit.errors import CheckpointError, ValueTypeError
 from ggufkit.format.metadata import Metadata
-from ggufkit.frameworks.token_pieces import TokenPieces
+from ggufkit.frameworks.tokenize import TokenPieces
 from ggufkit.models.model import Model, Tensors
 from vocabulary_names import NAMES, path_of
 

@@ -11,7 +11,7 @@ import ggufkit
 from ggufkit import quants
 from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
 from ggufkit.format.types import tensor_type
-from ggufkit.quants.packing import codecs
+from ggufkit.quants.kernels import codecs
 
 pytestmark = pytest.mark.torch
 
@@ -35,9 +35,9 @@ def same_bits(ours, theirs):
 
 
 def test_every_type_has_a_decoder():
-    from ggufkit.frameworks.torch_blocks import DECODERS
+    from ggufkit.frameworks.torch_blocks import DECODABLE
 
-    assert set(DECODERS) == set(TYPES)
+    assert set(DECODABLE) == set(TYPES)
 
 
 @pytest.mark.parametrize("name", TYPES)

@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ["cmake", "ninja", "nm"]
-SYMBOLS = {"isa.cpp": "ggufkit_quants_table", "improvers.cpp": "ggufkit_improvers"}
+SYMBOLS = {"isa.cpp": "ggufkit_quants_table", "refiners.cpp": "ggufkit_refiners"}
 MARK = "-DGGUFKIT_ISA="
 COMPILERS_OWN = {"DW.ref.__gxx_personality_v0"}  # how exceptions end, the same in all objects
 

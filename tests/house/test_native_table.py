@@ -68,7 +68,7 @@ def test_names_and_sizes_match_ggml(library):
 def test_kernels_use_no_library_code_that_a_linker_could_share():
     allowed = {"<stdint.h>", "<string.h>", "<immintrin.h>", "<arm_neon.h>"}
     sources = [
-        *(TYPES.parent / name for name in ("isa.cpp", "improvers.cpp")),
+        *(TYPES.parent / name for name in ("isa.cpp", "refiners.cpp")),
         *(path for path in TYPES.parent.rglob("*.hpp")),
     ]
     for path in sources:

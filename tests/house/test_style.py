@@ -36,9 +36,6 @@ CHANGING = {
     "conversion/tensors/row_sources.py": {"_turn_tiles"},
     "conversion/tokenizer/hub_tokenizer.py": {"_add"},
     "conversion/tokenizer/pre/encode.py": {"_merged"},
-    "conversion/tokenizer/sentencepiece.py": {"llama", "mpt"},
-    "conversion/tokenizer/special_tokens.py": {"write"},
-    "conversion/tokenizer/wordpiece_unigram.py": {"modern_bert"},
 }
 
 
@@ -139,7 +136,7 @@ def test_long_parameter_lists_are_keyword_only(name):
         for path, each in FUNCTIONS
         if each.name == name
         and len(parameters(each)) > MOST_PARAMETERS
-        and not path.startswith("cli/")
+        and not path.startswith(("cli/", "models/verbs.py"))
     )
     assert len(function.args.args) <= 2
 

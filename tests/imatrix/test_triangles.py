@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ggufkit.imatrix.triangles import FoldedTriangles, diagonal, folded_shape, unfolded
+from ggufkit.imatrix.hessian_file import FoldedTriangles, diagonal, folded_shape, unfolded
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 8, 33])

@@ -11,6 +11,7 @@ import ggufkit
 import llama_memory
 import projector_folders
 import shapes
+import small_llama
 from ggufkit.errors import GGUFError, MissingKeyError, ShapeError, ValueTypeError
 from ggufkit.inspection.estimate import largest_context
 from ggufkit.inspection.kv_cache import UNKNOWN
@@ -431,3 +432,8 @@ def test_projector_takes_its_weights(tmp_path):
         found = ggufkit.estimate(model)
         assert found.total == found.weights == sum(each.nbytes for each in model.tensors.values())
         assert found.fit(found.total).is_whole
+
+
+def test_a_context_in_words_is_refused():
+    with pytest.raises(ValueTypeError, match="context must be a whole number"):
+        ggufkit.estimate(ggufkit.model(small_llama.tensors(), small_llama.keys()), context="8k")

@@ -15,7 +15,7 @@ from ggufkit.models.tensors.tensor import Tensor
 
 RANDOM = np.random.default_rng(12)
 ARRAY = RANDOM.standard_normal((700, 1024)).astype("f4")
-ENCODABLE = [row.name for row in TENSOR_TYPES.values() if row.id in quants.packing.codecs()]
+ENCODABLE = [row.name for row in TENSOR_TYPES.values() if row.id in quants.kernels.codecs()]
 
 
 @pytest.mark.parametrize("name", ["F32", "F16", "BF16", "Q4_K", "Q8_0", "IQ4_XS"])

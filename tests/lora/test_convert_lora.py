@@ -10,6 +10,7 @@ import pytest
 import adapters
 import ggufkit
 import plain_checkpoint
+import shell
 import tensors_file
 from ggufkit.errors import AdapterError
 
@@ -129,7 +130,7 @@ def test_scales_that_llama_cpp_does_not_know_are_in_the_factor(tmp_path, base, f
     ({}, {"base_model.model.lm_head.weight": (10, 8)}, "not factors of a matrix"),
     ({}, {"base_model.model.model.layers.0.mlp.odd.lora_A.weight": (4, 8)}, "only the factor A"),
     ({}, {"base_model.model.model.layers.0.odd.lora_A.weight": (4, 8),
-          "base_model.model.model.layers.0.odd.lora_B.weight": (8, 4)}, "has no place"),
+          "base_model.model.model.layers.0.odd.lora_B.weight": (8, 4)}, "is unknown to llama"),
     ({}, {"base_model.model.model.layers.0.odd.lora_A.weight": (4, 8),
           "base_model.model.model.layers.0.odd.lora_B.weight": (8, 3)}, "no common rank"),
 ])  # fmt: skip
@@ -147,7 +148,38 @@ def test_missing_base_model_is_asked_for(tmp_path, factors, arch):
     assert "base=" in caught.value.remedy
 
 
-def test_base_model_on_this_machine_is_found(tmp_path, base, factors, arch):
+def test_what_an_adapter_names_is_shown_and_never_opened(tmp_path, base, factors, arch):
     folder = adapters.write_adapter(tmp_path / "adapter", factors, base=str(base))
-    with ggufkit.convert_lora(folder, **arch) as model:
-        assert model.metadata["general.type"] == "adapter"
+    with pytest.raises(AdapterError, match=r"is not given; it names .*which is not opened"):
+        ggufkit.convert_lora(folder, **arch)
+
+
+def test_an_adapter_folder_is_merged_only_into_the_folder_of_a_model(tmp_path, factors):
+    folder = adapters.write_adapter(tmp_path / "adapter", factors)
+    model = tmp_path / "model.gguf"
+    ggufkit.save(model, {"a": np.ones(4, np.float32)}, {"general.architecture": "llama"})
+    done = shell.ggufkit("lora", "merge", model, folder, "-o", tmp_path / "out.gguf")
+    assert done.code == 1
+    assert "not the folder of a model" in done.err
+
+
+@pytest.mark.parametrize("config", [
+    {"alpha_pattern": {"(": 1}}, {"alpha_pattern": {r"(a)\2": 1}}, {"alpha_pattern": [1]},
+    {"alpha_pattern": {"q_proj": float("nan")}}, {"alpha_pattern": {"q_proj": 10**400}},
+    {"alpha_pattern": {"q_proj": "8"}}, {"alpha_pattern": {"q_proj": 8}, "lora_alpha": 0},
+    {"alpha_pattern": {"q_proj": 1e38}, "lora_alpha": 1e-38}, {"lora_alpha": 10**400},
+    {"lora_alpha": 1e300}, {"lora_alpha": True}, {"lora_alpha": float("inf")}, {"lora_alpha": []},
+    {"alpha_pattern": {"(((q{1000}){1000}){1000})": 1}},
+])  # fmt: skip
+def test_alphas_that_cannot_be_used_are_an_adapter_error(tmp_path, base, factors, arch, config):
+    folder = adapters.write_adapter(tmp_path / "adapter", factors, **config)
+    with pytest.raises(AdapterError, match="alpha"):
+        ggufkit.convert_lora(folder, base=base, **arch)
+
+
+def test_alpha_patterns_that_never_end_in_re_end(tmp_path, base, factors, arch):
+    pattern = r"(\w|[a-z._0-9]|.)+!"
+    folder = adapters.write_adapter(tmp_path / "adapter", factors, alpha_pattern={pattern: 3})
+    plain = adapters.write_adapter(tmp_path / "plain", factors)
+    ours, theirs = (content(ggufkit.convert_lora(f, base=base, **arch)) for f in (folder, plain))
+    assert_same(ours, theirs)

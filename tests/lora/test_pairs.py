@@ -7,7 +7,7 @@ import pytest
 
 from ggufkit.conversion.tensors.operations import OPERATIONS, perform
 from ggufkit.errors import AdapterError
-from ggufkit.lora.pairs import Pair, PairMoves, as_tensors, checked
+from ggufkit.lora.pairs import PAIR_MOVES, Pair, as_tensors, checked
 from ggufkit.models.sources import from_array
 
 ROWS, COLUMNS, RANK = 24, 6, 2
@@ -32,7 +32,7 @@ def dense(pair):
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_operation_on_factors_equals_operation_on_matrix(name):
     pair = Pair("w", tensor(RANK, COLUMNS), tensor(ROWS, RANK))
-    done = PairMoves().perform(pair, name, ARGUMENTS[name])
+    done = PAIR_MOVES.perform(pair, name, ARGUMENTS[name])
     wanted = perform(dense(pair), name, ARGUMENTS[name])
     assert done.shape == wanted.shape
     np.testing.assert_allclose(dense(done).numpy(), wanted.numpy(), rtol=1e-6)
@@ -44,12 +44,12 @@ def test_other_operations_are_refused_or_keep_the_columns(name):
     others = {"reshape": [ROWS * COLUMNS], "squeeze": [0], "flatten": [ROWS, COLUMNS]}
     arguments = others.get(name, [1])
     with pytest.raises((AdapterError, ValueError)):
-        PairMoves().perform(pair, name, [] if name in ("neg_exp", "center") else arguments)
+        PAIR_MOVES.perform(pair, name, [] if name in ("neg_exp", "center") else arguments)
 
 
 def test_stacked_experts_keep_their_factors():
     pairs = [Pair(f"e{n}", tensor(RANK, COLUMNS), tensor(ROWS, RANK)) for n in range(3)]
-    stacked = PairMoves().stack("all", pairs)
+    stacked = PAIR_MOVES.stack("all", pairs)
     assert stacked.shape == (3, ROWS, COLUMNS)
     for number, pair in enumerate(pairs):
         np.testing.assert_array_equal(dense(stacked).numpy()[number], dense(pair).numpy())
@@ -58,11 +58,11 @@ def test_stacked_experts_keep_their_factors():
 def test_joining_needs_a_common_factor():
     first = Pair("x", tensor(RANK, COLUMNS), tensor(ROWS, RANK))
     second = Pair("y", first.a, tensor(ROWS, RANK))
-    joined = PairMoves().concat("both", [first, second])
+    joined = PAIR_MOVES.concat("both", [first, second])
     wanted = np.concatenate([dense(first).numpy(), dense(second).numpy()])
     np.testing.assert_allclose(dense(joined).numpy(), wanted, rtol=1e-6)
     with pytest.raises(AdapterError, match="differ in their factor A"):
-        PairMoves().concat("both", [first, Pair("z", tensor(RANK, COLUMNS), second.b)])
+        PAIR_MOVES.concat("both", [first, Pair("z", tensor(RANK, COLUMNS), second.b)])
 
 
 @pytest.mark.parametrize("shapes", [((2, 6), (4, 3)), ((6,), (4,)), ((3, 2, 6), (2, 4, 2))])

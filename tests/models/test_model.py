@@ -386,3 +386,16 @@ def test_alignment_is_a_power_of_two_from_8(value):
     model = Model(Metadata({"general.alignment": value}), Tensors())
     assert model.alignment == value
     assert Model(Metadata(), Tensors()).alignment == 32
+
+
+def test_replace_takes_plain_metadata(tmp_path):
+    model = ggufkit.model({"a": np.ones((2, 2), np.float32)})
+    (path,) = ggufkit.write(model.replace(metadata={"general.name": "x"}), tmp_path / "m.gguf")
+    with ggufkit.open(path) as written:
+        assert written.metadata["general.name"] == "x"
+
+
+def test_masked_arrays_are_refused():
+    masked = np.ma.masked_array(np.ones((2, 2), np.float32), [[0, 1], [0, 0]])
+    with pytest.raises(TensorTypeError, match="masked"):
+        ggufkit.model({"a": masked})

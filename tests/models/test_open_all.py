@@ -10,7 +10,7 @@ import pytest
 import ggufkit
 from ggufkit.errors import FormatError
 from ggufkit.models.open_all import open_all
-from ggufkit.remote.hub import beginnings
+from ggufkit.remote.hub import header_cache
 from ggufkit.remote.limits import FIRST_BYTES
 from hub_server import HubServer, Repo, at_home
 from shell import done
@@ -166,7 +166,7 @@ def test_a_recalled_file_that_is_not_the_listed_one_is_an_error(hub, files):
 
 
 @pytest.mark.parametrize("spoil", [bytes.upper, lambda data: data[:50], lambda _: b"", bytes])
-def test_spoiled_beginnings_are_fetched_again(hub, tmp_path, spoil):
+def test_spoiled_headers_are_fetched_again(hub, tmp_path, spoil):
     done("inspect", "hf://org/tiny:Q8_0")
     (kept,) = cached_files(tmp_path)
     kept.write_bytes(spoil(kept.read_bytes()))
@@ -177,7 +177,7 @@ def test_a_beginning_of_another_file_is_only_as_harmful_as_that_file(hub, tmp_pa
     done("inspect", "hf://org/tiny:Q8_0")
     (kept,) = cached_files(tmp_path)
     kept.unlink()
-    beginnings.keep(kept.name, b"GGUF\3\0\0\0" + b"\xff" * 100)
+    header_cache.store(kept.name, b"GGUF\3\0\0\0" + b"\xff" * 100)
     result = run("inspect", "hf://org/tiny:Q8_0")
     assert result.code == 1
     assert "error: hf://org/tiny/Tiny-Q8_0.gguf" in result.err
@@ -195,12 +195,12 @@ def test_a_folder_that_cannot_be_written_is_no_error(hub, tmp_path):
     assert (tmp_path / "cache").read_bytes() == b"a file"
 
 
-def test_the_oldest_beginnings_go_first(hub, tmp_path, monkeypatch):
-    monkeypatch.setattr(beginnings, "MOST_BYTES", 3500)
+def test_the_oldest_headers_go_first(hub, tmp_path, monkeypatch):
+    monkeypatch.setattr(header_cache, "MAX_BYTES", 3500)
     for number in range(6):
-        beginnings.keep(f"{number:064x}", bytes([number]) * 1000)
+        header_cache.store(f"{number:064x}", bytes([number]) * 1000)
         path = tmp_path / "cache" / "ggufkit" / "headers" / f"{number:064x}"
         os.utime(path, (number, number))
     held = sorted(int(path.name, 16) for path in cached_files(tmp_path))
     assert held == [3, 4, 5]
-    assert beginnings.recall(f"{5:064x}") == bytes([5]) * 1000
+    assert header_cache.lookup(f"{5:064x}") == bytes([5]) * 1000

@@ -12,7 +12,8 @@
 namespace {
 namespace emulated {
 
-template <class To, class From> inline To as(const From &value) {
+template <class To, class From>
+inline To as(const From &value) {
     static_assert(sizeof(To) == sizeof(From), "a cast keeps every bit");
     To to;
     memcpy(&to, &value, sizeof to);
@@ -27,17 +28,20 @@ union Lanes {
 inline Lanes lanes_of(__m512 value) { return as<Lanes>(value); }
 inline Lanes lanes_of(__m512i value) { return as<Lanes>(value); }
 
-template <class Lane> inline __m512 floats(Lane lane) {
+template <class Lane>
+inline __m512 floats(Lane lane) {
     Lanes out;
     for (int k = 0; k < 16; ++k) out.f[k] = lane(k);
     return as<__m512>(out);
 }
-template <class Lane> inline __m512i ints(Lane lane) {
+template <class Lane>
+inline __m512i ints(Lane lane) {
     Lanes out;
     for (int k = 0; k < 16; ++k) out.i[k] = lane(k);
     return as<__m512i>(out);
 }
-template <class Lane> inline __mmask16 mask(Lane lane) {
+template <class Lane>
+inline __mmask16 mask(Lane lane) {
     unsigned bits = 0;
     for (int k = 0; k < 16; ++k) bits |= static_cast<unsigned>(lane(k) ? 1 : 0) << k;
     return static_cast<__mmask16>(bits);
@@ -157,7 +161,8 @@ inline __m256i cvtps_ph(__m512 a, int) {
 }
 
 // A quarter of four lanes at a time, as the narrower instruction does it.
-template <class Quarter> inline __m512i quarters(Quarter quarter) {
+template <class Quarter>
+inline __m512i quarters(Quarter quarter) {
     __m128i out[4];
     for (int k = 0; k < 4; ++k) out[k] = quarter(k);
     return as<__m512i>(out);
@@ -209,9 +214,7 @@ inline __m512 shuffle_ps(__m512 a, __m512 b, int picks) {
 // Whole quarters: two of the first operand, two of the second.
 inline __m512 shuffle_f32x4(__m512 a, __m512 b, int picks) {
     const Lanes x = lanes_of(a), y = lanes_of(b);
-    return floats([&](int k) {
-        return (k < 8 ? x : y).f[4 * (picks >> 2 * (k / 4) & 3) + k % 4];
-    });
+    return floats([&](int k) { return (k < 8 ? x : y).f[4 * (picks >> 2 * (k / 4) & 3) + k % 4]; });
 }
 
 inline __m512 permutexvar_ps(__m512i index, __m512 value) {

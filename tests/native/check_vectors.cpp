@@ -52,8 +52,8 @@ private:
 // One more byte than asked for, at the end: a kernel that writes it is found out.
 constexpr uint8_t guard = 0xA5;
 
-// The sign of a NaN that arithmetic makes is the processor's own, in ggml too: x86 sets it, Arm does
-// not. It shows in the upper byte of a half float, and of IQ1_M's in the upper half of a byte.
+// The sign of a NaN that arithmetic makes is the processor's own, in ggml too: x86 sets it, Arm
+// does not. It shows in the upper byte of a half float, and of IQ1_M's in the upper half of a byte.
 bool same(uint8_t a, uint8_t b) { return a == b || ((a ^ b) == 0x80 && (a & 0x70) == 0x70); }
 
 bool same(float a, float b) {
@@ -74,8 +74,11 @@ struct EncodeCase {
     std::vector<uint8_t> expected;
 
     EncodeCase(Reader &in, const Codec &codec)
-        : rows(in.one<int64_t>()), width(in.one<int64_t>()), weighted(in.one<int64_t>()),
-          bad(in.one<int64_t>()), x(in.many<float>(rows * width)),
+        : rows(in.one<int64_t>()),
+          width(in.one<int64_t>()),
+          weighted(in.one<int64_t>()),
+          bad(in.one<int64_t>()),
+          x(in.many<float>(rows * width)),
           weights(in.many<float>(weighted ? width : 0)),
           expected(in.many<uint8_t>(rows * (width / codec.block_size) * codec.block_bytes)) {}
 
@@ -95,7 +98,8 @@ struct DecodeCase {
     std::vector<float> expected;
 
     DecodeCase(Reader &in, const Codec &codec)
-        : blocks(in.one<int64_t>()), bad(in.one<int64_t>()),
+        : blocks(in.one<int64_t>()),
+          bad(in.one<int64_t>()),
           data(in.many<uint8_t>(blocks * codec.block_bytes)),
           expected(in.many<float>(blocks * codec.block_size)) {}
 

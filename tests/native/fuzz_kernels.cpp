@@ -17,7 +17,9 @@ enum How : uint8_t { how_streaming = 1, how_shifted = 2, how_encode = 4, how_wei
 constexpr size_t HEAD = 2;
 
 // A NaN is a NaN: which one is the processor's own. In bytes it shows as check_vectors.cpp says.
-bool same(float a, float b) { return !memcmp(&a, &b, sizeof a) || (std::isnan(a) && std::isnan(b)); }
+bool same(float a, float b) {
+    return !memcmp(&a, &b, sizeof a) || (std::isnan(a) && std::isnan(b));
+}
 bool same(uint8_t a, uint8_t b) { return a == b || ((a ^ b) == 0x80 && (a & 0x70) == 0x70); }
 
 template <class Value>
@@ -45,7 +47,8 @@ void decode_all(const Codec &chosen, uint8_t how, const uint8_t *data, size_t si
         std::vector<float> made(expected.size());
         codec.decode(packed.data(), made.data() + shift, blocks, how & how_streaming);
         require(all_same(made, expected), *table, codec, "decodes otherwise");
-        require(codec.validate(packed.data(), blocks) == wrong, *table, codec, "validates otherwise");
+        require(codec.validate(packed.data(), blocks) == wrong, *table, codec,
+                "validates otherwise");
     }
 }
 

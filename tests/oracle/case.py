@@ -17,6 +17,7 @@ YARN = {
     "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128,
     "beta_fast": 32, "beta_slow": 1,
 }  # fmt: skip
+ABSENT = "(absent)"  # a field that a published config.json lacks
 # Fields of BASE that the configurations of encoders do not have.
 ENCODER = {"num_key_value_heads": None}
 
@@ -35,6 +36,8 @@ def case(
     extra: dict[str, tuple[int, ...]] | None = None,
     empty_rows: int = 0,
     only_parameters: bool = False,
+    published: dict[str, Any] | None = None,
+    files: dict[str, str] | None = None,
     **fields: Any,
 ) -> dict:
     """Describe a checkpoint: the class of its configuration and what differs from BASE.
@@ -43,7 +46,8 @@ def case(
     says how it is saved, `library` which major version of transformers makes it. `otherwise` is the
     reason why llama.cpp computes other logits. `extra` are tensors that only the published
     checkpoints hold, and transformers ignores. The last `empty_rows` embeddings are zero.
-    `only_parameters` leaves out the buffers, as published checkpoints do.
+    `only_parameters` leaves out the buffers, as published checkpoints do. `published` are fields of
+    config.json as a published checkpoint has them, or ABSENT. `files` are further files.
     """
     return {
         "config": config,
@@ -58,5 +62,7 @@ def case(
         "extra": extra or {},
         "empty_rows": empty_rows,
         "only_parameters": only_parameters,
+        "published": published or {},
+        "files": files or {},
         "fields": fields,
     }

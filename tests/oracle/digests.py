@@ -14,15 +14,16 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import known
+from departures import KEYS
+from departures import TENSORS as ROUNDED
 
 RECORD = Path(__file__).with_name("digests.json")
 TYPES = ("auto", "f32", "q8_0")
-# Exponentials: PyTorch's differ from processor to processor, ours are the nearest floats.
-ROUNDED = (".ssm_a", ".ssm_a.weight")
 LETTERS = 16  # of a digest: enough for files that nobody forges
 
 
@@ -50,13 +51,17 @@ def is_recorded(case: str, folder: Path) -> bool:
     return bool(record["checkpoint"] == of_checkpoint(folder / case))
 
 
-def of_file(path: Path) -> list[str]:
-    """Return the digests of a file's keys, of its tensors' outlines and of their bytes."""
+def of_file(path: Path, case: str = "", without: Collection[str] = ()) -> list[str]:
+    """Return the digests of a file's keys, of its tensors' outlines and of their bytes.
+
+    Keys `without`, and those that depart from the converter's in this case, do not count.
+    """
     import ggufkit
 
     with ggufkit.open(path) as model:
         values = model.metadata
         keys = [(key, values.type_name(key), _exact(values.typed(key))) for key in values]
+        keys = [row for row in keys if row[0] not in (*KEYS.get(case, ()), *without)]
         tensors = list(model.tensors.values())
         outlines = [(each.name, each.type.name, each.shape) for each in tensors]
         data = hashlib.sha256()
@@ -103,7 +108,7 @@ def record_of(folder: Path, case: str) -> dict[str, Any]:
         "rounded": rounded,
         "logits": case in known.computed(folder),
         "round trip": case in known.exported(folder),
-        **{kind: of_file(path) for kind, path in made.items()},
+        **{kind: of_file(path, case) for kind, path in made.items()},
         **({"adapters": adapters} if adapters else {}),
     }
 

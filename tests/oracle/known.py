@@ -6,9 +6,10 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-# By the reference: norms of heads, and experts of DeepSeek V4 that are not MXFP4; test_computing.py
-# runs what we make.
-REFUSED = {"stablelm2", "deepseek4-plain"}
+import departures
+
+# By the reference; test_computing.py runs what we make.
+REFUSED = departures.FAILING
 # By llama.cpp's loader: a head of two labels without names, where it wants a square matrix.
 UNLOADABLE = {"bert-two-labels"}
 # By llama.cpp, whoever converted them: of PLM it takes the values of all heads for one head, of
@@ -17,7 +18,19 @@ UNLOADABLE = {"bert-two-labels"}
 FAILING = {"plm", "dots3-note", "exaone"}
 # FP8 becomes floats, which another type stores; what the reference refuses cannot be compared. The
 # embeddings of models that speak are products of matrices.
-WITHOUT_EXPORT = {*REFUSED, "deepseek4-fp8", "pocket-tts", "pocket-tts-voice", "qwen3-tts"}
+# Rerankers whose head copies two rows of the embeddings are exported without it.
+RERANKERS = {"qwen3-titled-reranker", "qwen3-vl-reranker-2b"}
+# No tensor of a checkpoint has the scales of NVFP4 in a GGUF file.
+NVFP4 = {"llama-nvfp4", "llama-nvfp4-packed", "qwen3moe-nvfp4"}
+WITHOUT_EXPORT = {
+    *REFUSED,
+    *RERANKERS,
+    *NVFP4,
+    "deepseek4-fp8",
+    "pocket-tts",
+    "pocket-tts-voice",
+    "qwen3-tts",
+}
 # What transformers does not load as it was: Chameleon needs a vocabulary_map, of which the GGUF
 # file knows nothing; of a dynamic rotary embedding the GGUF file has the base that results, not
 # its parameters; which layers of Laguna see all tokens is llama.cpp's own knowledge; the code for
@@ -25,7 +38,7 @@ WITHOUT_EXPORT = {*REFUSED, "deepseek4-fp8", "pocket-tts", "pocket-tts-voice", "
 UNLOADED = {"chameleon", "hunyuan-dynamic", "laguna", "minimax-01"}
 # A GGUF file has matrices that are multiplied by numbers of config.json, or rounded to three
 # values; they stay so in an export.
-SCALED = {"bitnet", "falcon-h1", "jais", "dots3-note"}
+SCALED = {"bitnet", "falcon-h1", "jais", "dots3-note", "ling-lite"}
 # llama.cpp computes these otherwise than transformers, whoever converted them;
 # docs/architectures.md says how. A case in `families` says it itself.
 OTHERWISE = {

@@ -19,16 +19,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from departures import PROJECTORS as ROUNDED
+
 import projector_folders
 
 RECORD = Path(__file__).with_name("projector_digests.json")
-# Exponentials, sines and the like of PyTorch; ours are the nearest floats.
-ROUNDED = {
-    "gemma4a": ["a.blk.*.per_dim_scale.weight"],
-    "qwen2.5o": ["a.position_embd.weight"],
-    "qwen3a": ["a.position_embd.weight"],
-    "qwen3tts_gen": ["a.gen.wav.dac.*.alpha", "a.gen.wav.dac.*.beta"],
-}
 TYPES = ("auto", "f32", "f16", "q8_0")
 
 

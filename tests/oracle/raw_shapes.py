@@ -66,3 +66,9 @@ def raw(
         "experts": experts,
         "computed": computed,
     }
+
+
+def spelled(spec: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """Return a case with other fields in config.json; a None leaves one out."""
+    config = {**spec["config"], **fields}
+    return spec | {"config": {name: value for name, value in config.items() if value is not None}}

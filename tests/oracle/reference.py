@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from digests import TYPES, is_recorded
@@ -22,6 +23,20 @@ EAGER = {"llama-bitnet"}  # the converter fails on it if it reads tensors late
 
 
 def main(llama_cpp: str, folder: str, out: str, *types: str) -> None:
+    convert = converter(llama_cpp)
+    Path(out).mkdir(parents=True, exist_ok=True)
+    for checkpoint in sorted(Path(folder).glob("[a-z]*")):
+        if is_recorded(checkpoint.name, Path(folder)):
+            continue
+        for kind in types or TYPES:
+            target = Path(out) / f"{checkpoint.name}-{kind}.gguf"
+            if not target.exists() and (error := convert(checkpoint, target, kind)):
+                target.with_suffix(".error").write_text(error)
+                print(f"{target.name}: {error.splitlines()[-1]}", file=sys.stderr)
+
+
+def converter(llama_cpp: str) -> Callable[[Path, Path, str], str]:
+    """Return a function that converts a checkpoint to a file, and returns the error or nothing."""
     sys.path[:0] = [llama_cpp, f"{llama_cpp}/gguf-py"]
     import convert_hf_to_gguf as converter
     from conversion.base import TextModel
@@ -35,25 +50,21 @@ def main(llama_cpp: str, folder: str, out: str, *types: str) -> None:
     mend_baichuan()
     mend_qwen()
     logging.disable(logging.WARNING)
-    Path(out).mkdir(parents=True, exist_ok=True)
-    for checkpoint in sorted(Path(folder).glob("[a-z]*")):
-        if is_recorded(checkpoint.name, Path(folder)):
-            continue
-        for kind in types or TYPES:
-            target = Path(out) / f"{checkpoint.name}-{kind}.gguf"
-            if target.exists():
-                continue
-            TensorNameMap.block_mappings_cfg = dict(names)
-            Rwkv6Model.lerp_weights, Rwkv7Model.lerp_weights = {}, {}  # of the whole process too
-            XLMRobertaModel._lora_files = {}
-            sys.argv = ["convert", str(checkpoint), "--outfile", str(target), "--outtype", kind]
-            sys.argv += ["--no-lazy"] * (checkpoint.name in EAGER)
-            try:
-                converter.main()
-            except (Exception, SystemExit) as error:
-                target.unlink(missing_ok=True)
-                target.with_suffix(".error").write_text(traceback.format_exc())
-                print(f"{target.name}: {type(error).__name__}: {error}", file=sys.stderr)
+
+    def convert(checkpoint: Path, target: Path, kind: str) -> str:
+        TensorNameMap.block_mappings_cfg = dict(names)
+        Rwkv6Model.lerp_weights, Rwkv7Model.lerp_weights = {}, {}  # of the whole process too
+        XLMRobertaModel._lora_files = {}
+        sys.argv = ["convert", str(checkpoint), "--outfile", str(target), "--outtype", kind]
+        sys.argv += ["--no-lazy"] * (checkpoint.name in EAGER)
+        try:
+            converter.main()
+        except (Exception, SystemExit):
+            target.unlink(missing_ok=True)
+            return traceback.format_exc()
+        return ""
+
+    return convert
 
 
 def mend_baichuan() -> None:

@@ -62,7 +62,7 @@ def reference_of(case, kind, folder):
     with ggufkit.convert(checkpoint, outtype=kind, pre=PRE_TOKENIZER) as model:
         ggufkit.write(model, out)
     assert digests.is_recorded(case, FOLDER / "checkpoints")
-    assert digests.of_file(out) == digests.recorded()[case][kind]
+    assert digests.of_file(out, case) == digests.recorded()[case][kind]
     return out
 
 

@@ -21,7 +21,7 @@ import own_vocabularies
 import sentencepiece
 import torch
 import transformers
-from case import BASE, ENCODER, LLAMA3, YARN, case
+from case import ABSENT, BASE, ENCODER, LLAMA3, YARN, case
 from safetensors.torch import load_file, save_file
 from tokenizers import (
     AddedToken,
@@ -429,8 +429,8 @@ for _name, _case in known.families().items():
     (RAW if "tensors" in _case else CASES)[_name] = _case
 
 
-def byte_level() -> Tokenizer:
-    """Return a trained byte-level BPE tokenizer of GPT-2's rules."""
+def byte_level(text: list[str] = TEXT) -> Tokenizer:
+    """Return a byte-level BPE tokenizer of GPT-2's rules, trained on a text."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -438,14 +438,17 @@ def byte_level() -> Tokenizer:
         vocab_size=312, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
         special_tokens=["<|begin|>", "<|end|>", "<pad>", "<|endoftext|>", "<|user|>"],
     )  # fmt: skip
-    tokenizer.train_from_iterator(TEXT * 20, trainer)
+    tokenizer.train_from_iterator(text * 20, trainer)
     tokenizer.add_tokens([AddedToken("<added>", normalized=False)])
     return tokenizer
 
 
-def save_bytes(folder: Path) -> None:
+def save_bytes(folder: Path, text: list[str] = TEXT) -> None:
     fast = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=byte_level(), bos_token="<|begin|>", eos_token="<|end|>", pad_token="<pad>"
+        tokenizer_object=byte_level(text),
+        bos_token="<|begin|>",
+        eos_token="<|end|>",
+        pad_token="<pad>",
     )
     fast.save_pretrained(folder)
     path = folder / "tokenizer_config.json"
@@ -619,6 +622,7 @@ VOCABULARIES = {
     **own_vocabularies.OWN,
     "none": lambda _: None,
     "arctic": save_arctic,
+    "answers": lambda folder: save_bytes(folder, [*TEXT, "yes\nno\n" * 9]),
     "beginning": save_beginning,
     "chatml": save_chatml,
     "turns": lambda folder: save_chatml(folder, "<|eot|>"),
@@ -654,6 +658,8 @@ def described(shape: Any) -> tuple[tuple[int, ...], str]:
 MADE: dict[str, Callable[[tuple[int, ...]], torch.Tensor]] = {
     # Of four experts, some for each token.
     "choices": lambda shape: torch.rand(shape[0], 4).argsort(1)[:, : shape[1]].contiguous(),
+    "one": torch.ones,
+    "few-ones": lambda shape: torch.randint(1, 3, shape).to(torch.float32),
     "groups": lambda shape: (torch.randperm(*shape) // GROUP).to(torch.int32),
     "powers": lambda shape: random_tensor(shape, "exponents").view(torch.float8_e8m0fnu),
     "shape": torch.tensor,
@@ -723,10 +729,12 @@ def make(folder: Path, name: str) -> None:
     model.save_pretrained(folder, **only, **spec["saved"])
     if spec["extra"]:
         with_extra(folder / "model.safetensors", spec)
-    if spec["architecture"]:
+    named = {"architectures": [spec["architecture"]]} if spec["architecture"] else {}
+    if changed := named | spec["published"]:
         path = folder / "config.json"
-        written = json.loads(path.read_text())
-        path.write_text(json.dumps(written | {"architectures": [spec["architecture"]]}))
+        written = json.loads(path.read_text()) | changed
+        kept = {k: v for k, v in written.items() if v != ABSENT}
+        path.write_text(json.dumps(kept))
 
 
 def with_extra(path: Path, spec: dict[str, Any]) -> None:
@@ -747,6 +755,8 @@ def main(folder: str, *names: str) -> None:
             making.rename(partial)
         if LIBRARY == OLDEST and partial.exists():
             VOCABULARIES[spec["vocabulary"]](partial)
+            for file, text in spec.get("files", {}).items():
+                (partial / file).write_bytes(text.encode())
             partial.rename(Path(folder) / name)
 
 

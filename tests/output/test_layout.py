@@ -162,14 +162,14 @@ def test_refuses_impossible_options(options):
 
 
 @pytest.mark.parametrize(
-    "name", ["", "a\0b", "x" * 65, "ä" * 33, chr(0xD800), chr(0xDCFF), 5, None]
+    "name", ["", "a\0b", "x" * 128, "ä" * 64, chr(0xD800), chr(0xDCFF), 5, None]
 )
 def test_refuses_impossible_tensor_names(name):
     with pytest.raises(ShapeError, match="not a valid tensor name"):
         layout(model_of(1, names=[name]), "x.gguf")
 
 
-@pytest.mark.parametrize("name", ["x" * 64, "ä" * 32, "with space", "."])
+@pytest.mark.parametrize("name", ["x" * 127, "ä" * 63, "with space", "."])
 def test_accepts_names_that_the_format_allows(name):
     assert name.encode() in layout(model_of(1, names=[name]), "x.gguf").files[0].head
 

@@ -48,6 +48,16 @@ with ggufkit.open(source) as model:
     )
 """
 
+# A command that gets a signal as soon as it would write.
+INTERRUPTED = """
+import signal
+import ggufkit
+from ggufkit.cli import main
+
+ggufkit.write = lambda *_, **__: signal.raise_signal(signal.SIGINT)
+main()
+"""
+
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
@@ -340,10 +350,12 @@ def test_stream_cannot_be_resumed(model):
 
 
 @posix
-def test_interrupted_command_says_how_to_resume(source, out, monkeypatch):
-    def interrupting(*_arguments, **_options):
-        signal.raise_signal(signal.SIGINT)
+def test_interrupted_command_says_how_to_resume(source, out):
+    def said(*options):
+        command = [sys.executable, "-c", INTERRUPTED, "copy", source, out, *options]
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+        assert done.returncode == 128 + signal.SIGINT
+        return done.stderr
 
-    monkeypatch.setattr(ggufkit, "write", interrupting)
-    assert "every output is whole, or as it was" in run_ggufkit("copy", source, out).err
-    assert "run the command again to continue" in run_ggufkit("copy", source, out, "--resume").err
+    assert said() == "interrupted; every output is whole, or as it was\n"
+    assert said("--resume") == "interrupted; run the command again to continue from here\n"

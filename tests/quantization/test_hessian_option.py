@@ -23,13 +23,12 @@ from ggufkit.output import execute
 from ggufkit.output.chunks import Sizes
 from ggufkit.output.layout import layout
 from ggufkit.output.resume import digest
+from ggufkit.quantization import gptq_source
 from ggufkit.quantization.explain import explain
-from ggufkit.quantization.feedback import fed_back
-from ggufkit.quantization.feedback.fed_back import FedBack, outcomes_of
-from ggufkit.quantization.feedback.outcomes import told
+from ggufkit.quantization.gptq_source import GptqSource, outcome_text, outcomes_of
 from ggufkit.quantization.quantize import decide
 from ggufkit.quants.blas import blas_threads
-from ggufkit.quants.feedback import moment_errors
+from ggufkit.quants.gptq import moment_errors
 from hessian_files import inputs_of, save_hessian
 from shell import done
 
@@ -149,25 +148,25 @@ def test_nothing_keeps_a_quantization_once_it_is_written(source, hessian, tmp_pa
 @pytest.mark.skipif(blas_threads() is None, reason="NumPy has another BLAS than OpenBLAS")
 def test_blas_uses_no_more_threads_than_were_asked_for(source, hessian, tmp_path, monkeypatch):
     seen = set()
-    real = fed_back.factor_of
+    real = gptq_source.factor_of
 
     def factor_of(*arguments):
         seen.add(blas_threads())
         return real(*arguments)
 
-    monkeypatch.setattr(fed_back, "factor_of", factor_of)
+    monkeypatch.setattr(gptq_source, "factor_of", factor_of)
     ggufkit.write(decided(source, hessian).model, tmp_path / "out.gguf", threads=2)
     assert seen == {1}
 
 
 def test_quantizations_that_share_outcomes_find_each_once(source, hessian, monkeypatch):
-    found, real = [], FedBack._outcome
+    found, real = [], GptqSource._outcome
 
     def outcome(self, matrix, held_out):
         found.append((self.name, self.plain.type.name, matrix))
         return real(self, matrix, held_out)
 
-    monkeypatch.setattr(FedBack, "_outcome", outcome)
+    monkeypatch.setattr(GptqSource, "_outcome", outcome)
     shared = replace(Hessian.open(hessian), outcomes={})
     packed = []
     for kind in ("Q4_0", "IQ4_NL", "Q4_0"):
@@ -181,13 +180,13 @@ def test_quantizations_that_share_outcomes_find_each_once(source, hessian, monke
 def tiles_made(monkeypatch):
     """Return a list of the tiles that are made from now on."""
     made = []
-    real = FedBack._tile
+    real = GptqSource._tile
 
     def tile(self, *place):
         made.append((self.name, *place))
         return real(self, *place)
 
-    monkeypatch.setattr(FedBack, "_tile", tile)
+    monkeypatch.setattr(GptqSource, "_tile", tile)
     return made
 
 
@@ -256,7 +255,7 @@ def test_moments_that_are_not_positive_fall_back_and_say_so(source, tmp_path):
     tensor = done.model.tensors[UP]
     plain = quants.quantize(TENSORS[UP], tensor.type, imatrix=np.zeros(256))
     assert np.array_equal(tensor.raw().reshape(plain.shape), plain)
-    assert told(tensor) == "errors not fed back: the Hessian is not positive"
+    assert outcome_text(tensor) == "errors not fed back: the Hessian is not positive"
 
 
 def test_feedback_that_does_not_help_on_inputs_held_out_is_not_used(source, tmp_path):
@@ -269,7 +268,7 @@ def test_feedback_that_does_not_help_on_inputs_held_out_is_not_used(source, tmp_
     tensor = decided(source, path).model.tensors[UP]
     plain = quants.quantize(TENSORS[UP], tensor.type, imatrix=weights_of(path, UP))
     assert np.array_equal(tensor.raw().reshape(plain.shape), plain)
-    assert told(tensor) == "errors not fed back: it does not help on inputs held out"
+    assert outcome_text(tensor) == "errors not fed back: it does not help on inputs held out"
 
 
 def weights_of(path, name):

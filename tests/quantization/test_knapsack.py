@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ggufkit.errors import ShapeError
 from ggufkit.format.types import tensor_type
-from ggufkit.quantization.losses.knapsack import Option, allocate
+from ggufkit.quantization.losses.relative_errors import Option, allocate
 
 TYPE = tensor_type("Q8_0")
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
 import ggufkit
-from ggufkit.errors import MissingImportanceError, ValueTypeError
+from ggufkit.errors import FormatError, MissingImportanceError, ValueTypeError
 from ggufkit.imatrix import Entry, Imatrix
+from ggufkit.models import any_model
 from ggufkit.quantization.provenance import SETTINGS, SOURCE, provenance_of
 from ggufkit.quantization.quantize import QuantizeOptions
 from ggufkit.quantization.recipe_files import read_recipe
@@ -196,6 +199,10 @@ def test_source_that_lacks_tensors_is_refused(source):
      '{"recipe": "Q8_0", "future": 1}', '{"recipe": "Q8_0", "tensor_types": 3}',
      '{"recipe": "Q8_0", "override_kv": {"a": 1}}', '{"recipe": "Q8_0", "patterns": [["("]]}',
      '{"recipe": "Q8_0", "layers": "abc"}', '{"recipe": "Q8_0", "types": [1]}',
+     '{"recipe": "Q8_0", "layers": [' + "9" * 400 + "]}", '{"recipe": "Q8_0", "search": {}}',
+     r'{"recipe": "Q8_0", "tensor_types": [["(a)\\1", "F16"]]}',
+     '{"recipe": "Q8_0", "types": {"a": NaN}}',
+     '{"recipe": "Q8_0", "patterns": [["((a{1000}){1000}){1000}", "F16"]]}',
      "[" * 100_000, 3],
 )  # fmt: skip
 def test_damaged_settings_are_an_error_that_says_so(source, settings):
@@ -207,3 +214,14 @@ def test_damaged_settings_are_an_error_that_says_so(source, settings):
         ggufkit.write(edited, out.with_name("edited.gguf"))
     with pytest.raises(ValueError, match=r"provenance of this file|settings in the file"):
         ggufkit.reproduce(out.with_name("edited.gguf"), source)
+
+
+@pytest.mark.parametrize("key", ["like", "imatrix", "hessian"])
+def test_settings_of_a_file_cannot_name_files(source, key, monkeypatch):
+    out = written(source)
+    with ggufkit.open(out) as made, ggufkit.open(source) as origin:
+        settings = json.loads(made.metadata[SETTINGS]) | {key: "/elsewhere/secret.gguf"}
+        edited = made.replace(metadata=made.metadata.updated({SETTINGS: json.dumps(settings)}))
+        monkeypatch.setattr(any_model, "open_model", lambda _: pytest.fail("it was opened"))
+        with pytest.raises(FormatError, match=f"does not know the setting '{key}': '/elsewhere"):
+            ggufkit.reproduce(edited, origin)

@@ -23,10 +23,10 @@ from ggufkit.imatrix.matrix import Entry, Imatrix
 from ggufkit.models.layers import prune_layers
 from ggufkit.models.model import Tensor, Tensors
 from ggufkit.models.tensors.in_memory import as_tensor
-from ggufkit.quantization.eligibility import KEPT_NAMES, KEPT_PARTS, KEPT_PARTS_OF
+from ggufkit.quantization.choice.eligibility import KEPT_NAMES, KEPT_PARTS, KEPT_PARTS_OF
 from ggufkit.quantization.quantize import decide
 from ggufkit.quantization.recipes import RECIPES
-from ggufkit.rules.rules import STRUCTURE
+from rule_groups import STRUCTURE
 
 RNG = np.random.default_rng(7)
 OURS_ONLY = {"NVFP4"}  # llama.cpp has the type, llama-quantize no such recipe

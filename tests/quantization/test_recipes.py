@@ -10,7 +10,8 @@ import shapes
 from ggufkit.errors import TensorTypeError
 from ggufkit.format.file_types import FILE_TYPES
 from ggufkit.format.types import tensor_type
-from ggufkit.quantization.eligibility import KEPT_PARTS, KEPT_PARTS_OF, without_layer
+from ggufkit.quantization.choice.eligibility import KEPT_PARTS, KEPT_PARTS_OF, without_layer
+from ggufkit.quantization.choice.type_choice import TypeRequests, choose, facts_of, order_key
 from ggufkit.quantization.recipes import (
     FALLBACKS,
     LAST_RESORT,
@@ -21,7 +22,6 @@ from ggufkit.quantization.recipes import (
     find_recipe,
     patterns_of,
 )
-from ggufkit.quantization.type_choice import TypeRequests, choose, facts_of, order_key
 
 LARGE = shapes.large()
 FEW = ["llama 70B", "mixtral 8x7B", "falcon 7B", "deepseek2", "odd width"]

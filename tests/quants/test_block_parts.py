@@ -6,8 +6,8 @@ import pytest
 from ggufkit import quants
 from ggufkit.errors import ShapeError, TensorTypeError
 from ggufkit.format.types import TENSOR_TYPES, tensor_type
+from ggufkit.quants.block_fields import LOOKUP_TABLES, lookup_table
 from ggufkit.quants.block_parts import block_parts
-from ggufkit.quants.lookup_tables import LOOKUP_TABLES, lookup_table
 
 QUANTIZED = [row for row in TENSOR_TYPES.values() if row.is_quantized]
 RANDOM = np.random.default_rng(23)

@@ -8,7 +8,8 @@ import pytest
 from ggufkit import quants
 from ggufkit.format.types import tensor_type
 from ggufkit.quants.block_parts import block_parts
-from ggufkit.quants.level_codes import _TYPES, level_codes
+from ggufkit.quants.level_codes import level_codes
+from ggufkit.quants.search import SEARCHED
 
 WIDTH = 512
 
@@ -28,27 +29,27 @@ def codes_for(codes, levels):
     return np.array([each.T.reshape(-1) for each in found])
 
 
-@pytest.mark.parametrize("name", _TYPES)
+@pytest.mark.parametrize("name", SEARCHED)
 def test_codes_of_the_levels_in_a_block_give_the_same_block(name):
     codes, blocks = level_codes(tensor_type(name)), blocks_of(name)
     levels = block_parts(blocks, tensor_type(name)).levels
-    again = codes.put(codes_for(codes, levels), blocks)
+    again = codes.bits.put(codes_for(codes, levels).T, blocks)
     assert np.array_equal(block_parts(again, tensor_type(name)).levels, levels)
     assert np.array_equal(again, blocks)
 
 
-@pytest.mark.parametrize("name", _TYPES)
+@pytest.mark.parametrize("name", SEARCHED)
 def test_other_levels_leave_the_scales_of_a_block(name):
     codes, blocks, others = level_codes(tensor_type(name)), blocks_of(name), blocks_of(name, 1)
     wanted = block_parts(others, tensor_type(name)).levels
-    found = block_parts(codes.put(codes_for(codes, wanted), blocks), tensor_type(name))
+    found = block_parts(codes.bits.put(codes_for(codes, wanted).T, blocks), tensor_type(name))
     was = block_parts(blocks, tensor_type(name))
     assert np.array_equal(found.levels, wanted)
     assert np.array_equal(found.scales, was.scales)
     assert was.offsets is None or np.array_equal(found.offsets, was.offsets)
 
 
-@pytest.mark.parametrize("name", _TYPES)
+@pytest.mark.parametrize("name", SEARCHED)
 def test_nearest_levels_are_no_farther_than_those_of_another_block(name):
     codes = level_codes(tensor_type(name))
     rng = np.random.default_rng(2)

@@ -12,7 +12,7 @@ import oracle
 from ggufkit import quants
 from ggufkit.errors import ValueTypeError
 from ggufkit.format.types import TENSOR_TYPES, tensor_type
-from ggufkit.quants import packing, parallel
+from ggufkit.quants import kernels, parallel
 from ggufkit.quants.search import EFFORTS, SEARCHED, UNSEARCHED
 from rule_errors import SQUARES_ALONE, block_errors, search_weights
 
@@ -56,14 +56,14 @@ def isa(request, monkeypatch):
 def importance(request):
     """No importance, or a weight for each column."""
     name = request.node.callspec.params.get("name", "Q4_0")
-    if request.param is None and tensor_type(name).id in packing.requiring_weights():
+    if request.param is None and tensor_type(name).id in kernels.requiring_weights():
         return columns() ** 2
     return request.param and columns()
 
 
 def test_every_type_is_named_with_a_search_or_without(isa):
-    assert sorted(_native.improvable()) == sorted(tensor_type(name).id for name in SEARCHED)
-    encodable = [TENSOR_TYPES[number] for number, encodes in packing.codecs().items() if encodes]
+    assert sorted(_native.refinable()) == sorted(tensor_type(name).id for name in SEARCHED)
+    encodable = [TENSOR_TYPES[number] for number, encodes in kernels.codecs().items() if encodes]
     named = {row.name for row in encodable if row.is_quantized} - {"Q8_1", "Q8_K"}  # not for files
     assert named == {*SEARCHED, *UNSEARCHED}
 

@@ -16,6 +16,7 @@ from ggufkit.errors import (
     RemoteMissingError,
     WaitingWarning,
 )
+from ggufkit.output.download import download
 from ggufkit.remote import limits
 from ggufkit.remote.remote_file import RemoteFile
 from ranged_server import Served
@@ -194,6 +195,73 @@ def test_a_server_that_sends_drop_by_drop_is_an_error(part):
         read_far(drip)
 
 
+def test_many_short_requests_do_not_stretch_a_read(monkeypatch):
+    monkeypatch.setattr(limits, "ALL_WAITS", 1.0)
+
+    def byte_by_byte(handler, number):
+        if number % 2:
+            return handler.send(503, b"", {"Retry-After": "1"}) or True
+        start = int(handler.headers["Range"].removeprefix("bytes=").partition("-")[0])
+        return ranged(start, start + 1)(handler, number)
+
+    with (
+        Served({"/f": DATA}, fault=later(byte_by_byte)) as server,
+        pytest.raises(RemoteError, match=r"answers 503|ended early"),
+    ):
+        RemoteFile(server.url("/f")).read(FAR, 1000)
+    assert len(server.requests) < 10
+
+
+def test_waits_that_a_server_asks_for_do_not_count_as_slow():
+    def busy(handler, number):
+        wait = number in (2, 3)
+        return wait and (handler.send(503, b"", {"Retry-After": "1"}) or True)
+
+    data, _ = read_far(busy)
+    assert data == DATA[FAR : FAR + 1000]
+
+
+@pytest.mark.parametrize("length", ["9" * 5000, "-1", "1e3", "\u00b2", ""])
+def test_a_length_that_is_no_sensible_number_is_refused(length, tmp_path):
+    def claim(handler, _):
+        head = f"HTTP/1.1 200 ok\r\nContent-Length: {length}\r\n\r\n"
+        handler.wfile.write(head.encode("latin-1") + b"GGUF")
+        handler.close_connection = True
+        return True
+
+    with Served({}, fault=claim) as server:
+        with pytest.raises(NoRangesError):
+            RemoteFile(server.url("/f")).load(1)
+        with pytest.raises(RemoteError, match="does not tell the size"):
+            download(server.url("/f"), tmp_path / "f")
+
+
+@pytest.mark.parametrize("size", ["9" * 5000, "\u0663", "1" * 20])
+def test_a_range_with_numbers_without_sense_is_refused(size):
+    def claim(handler, _):
+        head = f"HTTP/1.1 206 ok\r\nContent-Range: bytes 0-0/{size}\r\nContent-Length: 1\r\n\r\n"
+        handler.wfile.write(head.encode() + b"G")
+        handler.close_connection = True
+        return True
+
+    with (
+        Served({}, fault=claim) as server,
+        pytest.raises(RemoteError, match="other bytes than those asked for"),
+    ):
+        RemoteFile(server.url("/f")).load(1)
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "-5", "Tue, 99 Nov 99999 00:00:00", ", ", "\u00b2"])
+def test_a_retry_after_without_sense_is_no_crash(text):
+    def busy(handler, _):
+        head = f"HTTP/1.1 503 busy\r\nRetry-After: {text}\r\nContent-Length: 0\r\n\r\n"
+        handler.wfile.write(head.encode("latin-1"))
+        return True
+
+    with pytest.raises(RemoteError, match="answers 503"):
+        read_far(busy)
+
+
 def test_compressed_ranges_are_refused():
     with pytest.raises(RemoteError, match="in the form 'gzip'"):
         read_far(ranged(FAR, FAR + 1000, **{"Content-Encoding": "gzip"}))
@@ -254,7 +322,7 @@ def test_connections_are_kept():
 
 
 def test_a_long_wait_is_told(monkeypatch):
-    monkeypatch.setattr(limits, "TOLD_SECONDS", 0.0)
+    monkeypatch.setattr(limits, "WARN_SECONDS", 0.0)
 
     def busy(handler, _):
         return handler.send(503, b"", {"Retry-After": "0"}) or True

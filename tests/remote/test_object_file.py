@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 
@@ -10,7 +11,9 @@ import pytest
 
 import ggufkit as api
 from ggufkit.errors import FormatError, MissingExtraError, RemoteError, RemoteMissingError
+from ggufkit.remote import limits
 from ggufkit.remote.object_file import ObjectFile
+from ranged_server import Served
 from shell import done, ggufkit
 
 obstore = pytest.importorskip("obstore", reason="the wheel is tested without the extra")
@@ -18,6 +21,8 @@ pytest.importorskip("moto", reason="the wheel is tested without a server of S3")
 
 DATA = np.random.default_rng(5).integers(0, 256, 3 << 20, np.uint8).tobytes()
 FAR = (2 << 20) + 5
+FLOOD = 128 << 20  # bytes, of which a client should take few
+STATE = {"ETag": '"x"', "Last-Modified": "Tue, 24 Nov 2020 00:00:00 GMT"}
 SERVE = """
 import sys, time
 from moto.server import ThreadedMotoServer
@@ -102,6 +107,83 @@ def test_says_what_is_wrong(bucket):
         with pytest.raises(RemoteError):
             ObjectFile(name).load(1)
     assert ggufkit("inspect", "s3://models/none").code == 1
+
+
+@pytest.fixture
+def store(monkeypatch):
+    """Let a server on loopback be the store of S3, which answers as `fault` does."""
+
+    def start(fault):
+        server = opened.enter_context(Served({"/models/f": DATA}, fault=fault))
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url(""))
+        return server, ObjectFile("s3://models/f")
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "me")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with contextlib.ExitStack() as opened:
+        yield start
+
+
+def ranged(body, *, length=None):
+    """Return an answer to a request for a range: `body` in its place."""
+
+    def answer(handler, _):
+        start, stop = map(int, handler.headers["Range"].removeprefix("bytes=").split("-"))
+        place = f"bytes {start}-{min(stop, len(DATA) - 1)}/{len(DATA)}"
+        handler.send(206, body(start, stop + 1), {**STATE, "Content-Range": place}, length=length)
+        return True
+
+    return answer
+
+
+def test_a_store_that_sends_more_than_requested_is_an_error(store):
+    server, file = store(ranged(lambda _start, _stop: bytes(FLOOD)))
+    with pytest.raises(RemoteError, match="other bytes than those asked for"):
+        file.load(1)
+    assert server.sent < FLOOD // 2
+
+
+def test_a_store_that_sends_more_than_requested_later_is_an_error(store):
+    server, file = store(ranged(lambda start, stop: DATA[:stop] if not start else bytes(FLOOD)))
+    assert file.nbytes == len(DATA)
+    with pytest.raises(RemoteError, match="other bytes than those asked for"):
+        file.read(FAR, 1000)
+    assert server.sent < FLOOD // 2 + len(DATA)
+
+
+def test_a_store_that_sends_less_than_requested_is_an_error(store):
+    _, file = store(ranged(lambda start, stop: DATA[start : stop - 5]))
+    with pytest.raises(RemoteError, match="too little"):
+        file.load(1)
+
+
+def test_a_body_that_breaks_off_is_an_error(store, monkeypatch):
+    monkeypatch.setattr(limits, "TRIES", 1)
+    _, file = store(ranged(lambda start, _stop: DATA[start : start + 9], length=len(DATA)))
+    with pytest.raises(RemoteError, match="cannot be read"):
+        file.load(1)
+
+
+def test_a_store_that_denies_the_ranges_of_a_file_is_not_read_whole(store):
+    def denied(handler, _):
+        if "Range" in handler.headers:
+            return handler.send(416, b"<Code>InvalidRange</Code>") or True
+        return handler.send(200, bytes(FLOOD), STATE) or True
+
+    server, file = store(denied)
+    with pytest.raises(RemoteError, match="other bytes than those asked for"):
+        file.load(1)
+    assert server.sent < 1000
+
+
+def test_a_redirect_of_a_store_takes_no_keys_along(store):
+    with Served({"/models/f": DATA}, fault=ranged(lambda start, stop: DATA[start:stop])) as other:
+        location = {"Location": other.url("/models/f")}
+        server, file = store(lambda handler, _: handler.send(307, b"", location) or True)
+        assert file.nbytes == len(DATA)
+        assert "authorization" in server.requests[0].headers
+        assert "authorization" not in other.requests[0].headers
 
 
 def test_names_the_extra(monkeypatch):

@@ -41,6 +41,23 @@ def test_reads_exactly_the_bytes_of_a_tensor():
         assert [each.sent for each in server.requests] == [limits.FIRST_BYTES, 1000]
 
 
+def test_copies_bytes_to_a_descriptor(tmp_path):
+    data = np.random.default_rng(1).integers(0, 256, 20 << 20, np.uint8).tobytes()
+    with Served({"/f": data}) as server, (tmp_path / "f").open("wb") as target:
+        RemoteFile(server.url("/f")).copy(1 << 20, 18 << 20, target.fileno(), 5)
+    assert (tmp_path / "f").read_bytes() == bytes(5) + data[1 << 20 :][: 18 << 20]
+
+
+def test_a_failure_to_write_is_not_taken_for_one_of_the_network(tmp_path):
+    (tmp_path / "f").touch()
+    with Served({"/f": bytes(3 << 20)}) as server, (tmp_path / "f").open("rb") as unwritable:
+        file = RemoteFile(server.url("/f"))
+        with pytest.raises(OSError, match="Bad file descriptor") as caught:
+            file.copy(0, 3 << 20, unwritable.fileno(), 0)
+        assert not isinstance(caught.value, RemoteError)
+        assert len(server.requests) == 2
+
+
 def test_says_what_a_server_lacks(model):
     files = {"/model.gguf": model.read_bytes()}
     with Served(files) as server, pytest.raises(RemoteMissingError, match="404"):

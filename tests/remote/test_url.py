@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ggufkit.errors import RemoteError
-from ggufkit.remote.url import Url, UrlPath, scheme_of, shown
+from ggufkit.remote.url import Url, UrlPath, redacted, scheme_of
 
 
 @given(st.text() | st.text().map(lambda text: f"http://{text}"))
@@ -66,7 +66,7 @@ def test_another_file_beside_it():
 def test_what_is_shown_has_no_secrets():
     text = "https://me:hush@h/a%20b.gguf?secret=1#x"
     assert str(Url.parse(text)) == "https://h/a b.gguf"
-    assert shown(text) == "https://h/a%20b.gguf"
+    assert redacted(text) == "https://h/a%20b.gguf"
 
 
 def test_a_path_shows_its_url():

@@ -11,7 +11,7 @@ import tensors_file
 
 RANK = 4
 ALPHA = 8
-NOT_ADAPTED = ("norm", "conv", "embed", "wte", "wpe", "lm_head")
+NOT_ADAPTED = ("norm", "conv", "embed", "wte", "wpe", "lm_head", "mtp.")
 
 
 def factors(shapes: dict[str, tuple[int, ...]], dtype: str = "<f4") -> dict[str, np.ndarray]:

@@ -28,11 +28,12 @@ import derived
 import ggufkit
 import legacy_files
 import mortal
-from ggufkit.cli import errors, signals
+from ggufkit.cli import errors
 from ggufkit.cli.app import app
 from ggufkit.imatrix import compute
 from ggufkit.quantization import sensitivity
 from ggufkit.quantization.losses.sensitivities import Group, Level, Sensitivity
+from ggufkit.system import cancellation
 from mortal import journals
 from plain_checkpoint import ARCH, CONFIG, whole
 from tensors_file import write_checkpoint
@@ -256,13 +257,10 @@ class Started(NamedTuple):
         os.chdir(folder)
         os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         os.dup2(2, 1)
-        signals.clear_away_first()
+        cancellation.handle_signals()
         last, fault = struck
         (Told(tell) if last < 0 else Run(last, fault, tell, Path(source_of(arguments)))).begin()
-        try:
-            code = errors.outcome(app, arguments)
-        except SystemExit as end:
-            code = int(end.code or 0)
+        code = errors.outcome(app, arguments)
         sys.stderr.flush()
         os._exit(code)
 

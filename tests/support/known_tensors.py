@@ -13,7 +13,7 @@ from typing import Final
 
 import real
 from demanded import ModelSource, arguments, source_text
-from demanded_tensors import ALWAYS, SET, WORDS, Created, TensorSource
+from required_tensors import ALWAYS, SET, WORDS, Created, TensorSource
 
 TABLE: Final = Path(__file__).parents[2] / "src" / "ggufkit" / "checks" / "known_tensors.txt"
 HEAD: Final = """\

@@ -19,7 +19,8 @@ import numpy as np
 
 import real
 from ggufkit.format.file_types import NUMBER_OF
-from ggufkit.format.types import MAX_NAME_BYTES, tensor_type
+from ggufkit.format.tensor_infos import GGML_MAX_NAME_BYTES
+from ggufkit.format.types import tensor_type
 
 _DRY_LINE = re.compile(r"\] +(\S+) +- \[.*?\], type = +(\w+), size = .*?(?:-> .*\((\w+)\))?\n")
 
@@ -82,7 +83,7 @@ def known_names() -> list[str]:
         )
     stems = (word.replace("%d", "0").replace("%s", "weight") for word in words)
     names = {stem if stem.endswith("weight") else f"{stem}.weight" for stem in stems}
-    return sorted(name for name in names if "%" not in name and len(name) < MAX_NAME_BYTES)
+    return sorted(name for name in names if "%" not in name and len(name) <= GGML_MAX_NAME_BYTES)
 
 
 def quantize(source: Path, target: Path, recipe: str, **options: Any) -> bool:

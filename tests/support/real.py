@@ -167,7 +167,7 @@ def llama_cpp() -> ctypes.CDLL:
 def _installed(name: str) -> Path:
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
-        raise FetchError(f"{name} is not installed: pip install '.[test]'")
+        raise FetchError(f"{name} is not installed: pip install --group test")
     return Path(spec.origin).parent
 
 

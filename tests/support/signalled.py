@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import faulty
-from ggufkit.cli import errors, signals
+from ggufkit.cli import errors
 from ggufkit.cli.app import app
+from ggufkit.system import cancellation
 
 NUMBERS: Final = (signal.SIGINT, signal.SIGTERM)
 FAULTS: Final = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -72,15 +73,13 @@ class Signalled(faulty.Trial):
         os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         os.dup2(2, 1)
         sys.argv = ["ggufkit", *self.arguments]
-        signals.leave_at_once()
+        cancellation.handle_signals()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)
         try:
             errors.run(app)
         except SystemExit as end:
             sys.stderr.flush()
             os._exit(int(end.code or 0))
-        except KeyboardInterrupt:  # when `run` is done: Python ends by the signal, and says nothing
-            os._exit(signals.SIGNALLED + signal.SIGINT)
         except BaseException:
             traceback.print_exc()
             sys.stderr.flush()

@@ -19,7 +19,7 @@ import real
 import shapes
 import small_llama
 from ggufkit import typed
-from ggufkit.checks.demands import demands
+from ggufkit.checks.requirements import requirements
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.values import Strings
 from ggufkit.models.model import Model, Tensor, Tensors
@@ -169,7 +169,7 @@ def _values(sound: Model) -> Iterator[tuple[str, str, Any]]:
         kind = metadata.type_name(key)
         for value in _wrong(kind, metadata[key]):
             yield key, f"= {_told(value)}", value
-    known = demands(architecture)
+    known = requirements(architecture)
     optional = {f"{architecture}.{key}": kind for key, kind in known.types.items()}
     optional |= {f"tokenizer.ggml.{key}": kind for key, kind in TOKENIZER.items()}
     for key, kind in optional.items():

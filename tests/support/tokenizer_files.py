@@ -6,7 +6,7 @@ import json
 import struct
 
 from ggufkit.conversion.checkpoint.folder import Checkpoint
-from ggufkit.conversion.tokenizer.byte_alphabet import CHAR_OF
+from ggufkit.conversion.tokenizer.token_text import CHAR_OF
 from ggufkit.models.model import Tensors
 
 LLAMA3 = (

@@ -15,7 +15,7 @@ import pytest
 import ggufkit._native as _native
 from ggufkit.errors import ClosedError, FormatError
 from ggufkit.system import descriptors
-from ggufkit.system.mapped_file import MappedFile
+from ggufkit.system.mapped_file import MappedBytes, MappedFile
 from platforms import CONTENT, FALLBACKS, posix
 
 
@@ -118,6 +118,16 @@ def test_closed_file_cannot_be_read(path, target):
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
+def test_closing_is_no_error_where_the_system_cannot_tell_the_size(path, monkeypatch):
+    def failing(_):
+        raise OSError(5, "Input/output error")
+
+    file = MappedFile(path)
+    monkeypatch.setattr(MappedBytes, "size", failing)
+    file.close()
+    assert file.closed
+
+
 def test_descriptors_are_closed_with_the_file(path):
     gc.collect()  # what earlier tests left goes now
     before = open_descriptors()

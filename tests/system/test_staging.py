@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -187,3 +188,12 @@ def test_a_failed_fill_leaves_the_old_file_and_nothing_else(tmp_path):
     assert names(tmp_path) == [".out.gguf.ggufkit-resume", "out.gguf"]
     assert staged(target, lambda stage: stage.is_new, kept=True) is False
     assert target.read_bytes() == b"new"
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+    def fill(_stage):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(OSError, match=r"out\.npy") as caught:
+        staged(tmp_path / "out.npy", fill)
+    assert caught.value.filename == str(tmp_path / "out.npy")

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import pytest
 
 import ggufkit
-from ggufkit.view.server import Address, bound, server_of
-from ggufkit.view.shown_model import ShownModel
+from ggufkit.view.page_model import PageModel
+from ggufkit.view.serving.server import Address, bound, server_of
 
 
 def shown_of(path, name=None):
-    return ShownModel(str(name or path), ggufkit.open(path))
+    return PageModel(str(name or path), ggufkit.open(path))
 
 
 @pytest.fixture(scope="session")

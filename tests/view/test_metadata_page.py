@@ -57,3 +57,15 @@ def test_the_document_to_copy_is_that_of_inspect(shown_smollm2):
     for at, key in enumerate(shown_smollm2.keys):
         found = metadata_document(shown_smollm2, at)
         assert found == {"type": metadata.type_name(key), "value": plain(metadata.typed(key))}
+
+
+def test_a_long_value_is_not_copied_whatever_holds_it(shown, monkeypatch):
+    monkeypatch.setattr("ggufkit.view.metadata_page.MAX_COPIED", 4000)
+    numbers = np.zeros(300, np.int32)
+    values = {"text": "a" * 5000, "texts": ["a" * 50] * 100, "numbers": numbers}
+    values |= {"nested": [numbers], "empty": [np.zeros(0, np.int32)] * 300}
+    model = shown({}, values)
+    for key in values:
+        assert metadata_document(model, model.keys.index(key)) is None, key
+    short = shown({}, {"x": [numbers[:9], numbers[:1]]})
+    assert [part["value"] for part in metadata_document(short, 0)["value"]] == [[0] * 9, [0]]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ggufkit.inspection.summary import summarize
-from ggufkit.view.overview import group_of, layer_grid, overview, treemap
+from ggufkit.view.overview import MAX_GROUPS, group_of, layer_grid, overview, treemap
 
 ROW = np.zeros(32, np.float32)
 
@@ -38,6 +38,18 @@ def test_many_small_tensors_are_one_rectangle(shown):
     (group,) = found["groups"]
     assert group["name"] == "attention"
     assert [cell["count"] for cell in group["cells"]] == [10_000]
+
+
+def test_a_file_that_names_many_groups_has_few_on_the_map(shown):
+    found = treemap(
+        shown(
+            {f"part{n}.blk.0.x": ROW[: 1 + n] for n in range(30)}
+            | {f"p{n}.blk.0.x": ROW[:1] for n in range(500)}
+        )
+    )
+    assert len(found["groups"]) == MAX_GROUPS + 1
+    assert sum(group["tensors"] for group in found["groups"]) == 530
+    assert found["groups"][0]["name"] == "other"
 
 
 def test_the_grid_has_a_cell_for_each_tensor_of_a_layer(shown_smollm2):

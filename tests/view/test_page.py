@@ -13,7 +13,7 @@ import pytest
 import ggufkit
 from ggufkit.inspection.tensor_block import tensor_block
 from ggufkit.inspection.tensor_statistics import tensor_statistics
-from ggufkit.view.shown_model import ShownModel
+from ggufkit.view.page_model import PageModel
 
 pytestmark = [pytest.mark.browser, pytest.mark.real]
 
@@ -83,7 +83,7 @@ def models(tmp_path_factory, smollm2, gemma3):
         "quantized": folder / "quantized.gguf",
     }
     requantized.quantize("Q2_K", allow_requantize=True).write(paths["quantized"])
-    return {name: ShownModel(str(path), ggufkit.open(path)) for name, path in paths.items()}
+    return {name: PageModel(str(path), ggufkit.open(path)) for name, path in paths.items()}
 
 
 @pytest.fixture(scope="module")

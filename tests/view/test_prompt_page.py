@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ggufkit
 from ggufkit.errors import ChatTemplateError
@@ -49,6 +53,13 @@ def test_named_templates_are_listed(shown):
     assert templates(model)["templates"] == {"default": "a", "tool_use": "b"}
 
 
+def test_many_long_templates_are_shown_in_part(shown):
+    texts = {f"{KEY}.t{number}": "a" * 200_000 for number in range(20)}
+    found = templates(shown({}, texts))["templates"]
+    assert len(found) == 16
+    assert sum(map(len, found.values())) < 1_100_000
+
+
 def test_lines_of_two_templates_are_told_apart():
     found = compare_templates("a\nb\nc", "a\nB\nc")
     assert [(line["in"], line["text"]) for line in found["lines"]] == [
@@ -59,3 +70,33 @@ def test_lines_of_two_templates_are_told_apart():
     ]
     assert compare_templates("a", "a")["same"]
     assert compare_templates("a\n" * 6000, "b")["lines"] is None
+
+
+@given(*[st.lists(st.sampled_from("abcd"), max_size=12)] * 2)
+def test_lines_of_both_templates_stay_in_order(before, after):
+    lines = compare_templates("\n".join(before), "\n".join(after))["lines"]
+    assert [line["text"] for line in lines if line["in"] != "after"] == before
+    assert [line["text"] for line in lines if line["in"] != "before"] == after
+    same = difflib.SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks()
+    assert sum(line["in"] == "both" for line in lines) >= sum(block.size for block in same)
+
+
+def test_templates_that_difflib_takes_hours_for_are_compared():
+    before, after = ("".join(f"a\n{side}{n}\n" for n in range(2400)) for side in "xy")
+    lines = compare_templates(before, after)["lines"]
+    assert sum(line["in"] == "both" for line in lines) == 2400
+
+
+@pytest.mark.parametrize(
+    "template", ["{{ 'a' * 10**8 }}", "{% for a in range(10**4) %}{{ 'a' * 10**4 }}{% endfor %}"]
+)
+def test_a_prompt_without_bounds_is_refused(shown, template):
+    model = shown({}, {KEY: template, "tokenizer.ggml.tokens": ["a"]})
+    with pytest.raises(ChatTemplateError, match="characters"):
+        prompt(model, {"messages": MESSAGES})
+
+
+def test_a_prompt_longer_than_the_page_shows_is_refused(shown):
+    model = shown({}, {KEY: "{{ 'a' * 2**21 }}", "tokenizer.ggml.tokens": ["a"]})
+    with pytest.raises(ChatTemplateError, match="2,097,152 characters"):
+        prompt(model, {"messages": MESSAGES})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import ggufkit
@@ -79,3 +80,27 @@ def test_a_vocabulary_that_cannot_be_decoded_shows_its_texts(shown, more):
         {}, {"general.architecture": "llama", "tokenizer.ggml.model": "llama"} | keys | more
     )
     assert token(model, 1)["bytes"] == "c3 a9"
+
+
+@pytest.mark.parametrize("kind", [np.nan, np.inf, -np.inf, 2.5, 3.0])
+def test_a_type_that_is_no_whole_number_is_shown(shown, kind):
+    types = np.full(2, kind, np.float32)
+    keys = {"tokenizer.ggml.tokens": ["a", "b"], "tokenizer.ggml.token_type": types}
+    known = {2.5: "2.5", 3.0: "control", np.inf: "Infinity", -np.inf: "-Infinity"}
+    assert token(shown({}, keys), 1)["type"] == known.get(kind, "NaN")
+
+
+def test_a_file_that_names_many_special_tokens_shows_some(shown):
+    keys = {f"tokenizer.ggml.k{number}_token_id": np.uint32(0) for number in range(500)}
+    assert len(tokens_facts(shown({}, keys))["special"]) == 100
+
+
+def test_a_search_for_a_number_of_many_digits_finds_nothing(shown):
+    model = shown({}, {"tokenizer.ggml.tokens": ["a", "b"]})
+    assert token_rows(model, "9" * 5000, 0, 9)["rows"] == []
+    assert token_rows(model, "1", 0, 9)["rows"][0]["id"] == 1
+
+
+def test_half_a_surrogate_pair_is_refused(shown_smollm2):
+    with pytest.raises(UnicodeError):
+        split_text(shown_smollm2, "\ud800")

@@ -21,12 +21,12 @@ template <class Lane>
 struct AffineFit {
     Lane scale, lowest, sum_of_weights;
     Lane inverse, offset;  // of the candidate that won: they give its levels
-    MaskOf<Lane> flat, strange;
+    MaskOf<Lane> flat, needs_fallback;
 
     // The level of an element before scales are rounded.
     KERNEL_INLINE IntOf<Lane> level(Lane x, int32_t top) const {
         const IntOf<Lane> found = nearest_int(inverse * (x - offset)), none{};
-        return select(flat, none, maximum(minimum(found, all_ints<IntOf<Lane>>(top)), none));
+        return select(flat, none, maximum(minimum(found, broadcast_int<IntOf<Lane>>(top)), none));
     }
 };
 
@@ -60,7 +60,7 @@ public:
         scale_ = fill(1.0f) / inverse_;
         winner_ = inverse_;
         winner_offset_ = offset_;
-        strange_ = either(beyond_nearest(end(highest_)), beyond_nearest(end(lowest_)));
+        strange_ = or_(beyond_nearest(end(highest_)), beyond_nearest(end(lowest_)));
         sum_up<true, true>();
         least_error_ = error(scale_, offset_);
     }
@@ -71,10 +71,10 @@ public:
         const Values first = end(lowest_), last = end(highest_);
         // Most candidates reach no bound, or one; a little inside it, as 15.5 rounds to an even
         // 16. Where one end is NaN, the other is dropped, so that it counts as out of bounds.
-        const bool low = !every(less(fill(-0.4999f), minimum(last, first)));
-        const bool high = !every(less(maximum(first, last), fill(Rule::top + 0.4999f)));
+        const bool low = !all(less(fill(-0.4999f), minimum(last, first)));
+        const bool high = !all(less(maximum(first, last), fill(Rule::top + 0.4999f)));
         if (low || high) {
-            strange_ = either(strange_, either(beyond_nearest(first), beyond_nearest(last)));
+            strange_ = or_(strange_, or_(beyond_nearest(first), beyond_nearest(last)));
         }
         if (is_scalar<Lane> || (low && high)) {
             sum_up<true, true>();
@@ -98,7 +98,7 @@ public:
             scale = select(positive, level_x_ / level_squared_, scale);
         }
         const Values now = error(scale, offset);
-        const Masks better = both(less(zero, determinant), less(now, least_error_));
+        const Masks better = and_(less(zero, determinant), less(now, least_error_));
         winner_ = select(better, inverse_, winner_);
         winner_offset_ = select(better, offset_, winner_offset_);
         least_error_ = select(better, now, least_error_);
@@ -108,13 +108,13 @@ public:
 
     KERNEL_INLINE AffineFit<Lane> fit(int j) const {
         const auto flat = flat_.of[j];
-        return {select(flat, all<Lane>(0.0f), scale_.of[j]),
+        return {select(flat, broadcast<Lane>(0.0f), scale_.of[j]),
                 select(flat, flat_offset_.of[j], offset_.of[j]),
                 sum_of_weights_.of[j],
                 winner_.of[j],
                 winner_offset_.of[j],
                 flat,
-                both(strange_.of[j], opposite(flat))};
+                and_(strange_.of[j], not_(flat))};
     }
 
 private:
@@ -130,7 +130,7 @@ private:
     static KERNEL_INLINE Values fill(float value) {
         Values made;
         UNROLL
-        for (int j = 0; j < Count; ++j) made.of[j] = all<Lane>(value);
+        for (int j = 0; j < Count; ++j) made.of[j] = broadcast<Lane>(value);
         return made;
     }
 

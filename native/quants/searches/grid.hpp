@@ -30,8 +30,8 @@ public:
     // A search goes step by step, and ends where one of them returns false: it cannot do as ggml
     // does. It tries inverse scales around `highest_value / range`.
     template <class... Rest>
-    KERNEL_APART bool begin(const GridPart<Shape> &part, const Neighbours &grid, float range,
-                            float scale, Rest &...rest) {
+    KERNEL_NOINLINE bool begin(const GridPart<Shape> &part, const Neighbours &grid, float range,
+                               float scale, Rest &...rest) {
         constexpr int count = Rule::candidates;
         grid_ = &grid;
         scale_ = scale;
@@ -47,7 +47,7 @@ public:
         return search.begin(part, grid, rest...);
     }
 
-    KERNEL_APART void choose() {
+    KERNEL_NOINLINE void choose() {
         const Trials &trials = search.trials;
         float best = 0.0f;
         int winner = -1;
@@ -69,7 +69,7 @@ public:
     }
 
     // Tries the best scale once more, first on points and then on itself.
-    KERNEL_APART bool find_again() {
+    KERNEL_NOINLINE bool find_again() {
         const bool some = Rule::again == Again::where_off_grid;
         const uint32_t wanted = some ? every_group & ~on_grid_ : every_group;
         const bool tries = Rule::again == Again::all || on_grid_ != every_group;
@@ -83,7 +83,7 @@ public:
         return finds;
     }
 
-    KERNEL_APART void refine() {
+    KERNEL_NOINLINE void refine() {
         if (!refines_) return;
         const GridSums<Shape> sums = search.sums(codes_);
         if (sums.square > 0.0f) scale_ = sums.product / sums.square;
@@ -125,20 +125,20 @@ uint32_t fit_in_lanes(const GridPart<typename Rule::Shape> (&parts)[Parts], cons
                       const float (&ranges)[Parts], const float (&scales)[Parts], uint32_t wanted,
                       GridFit<typename Rule::Shape> (&fits)[Parts]) {
     using Search = LanesGridSearch<Rule>;
-    constexpr int abreast = 8 / Rule::Shape::groups;
-    GridScaleSearch<Rule, Search> members[abreast];
-    Search *team[abreast];
-    for (int i = 0; i < abreast; ++i) team[i] = &members[i].search;
-    typename Search::template TeamWindows<abreast> windows;
+    constexpr int interleaved = 8 / Rule::Shape::groups;
+    GridScaleSearch<Rule, Search> members[interleaved];
+    Search *team[interleaved];
+    for (int i = 0; i < interleaved; ++i) team[i] = &members[i].search;
+    typename Search::template TeamBatches<interleaved> batches;
     uint32_t fitted = 0;
-    for (int first = 0; first < Parts; first += abreast) {
-        windows.clear();
+    for (int first = 0; first < Parts; first += interleaved) {
+        batches.clear();
         uint32_t begun = 0;
-        for (int i = 0; i < abreast; ++i) {
+        for (int i = 0; i < interleaved; ++i) {
             const int part = first + i;
             if (!(wanted >> part & 1)) continue;
             const bool begins =
-                members[i].begin(parts[part], grid, ranges[part], scales[part], i, windows);
+                members[i].begin(parts[part], grid, ranges[part], scales[part], i, batches);
             begun |= static_cast<uint32_t>(begins) << i;
         }
         const auto each = [&members](uint32_t left, auto step) {
@@ -147,7 +147,7 @@ uint32_t fit_in_lanes(const GridPart<typename Rule::Shape> (&parts)[Parts], cons
                 step(i, members[i]);
             }
         };
-        Search::find(team, windows);
+        Search::find(team, batches);
         each(begun, [](int, auto &member) { member.search.make_columns(); });
         each(begun, [](int, auto &member) { member.search.sum_up(); });
         each(begun, [](int, auto &member) { member.choose(); });

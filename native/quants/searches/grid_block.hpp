@@ -5,8 +5,8 @@
 //   Shape, step, candidates, again   what grid.hpp reads;
 //   grid                             the name of its grid;
 //   spread                           how often the mean square counts in importance;
-//   plain_weight, weighs_by_mean     a weight where there is no importance, and whether it is of
-//                                    the mean square too;
+//   plain_weight, weighs_by_mean     a weight where there is no importance, usually the square of
+//                                    an element, and whether it is of the mean square too;
 //   least                            what highest element makes a part more than zeros;
 //   even_signs                       whether seven of eight signs are stored.
 #pragma once
@@ -25,6 +25,27 @@ KERNEL_INLINE float mean_square_of(const float *x, float spread) {
 // The same of a block per lane.
 KERNEL_INLINE Floats mean_squares_of(const float *x, float spread) {
     return spread * sums_of_squares(x, superblock_size) / static_cast<float>(superblock_size);
+}
+
+template <class Rule, class = void>
+constexpr bool has_plain_weight = false;
+template <class Rule>
+constexpr bool has_plain_weight<Rule, decltype(void(&Rule::plain_weight))> = true;
+
+// The weights of elements; `importance` may be null.
+template <class Rule>
+KERNEL_INLINE void weigh_on_grid(const float *x, const float *importance, float mean_square,
+                                 int count, float *weights) {
+    for (int i = 0; i < count; ++i) {
+        const float square = x[i] * x[i];
+        if (importance) {
+            weights[i] = importance[i] * square_root(mean_square + square);
+        } else if constexpr (has_plain_weight<Rule>) {
+            weights[i] = Rule::plain_weight(square, mean_square);
+        } else {
+            weights[i] = square;
+        }
+    }
 }
 
 // The first element that is not finite, or the first of all.
@@ -72,13 +93,15 @@ class GridBlockFit {
     static constexpr int size = Shape::size, parts = superblock_size / size;
 
 public:
-    GridBlockFit(const float *x, const float *importance, const Neighbours &grid)
-        : x_(x), importance_(importance), grid_(grid) {}
+    using Content = GridBlock<Shape>;
+
+    GridBlockFit(const float *x, const float *importance, float mean_square, const Neighbours &grid)
+        : x_(x), importance_(importance), mean_square_(mean_square), grid_(grid) {}
 
     // Returns nothing_wrong, or an element of the part at which ggml aborts.
-    int64_t run(float mean_square, GridBlock<Shape> &block) {
+    int64_t run(Content &block) {
         for (int i = 0; i < parts; ++i) {
-            weigh(i, mean_square);
+            weigh(i);
             const uint32_t negative = take_signs(i);
             for (int j = 0; j < size; j += 8) {
                 block.signs[(i * size + j) / 8] = stored_signs(i, j, negative >> j & 255);
@@ -102,19 +125,10 @@ public:
     }
 
 private:
-    void weigh(int i, float mean_square) {
-        const float *x = x_ + i * size;
+    void weigh(int i) {
         GridPart<Shape> &part = parts_[i];
-        if (importance_) {
-            const float *importance = importance_ + i * size;
-            for (int j = 0; j < size; ++j) {
-                part.weights[j] = importance[j] * square_root(mean_square + x[j] * x[j]);
-            }
-        } else {
-            for (int j = 0; j < size; ++j) {
-                part.weights[j] = Rule::plain_weight(x[j] * x[j], mean_square);
-            }
-        }
+        weigh_on_grid<Rule>(x_ + i * size, importance_ ? importance_ + i * size : nullptr,
+                            mean_square_, size, part.weights);
         for (int j = 0; j < size; ++j) part.roots[j] = square_root(part.weights[j]);
     }
 
@@ -124,9 +138,9 @@ private:
         UNROLL
         for (int j = 0; j < size; j += lanes) {
             const Floats x = load(x_ + i * size + j);
-            const Mask negative = either(less(x, splat(0.0f)), is_nan(x));
+            const Mask negative = or_(less(x, broadcast(0.0f)), is_nan(x));
             store(parts_[i].x + j, select(negative, -x, x));
-            signs |= lanes_in(negative) << j;
+            signs |= movemask(negative) << j;
         }
         return signs;
     }
@@ -151,24 +165,18 @@ private:
     }
 
     static KERNEL_INLINE float highest_of(const float *x) {
-        Floats highest = load(x);
-        Mask strange = is_nan(highest);
-        UNROLL
-        for (int j = lanes; j < size; j += lanes) {
-            highest = maximum(highest, load(x + j));
-            strange = either(strange, is_nan(load(x + j)));
+        if constexpr (portable) {  // with a NaN, the result depends on ggml's order
+            float highest = x[0];
+            for (int j = 1; j < size; ++j) highest = maximum(highest, x[j]);
+            return highest;
         }
-        return any(strange) ? highest_in_order(x) : highest_lane(highest);
+        Floats highest = load(x);
+        UNROLL
+        for (int j = lanes; j < size; j += lanes) highest = maximum(highest, load(x + j));
+        return highest_lane(highest);
     }
 
-    // With a NaN the result depends on ggml's order.
-    static KERNEL_APART float highest_in_order(const float *x) {
-        float highest = x[0];
-        for (int j = 1; j < size; ++j) highest = maximum(highest, x[j]);
-        return highest;
-    }
-
-    void take(int i, GridBlock<Shape> &block) const {
+    void take(int i, Content &block) const {
         const GridFit<Shape> &found = fits_[i];
         uint8_t *signs = block.signs + i * size / 8;
         memcpy(block.points + i * Shape::groups, found.points, sizeof found.points);
@@ -180,6 +188,7 @@ private:
     }
 
     const float *x_, *importance_;
+    const float mean_square_;
     const Neighbours &grid_;
     GridPart<Shape> parts_[parts];
     float highest_[parts], ranges_[parts], scales_[parts];
@@ -187,14 +196,19 @@ private:
 };
 
 // Where most types start the search for a scale: the highest element gets the highest level.
-template <class Shape, int Parts>
-KERNEL_INLINE void start_at_highest(const float (&highest)[Parts], float (&ranges)[Parts],
-                                    float (&scales)[Parts]) {
-    for (int i = 0; i < Parts; ++i) {
-        ranges[i] = highest[i];
-        scales[i] = highest[i] / (2 * Shape::levels - 1);
+template <class OfShape>
+struct StartsAtHighest {
+    using Shape = OfShape;
+
+    template <int Parts>
+    static KERNEL_INLINE void start(const GridPart<Shape> (&)[Parts], const float (&highest)[Parts],
+                                    float (&ranges)[Parts], float (&scales)[Parts]) {
+        for (int i = 0; i < Parts; ++i) {
+            ranges[i] = highest[i];
+            scales[i] = highest[i] / (2 * Shape::levels - 1);
+        }
     }
-}
+};
 
 template <class Type>
 int64_t encode_on_grid(const float *src, uint8_t *dst, int64_t rows, int64_t width,
@@ -211,19 +225,21 @@ int64_t encode_on_grid(const float *src, uint8_t *dst, int64_t rows, int64_t wid
         if (by_mean && !is_tile) means[lane] = mean_square_of(x, Rule::spread);
         if (by_mean && is_tile && lane == 0) store(means, mean_squares_of(x, Rule::spread));
         const int64_t column = block % blocks_of_row * superblock_size;
-        const int64_t wrong = Type::encode_block(x, weights ? weights + column : nullptr,
-                                                 means[lane], grid, dst + block * Type::block_bytes);
+        typename Type::Fit::Content content;
+        typename Type::Fit fit(x, weights ? weights + column : nullptr, means[lane], grid);
+        const int64_t wrong = fit.run(content);
         if (wrong != nothing_wrong) return block * superblock_size + wrong;
+        write(dst + block * Type::block_bytes, Type::pack(x, content));
     }
     return nothing_wrong;
 }
 
-// For a type whose encode_block takes importance, or null, and neighbours.
+// For a type whose Fit finds the content of a block, and whose `pack` lays it out.
 template <class Type>
 struct Rows<Type, decltype(void(Type::grid))> {
     static constexpr Codec functions() {
         Codec codec{};
-        codec.encode = encode_on_grid<Type>;
+        codec.encode = encode<Type, encode_on_grid<Type>>;
         codec.decode = decode<Type>;
         codec.validate = validate<Type>;
         return codec;

@@ -1,12 +1,12 @@
 // Finds the points of a grid nearest to elements, with a trial per lane.
 //
 // From one scale to the next, a group of elements mostly rounds to the same cell. So trials come
-// in runs that have the same neighbours. Those with a choice are windows, and are gathered from a
-// team of parts, so that windows of the same length are many in a row.
+// in intervals that have the same neighbours. Those with a choice are batches, and are gathered
+// from a team of parts, so that batches of the same length are many in a row.
 #pragma once
 #include "contest.hpp"
-#include "grid_runs.hpp"
-#include "grid_windows.hpp"
+#include "grid_batches.hpp"
+#include "grid_intervals.hpp"
 
 namespace {
 
@@ -18,89 +18,85 @@ class LanesGridSearch {
     static constexpr int dimensions = Shape::dimensions, groups = Shape::groups;
     static constexpr int spread = Shape::levels == 3 ? 4 : 8;  // table entries of an element
     static constexpr bool has_steps = Shape::levels == 3;
-    using WindowSearch = typename WindowSearchOf<Shape, Shape::levels <= lanes>::Type;
+    using BatchSearch = typename BatchSearchOf<Shape, Shape::levels <= lanes>::Type;
 
 public:
     // Space for the searches of a team of parts.
     template <int Members>
-    using TeamWindows = Windows<Members * groups * count>;
+    using TeamBatches = CellBatches<Members * groups * count>;
 
     Trials trials;
 
-    // Finds cells for all trials, and windows for `number` of a team; false where rounding,
-    // overflow or a NaN leave what lanes can do.
+    // Finds cells for all trials, and batches for `number` of a team; false where rounding or
+    // overflow leave what lanes can do.
     template <int Room>
     bool begin(const GridPart<Shape> &part, const Neighbours &grid, int number,
-               Windows<Room> &windows) {
+               CellBatches<Room> &batches) {
         part_ = &part;
         grid_ = &grid;
         unsure_ = 0;
-        const Floats bound = splat(1e10f), zero = splat(0.0f);
-        Floats greatest = zero;
-        uint32_t strange = 0;
+        Floats greatest = broadcast(0.0f);
         UNROLL
         for (int i = 0; i < Shape::size; i += lanes) {
-            const Floats weights = load(part.weights + i), x = load(part.x + i);
-            const Mask fits = both(less(absolute(x), bound), less(weights, bound));
-            strange |= lanes_in(both(fits, opposite(less(weights, zero)))) ^ all_lanes;
+            const Floats x = load(part.x + i);
             greatest = maximum(greatest, absolute(x));
-            store(weighted_ + i, weights * x);
+            store(weighted_ + i, load(part.weights + i) * x);
         }
         greatest_ = highest_lane(greatest);
-        if (strange != 0 || !suits(trials.inverses[count - 1], trials.scales[0])) return false;
-        const GridRuns<Rule> runs(part, trials, grid);
+        if (!suits(trials.inverses[count - 1], trials.scales[0])) return false;
+        const CellIntervals<Rule> intervals(part, trials, grid);
         search_.prepare(part, grid, trials.scales, count, greatest_);
-        runs.each([&](const Run &run) {
-            const Cell &cell = grid.cells[run.cell()];
-            windows.add(run.of_member(number * groups), cell.rounds);
+        intervals.each([&](const CellInterval &interval) {
+            const Cell &cell = grid.cells[interval.cell()];
+            batches.add(interval.of_member(number * groups), cell.rounds);
             __builtin_prefetch(grid.codes + cell.first - (has_steps ? 8 : 0));
             if (has_steps) __builtin_prefetch(grid.codes + cell.first + 8);
-            // The next run overwrites the excess.
-            const Ints cells = splat(run.cell());
-            const Ints codes = splat(static_cast<int32_t>(cell.code));
-            memcpy(trials.cells + run.place(), &cells, sizeof cells);
-            memcpy(trials.codes + run.place(), &codes, sizeof codes);
+            // The next interval overwrites the excess.
+            const Ints cells = broadcast(interval.cell());
+            const Ints codes = broadcast(static_cast<int32_t>(cell.code));
+            memcpy(trials.cells + interval.place(), &cells, sizeof cells);
+            memcpy(trials.codes + interval.place(), &codes, sizeof codes);
         });
         return true;
     }
 
     // Finds points for all trials of a team that is to be sought.
     template <int Room>
-    static void find(LanesGridSearch *const *team, const Windows<Room> &windows) {
+    static void find(LanesGridSearch *const *team, const CellBatches<Room> &batches) {
         static_assert(Trials::room <= level_stride, "rows have room for all");
-        find_points<1>(team, windows);
-        find_points<2>(team, windows);
-        find_points<3>(team, windows);
-        if constexpr (has_steps) find_points<all_steps>(team, windows);
+        find_points<1>(team, batches);
+        find_points<2>(team, batches);
+        find_points<3>(team, batches);
+        if constexpr (has_steps) find_points<all_steps>(team, batches);
     }
 
     // Gathers trials into columns.
-    KERNEL_APART void make_columns() {
+    KERNEL_NOINLINE void make_columns() {
         trials.columns = 0;
         UNROLL
         for (int trial = 0; trial < count; trial += lanes) {
-            Ints changes = splat(0);
+            Ints changes = broadcast(0);
             UNROLL
             for (int group = 0; group < groups; ++group) {
                 const uint32_t *codes = trials.codes + group * count + trial;
                 changes = changes | (load_ints(codes) ^ load_ints(codes + 1));
             }
-            uint32_t ends = lanes_in(equal(changes, splat(0))) ^ all_lanes;
+            uint32_t ends = movemask(equal(changes, broadcast(0))) ^ all_lanes;
             if (trial + lanes >= count) {
                 const uint32_t end = 1u << (count - trial - 1);
                 ends = (ends & (end - 1)) | end;
             }
-            const Ints chosen = numbers_of(ends), numbers = chosen + trial;
+            const Ints chosen = compress_lanes(ends), numbers = chosen + trial;
             memcpy(trials.last + trials.columns, &numbers, sizeof numbers);
             for (int group = 0; group < groups; ++group) {
-                const Ints codes = pick(load_ints(trials.codes + group * count + trial), chosen);
+                const Ints codes = permute(load_ints(trials.codes + group * count + trial), chosen);
                 memcpy(trials.column_codes[group] + trials.columns, &codes, sizeof codes);
             }
             trials.columns += __builtin_popcount(ends);
         }
         // Padding of the last vector repeats a column.
         for (auto &codes : trials.column_codes) {
-            const Ints copies = splat(static_cast<int32_t>(codes[0]));
+            const Ints copies = broadcast(static_cast<int32_t>(codes[0]));
             memcpy(codes + trials.columns, &copies, sizeof copies);
         }
     }
@@ -108,13 +104,13 @@ public:
     // Sums the columns up, best not at once: what was written by parts is not read fast.
     void sum_up() {
         for (int first = 0; first < trials.columns; first += lanes) {
-            Floats product = splat(0.0f), square = product;
+            Floats product = broadcast(0.0f), square = product;
             UNROLL
             for (int i = 0; i < Shape::size; ++i) {
                 const Ints codes = load_ints(trials.column_codes[i / dimensions] + first);
                 const Floats value = values_in(codes, i % dimensions);
-                product = product + splat(weighted_[i]) * value;
-                square = square + splat(part_->weights[i]) * value * value;
+                product = product + broadcast(weighted_[i]) * value;
+                square = square + broadcast(part_->weights[i]) * value * value;
             }
             store(trials.products + first, product);
             store(trials.squares + first, square);
@@ -132,8 +128,8 @@ public:
         uint32_t found = 0;
         for (int i = 0; i < trials.columns; i += lanes) {
             const Floats product = load(trials.products + i);
-            const Floats bound = splat(best) * load(trials.squares + i);
-            found |= lanes_in(less(bound, product * product)) << i;
+            const Floats bound = broadcast(best) * load(trials.squares + i);
+            found |= movemask(less(bound, product * product)) << i;
         }
         return found & static_cast<uint32_t>((uint64_t{1} << trials.columns) - 1);
     }
@@ -161,11 +157,11 @@ public:
         for (int i = 0; i < Shape::size; i += lanes) {
             // A vector holds a few groups, or a part of one.
             const Ints places = lane_numbers() + i;
-            Ints levels = splat(0);
+            Ints levels = broadcast(0);
             UNROLL
             for (int lane = 0; lane < lanes; lane += dimensions) {
-                const Ints code = splat(static_cast<int32_t>(codes[(i + lane) / dimensions]));
-                levels = select(above(places, splat(i + lane - 1)), code, levels);
+                const Ints code = broadcast(static_cast<int32_t>(codes[(i + lane) / dimensions]));
+                levels = select(greater(places, broadcast(i + lane - 1)), code, levels);
             }
             const Words shifts = (Words)(places & (dimensions - 1)) * Shape::level_bits;
             levels = (Ints)((Words)levels >> shifts) & (spread - 1);
@@ -192,7 +188,7 @@ private:
     // that of the scale leave out is nearest nowhere. Returns the groups that need a search.
     KERNEL_INLINE uint32_t find_between_trials(float scale, float inverse, uint32_t wanted,
                                                uint32_t (&codes)[groups]) const {
-        if constexpr (!WindowSearch::has_lines) return wanted;
+        if constexpr (!BatchSearch::has_lines) return wanted;
         const float steps = (inverse * trials.range - (2 * Shape::levels - 1)) / Rule::step;
         const float at = steps + count / 2;
         if (!(at >= 0.0f && at < count - 1)) return wanted;
@@ -216,79 +212,79 @@ private:
     static KERNEL_INLINE Floats values_in(Ints codes, int place) {
         const Ints levels = shift_right(codes, Shape::level_bits * place);
         if constexpr (spread == 4) {
-            return pick_of_four(to_floats((lane_numbers() & 3) * 2 + 1), levels);
+            return permute_in_fours(to_floats((lane_numbers() & 3) * 2 + 1), levels);
         } else if constexpr (spread <= lanes) {
-            return pick(to_floats((lane_numbers() & 7) * 2 + 1), levels);
+            return permute(to_floats((lane_numbers() & 7) * 2 + 1), levels);
         } else {
             return to_floats((levels & 7) * 2 + 1);
         }
     }
 
     template <int Rounds, int Room>
-    static KERNEL_APART void find_points(LanesGridSearch *const *team,
-                                         const Windows<Room> &windows) {
-        const int last = windows.count(Rounds) - 1;
+    static KERNEL_NOINLINE void find_points(LanesGridSearch *const *team,
+                                            const CellBatches<Room> &batches) {
+        const int last = batches.count(Rounds) - 1;
         if (last < 0) return;
-        const Run *run = windows.of(Rounds);
-        const auto member = [team](Run run) -> LanesGridSearch & {
-            return Room == groups * count ? *team[0] : *team[run.group() / groups];
+        const CellInterval *interval = batches.of(Rounds);
+        const auto member = [team](CellInterval interval) -> LanesGridSearch & {
+            return Room == groups * count ? *team[0] : *team[interval.group() / groups];
         };
-        using Sketch = typename WindowSearch::template Sketch<Rounds == all_steps ? 3 : Rounds>;
+        using Sketch = typename BatchSearch::template Sketch<Rounds == all_steps ? 3 : Rounds>;
         Sketch sketches[2];
-        member(run[0]).template draw<Rounds>(run[0], sketches[0]);
+        member(interval[0]).template draw<Rounds>(interval[0], sketches[0]);
         for (int i = 0; i < last; ++i) {
             // The next one is fetched early, to hide the latency.
-            member(run[i + 1]).template draw<Rounds>(run[i + 1], sketches[(i + 1) & 1]);
-            member(run[i]).find_points(run[i], sketches[i & 1]);
+            member(interval[i + 1]).template draw<Rounds>(interval[i + 1], sketches[(i + 1) & 1]);
+            member(interval[i]).find_points(interval[i], sketches[i & 1]);
         }
-        member(run[last]).find_points(run[last], sketches[last & 1]);
+        member(interval[last]).find_points(interval[last], sketches[last & 1]);
     }
 
     template <int Rounds, class Sketch>
-    KERNEL_INLINE void draw(Run run, Sketch &sketch) const {
-        const Cell &cell = grid_->cells[run.cell()];
+    KERNEL_INLINE void draw(CellInterval interval, Sketch &sketch) const {
+        const Cell &cell = grid_->cells[interval.cell()];
         const uint32_t *codes = grid_->codes + cell.first;
         if constexpr (Rounds == all_steps) {
-            search_.draw_steps(codes, run.group() % groups, sketch);
+            search_.draw_steps(codes, interval.group() % groups, sketch);
         } else {
-            search_.draw(codes, cell.count, run.group() % groups, sketch);
+            search_.draw(codes, cell.count, interval.group() % groups, sketch);
         }
     }
 
     template <class Sketch>
-    KERNEL_INLINE void find_points(Run run, Sketch &sketch) {
-        const int group = run.group() % groups, trial = run.place() - group * count;
+    KERNEL_INLINE void find_points(CellInterval interval, Sketch &sketch) {
+        const int group = interval.group() % groups, trial = interval.place() - group * count;
         uint32_t unsure;
         const Ints found = search_.nearest(sketch, group, trial, unsure);
-        uint32_t *codes = trials.codes + run.place();
-        const Mask own = above(splat(run.trials()), lane_numbers());
+        uint32_t *codes = trials.codes + interval.place();
+        const Mask own = greater(broadcast(interval.trials()), lane_numbers());
         const Ints mixed = select(own, found, load_ints(codes));
         memcpy(codes, &mixed, sizeof mixed);
-        for (unsure &= lanes_in(own); unsure != 0; unsure &= unsure - 1) {
+        for (unsure &= movemask(own); unsure != 0; unsure &= unsure - 1) {
             const int i = __builtin_ctz(unsure);
             unsure_ |= 1u << (trial + i);
-            const Cell &cell = grid_->cells[run.cell()];
-            codes[i] = nearest(trials.scales[trial + i], group, grid_->codes + cell.first,
-                               cell.count);
+            const Cell &cell = grid_->cells[interval.cell()];
+            codes[i] =
+                nearest(trials.scales[trial + i], group, grid_->codes + cell.first, cell.count);
         }
     }
 
     // The code of the first of the nearest, by distances added up as ggml does.
-    KERNEL_APART uint32_t nearest(float scale, int group, const uint32_t *neighbours,
-                                  int count) const {
+    KERNEL_NOINLINE uint32_t nearest(float scale, int group, const uint32_t *neighbours,
+                                     int count) const {
         const LevelTables<dimensions, spread> tables([&](int i, Floats levels) {
             const int at = group * dimensions + i;
-            const Floats apart = splat(scale) * (levels * 2.0f + 1.0f) - part_->x[at];
-            return splat(part_->roots[at]) * apart * apart;
+            const Floats apart = broadcast(scale) * (levels * 2.0f + 1.0f) - part_->x[at];
+            return broadcast(part_->roots[at]) * apart * apart;
         });
         return tables.nearest(neighbours, count).code;
     }
 
     const GridPart<Shape> *part_;
     const Neighbours *grid_;
-    WindowSearch search_;
+    BatchSearch search_;
     float greatest_, weighted_[Shape::size];  // by the weights
-    uint32_t unsure_;  // trials at which lines did not decide
+    uint32_t unsure_;                         // trials at which lines did not decide
 };
 
 }  // namespace

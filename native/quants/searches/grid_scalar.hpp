@@ -95,9 +95,7 @@ public:
     }
 
     // Finds the columns that may score best.
-    uint32_t contenders(float &) const {
-        return static_cast<uint32_t>((uint64_t{1} << count) - 1);
-    }
+    uint32_t contenders(float &) const { return static_cast<uint32_t>((uint64_t{1} << count) - 1); }
 
     // Finds the points of the wanted groups for one scale.
     bool find_again(float scale, uint32_t wanted, uint32_t (&codes)[Shape::groups]) const {

@@ -29,25 +29,25 @@ struct IterativeGroup {
 // meanwhile. After a round most groups are at rest, so the next round takes only those that moved.
 template <int Top, class Lane>
 class IterativeSearch {
-    static constexpr int abreast = 2 * Lanes<Lane>::abreast;
-    using Values = Several<Lane, abreast>;
-    using Masks = SeveralMasks<Lane, abreast>;
+    static constexpr int interleaved = 2 * Lanes<Lane>::interleaved;
+    using Values = Several<Lane, interleaved>;
+    using Masks = SeveralMasks<Lane, interleaved>;
     using Group = IterativeGroup<Lane>;
 
 public:
     KERNEL_INLINE explicit IterativeSearch(const Lane *x) {
         for (int i = 0; i < 16; ++i) groups_[i].x = x + 16 * i;
         for (int i = 0; i < 16; ++i) order_[i] = groups_ + i;
-        for (int i = 0; i < 16; i += abreast) start(order_ + i);
+        for (int i = 0; i < 16; i += interleaved) start(order_ + i);
         int restless = 16;
-        for (int round = 0; round < 5 && restless > 0; ++round) restless = improve(restless);
+        for (int round = 0; round < 5 && restless > 0; ++round) restless = refine(restless);
     }
 
     KERNEL_INLINE IterativeFit<Lane> fit(int index) const {
         using Int = IntOf<Lane>;
         const Group &group = groups_[index];
         const Lane none{};
-        const auto scaled = both(less(none, group.squares), opposite(group.empty));
+        const auto scaled = and_(less(none, group.squares), not_(group.empty));
         IterativeFit<Lane> found{select(scaled, group.sum / group.squares, none), {}};
         for (int i = 0; i < 16; ++i) {
             const Int level = nearest_int(group.levels[i] + static_cast<float>(Top));
@@ -61,21 +61,21 @@ private:
     static KERNEL_INLINE Values gather(Get get) {
         Values made;
         UNROLL
-        for (int j = 0; j < abreast; ++j) made.of[j] = get(j);
+        for (int j = 0; j < interleaved; ++j) made.of[j] = get(j);
         return made;
     }
 
     static KERNEL_INLINE Values fill(float value) {
-        return gather([=](int) { return all<Lane>(value); });
+        return gather([=](int) { return broadcast<Lane>(value); });
     }
 
     // Exact for any argument, unlike `nearest`: quotients may be arbitrarily large.
     static KERNEL_INLINE Values clamped(Values value) {
         using Int = IntOf<Lane>;
         UNROLL
-        for (int j = 0; j < abreast; ++j) {
-            const Int level = minimum(nearest_int(value.of[j]), all_ints<Int>(Top - 1));
-            value.of[j] = to_floats(maximum(level, all_ints<Int>(-Top)));
+        for (int j = 0; j < interleaved; ++j) {
+            const Int level = minimum(nearest_int(value.of[j]), broadcast_int<Int>(Top - 1));
+            value.of[j] = to_floats(maximum(level, broadcast_int<Int>(-Top)));
         }
         return value;
     }
@@ -96,12 +96,12 @@ private:
             sum = sum + square * here * level;
             squares = squares + square * level * level;
             UNROLL
-            for (int j = 0; j < abreast; ++j) groups[j]->levels[i] = level.of[j];
+            for (int j = 0; j < interleaved; ++j) groups[j]->levels[i] = level.of[j];
         }
         // Empty groups never move: the sum without a level stays below zero.
         sum = select(empty, fill(-1.0f), sum);
         UNROLL
-        for (int j = 0; j < abreast; ++j) {
+        for (int j = 0; j < interleaved; ++j) {
             groups[j]->sum = sum.of[j];
             groups[j]->squares = squares.of[j];
             groups[j]->empty = empty.of[j];
@@ -110,12 +110,12 @@ private:
 
     // Tries all levels of the first groups in `order_`, moves those that changed to the front, and
     // returns their number. A group at rest that is tried again does not change.
-    KERNEL_INLINE int improve(int restless) {
+    KERNEL_INLINE int refine(int restless) {
         int still_restless = 0;
-        for (int first = 0; first < restless; first += abreast) {
+        for (int first = 0; first < restless; first += interleaved) {
             const Masks moved = attempt(order_ + first);
             UNROLL
-            for (int j = 0; j < abreast; ++j) {
+            for (int j = 0; j < interleaved; ++j) {
                 if (!any(moved.of[j])) continue;
                 Group *const other = order_[still_restless];
                 order_[still_restless++] = order_[first + j];
@@ -142,17 +142,17 @@ private:
             sum = sum + weighted * wanted;
             squares = squares + square * wanted * wanted;
             const Masks better = less(best * best * squares, sum * sum * best_squares);
-            Masks moves = both(both(usable, better), less(none, squares));
-            moves = both(moves, either(less(level, wanted), less(wanted, level)));
+            Masks moves = and_(and_(usable, better), less(none, squares));
+            moves = and_(moves, or_(less(level, wanted), less(wanted, level)));
             best = select(moves, sum, best);
             best_squares = select(moves, squares, best_squares);
-            moved = either(moved, moves);
+            moved = or_(moved, moves);
             const Values chosen = select(moves, wanted, level);
             UNROLL
-            for (int j = 0; j < abreast; ++j) groups[j]->levels[i] = chosen.of[j];
+            for (int j = 0; j < interleaved; ++j) groups[j]->levels[i] = chosen.of[j];
         }
         UNROLL
-        for (int j = 0; j < abreast; ++j) {
+        for (int j = 0; j < interleaved; ++j) {
             groups[j]->sum = best.of[j];
             groups[j]->squares = best_squares.of[j];
         }

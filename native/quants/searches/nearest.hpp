@@ -1,7 +1,6 @@
 // Finds the nearest of a cell's neighbours, with a neighbour per lane.
 #pragma once
 #include "../lane.hpp"
-#include "../types/legacy.hpp"
 
 namespace {
 
@@ -12,15 +11,17 @@ KERNEL_INLINE Ints load_ints(const Word *from) {
     return ints;
 }
 
-KERNEL_INLINE Ints pick(Ints table, Ints index) { return bits_of(pick(float_of(table), index)); }
+KERNEL_INLINE Ints permute(Ints table, Ints index) {
+    return bits_of(permute(float_of(table), index));
+}
 
 KERNEL_INLINE float lowest_lane(Floats value) {
     UNROLL
     for (int step = lanes / 2; step > 2; step /= 2) {
-        value = minimum(value, pick(value, lane_numbers() ^ step));
+        value = minimum(value, permute(value, lane_numbers() ^ step));
     }
-    value = minimum(value, pick_of_four(value, lane_numbers() ^ 2));
-    return minimum(value, pick_of_four(value, lane_numbers() ^ 1))[0];
+    value = minimum(value, permute_in_fours(value, lane_numbers() ^ 2));
+    return minimum(value, permute_in_fours(value, lane_numbers() ^ 1))[0];
 }
 
 KERNEL_INLINE float highest_lane(Floats value) { return -lowest_lane(-value); }
@@ -52,19 +53,19 @@ public:
 
     // The first of the nearest.
     KERNEL_INLINE Neighbour nearest(const uint32_t *codes, int count) const {
-        Floats least = splat(largest_float);
-        Ints found = splat(0);
+        Floats least = broadcast(largest_float);
+        Ints found = broadcast(0);
         for (int first = 0;; first += lanes) {
             const Ints numbers = lane_numbers() + first;
             const Floats now = sums(codes + first);
-            const Mask nearer = both(less(now, least), above(splat(count), numbers));
+            const Mask nearer = and_(less(now, least), greater(broadcast(count), numbers));
             least = select(nearer, now, least);
             if (count <= lanes) break;
             found = select(nearer, numbers, found);
             if (first + lanes >= count) break;
         }
         const float lowest = lowest_lane(least);
-        uint32_t where = lanes_in(equal(least, splat(lowest)));
+        uint32_t where = movemask(equal(least, broadcast(lowest)));
         int best = __builtin_ctz(where);
         if (count > lanes) {
             best = found[best];
@@ -87,12 +88,13 @@ private:
     KERNEL_INLINE Floats look_up(Ints codes, int place) const {
         const Ints index = shift_right(codes, 16 / Dimensions * place);
         if constexpr (Spread == 4) {
-            return pick_of_four(of_[place][0], index);
+            return permute_in_fours(of_[place][0], index);
         } else if constexpr (tables == 1) {
-            return pick(of_[place][0], index);
+            return permute(of_[place][0], index);
         } else {
-            const Floats lower = pick(of_[place][0], index), upper = pick(of_[place][1], index);
-            return select(above(index & lanes, splat(0)), upper, lower);
+            const Floats lower = permute(of_[place][0], index),
+                         upper = permute(of_[place][1], index);
+            return select(greater(index & lanes, broadcast(0)), upper, lower);
         }
     }
 

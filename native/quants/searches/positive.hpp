@@ -17,18 +17,18 @@ public:
     Lane run(Int *levels) {
         Lane highest = zero;
         for (int i = 0; i < Size; ++i) highest = maximum(highest, x_[i]);
-        const Mask none = less(highest, all<Lane>(least_group));
+        const Mask none = less(highest, broadcast<Lane>(least_group));
         const Lane inverse = best_inverse(highest);
         for (int i = 0; i < Size; ++i) {
-            const Int level = minimum(nearest_int(inverse * x_[i]), all_ints<Int>(Top));
+            const Int level = minimum(nearest_int(inverse * x_[i]), broadcast_int<Int>(Top));
             levels[i] = level & 255;
             sum_x_ = sum_x_ + weights_[i] * x_[i] * to_floats(level);
             sum_squares_ = sum_squares_ + weights_[i] * to_floats(level) * to_floats(level);
         }
-        for (int round = 0; round < 5 && improve(levels); ++round) {
+        for (int round = 0; round < 5 && refine(levels); ++round) {
         }
         for (int i = 0; i < Size; ++i) levels[i] = select(none, Int{}, levels[i]);
-        const Mask scaled = both(less(zero, sum_squares_), opposite(none));
+        const Mask scaled = and_(less(zero, sum_squares_), not_(none));
         return select(scaled, sum_x_ / sum_squares_, zero);
     }
 
@@ -36,11 +36,11 @@ private:
     static constexpr Lane zero{};
 
     Lane best_inverse(Lane highest) const {
-        Lane best = all<Lane>(Top) / highest;
+        Lane best = broadcast<Lane>(Top) / highest;
         Lane least_error = error<false>(best);
         for (int i = -4; i <= 4; ++i) {
             if (i == 0) continue;
-            const Lane inverse = all<Lane>(0.1f * i + Top) / highest;
+            const Lane inverse = broadcast<Lane>(0.1f * i + Top) / highest;
             const Lane now = error<true>(inverse);
             const Mask better = less(now, least_error);
             least_error = select(better, now, least_error);
@@ -51,11 +51,11 @@ private:
 
     template <bool Clamped>
     Lane error(Lane inverse) const {
-        const Lane scale = all<Lane>(1.0f) / inverse;
+        const Lane scale = broadcast<Lane>(1.0f) / inverse;
         Lane sum = zero;
         for (int i = 0; i < Size; ++i) {
             const Int level = nearest_int(inverse * x_[i]);
-            const Int kept = Clamped ? minimum(level, all_ints<Int>(Top)) : level & 255;
+            const Int kept = Clamped ? minimum(level, broadcast_int<Int>(Top)) : level & 255;
             const Lane miss = x_[i] - scale * to_floats(kept);
             sum = sum + weights_[i] * miss * miss;
         }
@@ -63,20 +63,19 @@ private:
     }
 
     // Moves levels one by one to the best value given the others; returns whether any moved.
-    bool improve(Int *levels) {
+    bool refine(Int *levels) {
         bool moved = false;
         for (int i = 0; i < Size; ++i) {
             const Lane weighted = weights_[i] * x_[i], level = to_floats(levels[i]);
             Lane sum_x = sum_x_ - weighted * level;
             Lane sum_squares = sum_squares_ - weights_[i] * level * level;
-            const Mask usable = both(less(zero, sum_x), less(zero, sum_squares));
+            const Mask usable = and_(less(zero, sum_x), less(zero, sum_squares));
             const Int ideal = nearest_int(x_[i] * sum_squares / sum_x);
-            const Int wanted = minimum(ideal, all_ints<Int>(Top));
+            const Int wanted = minimum(ideal, broadcast_int<Int>(Top));
             sum_x = sum_x + weighted * to_floats(wanted);
             sum_squares = sum_squares + weights_[i] * to_floats(wanted) * to_floats(wanted);
-            const Mask better =
-                less(sum_x_ * sum_x_ * sum_squares, sum_x * sum_x * sum_squares_);
-            const Mask moves = both(both(usable, better), opposite(equal(wanted, levels[i])));
+            const Mask better = less(sum_x_ * sum_x_ * sum_squares, sum_x * sum_x * sum_squares_);
+            const Mask moves = and_(and_(usable, better), not_(equal(wanted, levels[i])));
             if (!any(moves)) continue;  // usual: then the next one need not wait for this
             levels[i] = select(moves, wanted & 255, levels[i]);
             sum_x_ = select(moves, sum_x, sum_x_);

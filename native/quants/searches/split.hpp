@@ -1,8 +1,8 @@
 // The search of IQ1 for the two borders that split sorted elements into three levels: what
 // quantize_row_iq1_s_impl and quantize_row_iq1_m_impl of ggml try exhaustively.
 #pragma once
+#include "../lane.hpp"
 #include "contest.hpp"
-#include "../types/legacy.hpp"
 
 namespace {
 
@@ -170,13 +170,13 @@ void sort_order_in_lanes(const float *x, int *order) {
     UNROLL
     for (int i = 0; i < lanes; ++i) own[i] = i;
     for (int i = 0; i < Size; ++i) {
-        const Floats one = splat(x[i]);
+        const Floats one = broadcast(x[i]);
         UNROLL
         for (int v = 0; v < Size / lanes; ++v) {
             const Floats others = load(x + v * lanes);
-            const Mask later = above(own + v * lanes, splat(i));
-            const Mask before = either(less(one, others), both(equal(one, others), later));
-            ranks[v] = ranks[v] + select(before, splat(1), splat(0));
+            const Mask later = greater(own + v * lanes, broadcast(i));
+            const Mask before = or_(less(one, others), and_(equal(one, others), later));
+            ranks[v] = ranks[v] + select(before, broadcast(1), broadcast(0));
         }
     }
     int32_t places[Size];
@@ -212,7 +212,7 @@ float reachable_score(const Sums &sums) {
                 if constexpr (fewest == lanes) {
                     contest.offer(product, here.squares[k]);
                 } else {
-                    const Mask some = above(splat(Size + 1 - second), lane_numbers());
+                    const Mask some = greater(broadcast(Size + 1 - second), lane_numbers());
                     contest.offer(product, here.squares[k], some);
                 }
             }
@@ -228,19 +228,20 @@ Split best_split_in_lanes(const Sums &sums, float scale) {
     for (int first = 0; first <= Size; ++first) {
         for (int second = first; second <= Size; second += lanes) {
             const auto here = sums.template at<Floats>(first, second);
-            const Floats score = splat(best.score);
+            const Floats score = broadcast(best.score);
             uint32_t promising = 0;
             UNROLL
             for (int k = 0; k < Sums::choices; ++k) {
                 const Floats product = here.products[k] * here.products[k];
-                promising |= lanes_in(less(score * here.squares[k], product));
+                promising |= movemask(less(score * here.squares[k], product));
             }
             const int room = Size + 1 - second;
             if (room < lanes) promising &= (1u << room) - 1;
             for (; promising != 0; promising &= promising - 1) {
                 const int lane = __builtin_ctz(promising);
                 for (int k = 0; k < Sums::choices; ++k) {
-                    best.offer(here.products[k][lane], here.squares[k][lane], first, second + lane, k);
+                    best.offer(here.products[k][lane], here.squares[k][lane], first, second + lane,
+                               k);
                 }
             }
         }

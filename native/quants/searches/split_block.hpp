@@ -39,29 +39,24 @@ class SplitBlockFit {
     using Sums = typename Rule::Sums;
 
 public:
+    using Content = SplitBlock<size>;
+
     SplitBlockFit(const float *x, const float *importance, float mean_square,
-                  const Neighbours &grid, SplitBlock<size> &block)
-        : x_(x), importance_(importance), mean_square_(mean_square), grid_(grid), block_(block) {}
+                  const Neighbours &grid)
+        : x_(x), importance_(importance), mean_square_(mean_square), grid_(grid) {}
 
     // Returns nothing_wrong, or an element of the part at which ggml aborts, or reads behind the
     // tensor: it does if no distance to a neighbour is finite.
-    int64_t run() {
-        weigh();
-        for (int i = 0; i < block_.parts; ++i) {
+    int64_t run(Content &block) {
+        block_ = &block;
+        weigh_on_grid<Rule>(x_, importance_, mean_square_, superblock_size, block.weights);
+        for (int i = 0; i < block.parts; ++i) {
             if (!fit(i)) return i * size + suspect(x_ + i * size, size);
         }
         return nothing_wrong;
     }
 
 private:
-    void weigh() {
-        for (int i = 0; i < superblock_size; ++i) {
-            const float square = x_[i] * x_[i];
-            block_.weights[i] =
-                importance_ ? importance_[i] * square_root(mean_square_ + square) : square;
-        }
-    }
-
     bool fit(int i) {
         const float *x = x_ + i * size;
         float highest = absolute(x[0]);
@@ -83,27 +78,14 @@ private:
     }
 
     Split find_split(int i, float highest, int *order) const {
-        const float *x = x_ + i * size, *weights = block_.weights + i * size;
-        if constexpr (!portable) {
-            if (suits(x, weights)) {
-                sort_order_in_lanes<size>(x, order);
-                return best_split_in_lanes<size>(Sums(x, weights, order), highest);
-            }
+        const float *x = x_ + i * size, *weights = block_->weights + i * size;
+        if constexpr (portable) {
+            sort_order<size>(x, order);
+            return best_split<size>(Sums(x, weights, order), highest);
+        } else {
+            sort_order_in_lanes<size>(x, order);
+            return best_split_in_lanes<size>(Sums(x, weights, order), highest);
         }
-        sort_order<size>(x, order);
-        return best_split<size>(Sums(x, weights, order), highest);
-    }
-
-    // Whether no sum overflows and no NaN gets in the way.
-    static bool suits(const float *x, const float *weights) {
-        uint32_t strange = 0;
-        for (int j = 0; j < size; j += lanes) {
-            const Floats weight = load(weights + j);
-            const Mask fits =
-                both(less(absolute(load(x + j)), splat(1e8f)), less(weight, splat(1e8f)));
-            strange |= lanes_in(both(fits, opposite(less(weight, splat(0.0f))))) ^ all_lanes;
-        }
-        return strange == 0;
     }
 
     // Moves the part's groups to points of the grid.
@@ -119,12 +101,12 @@ private:
                 const bool lowered = Rule::lowered(split.choice, group);
                 if (!nearest(cell, i * size + 8 * group, split.scale, lowered, code)) return false;
             }
-            block_.points[i * groups + group] = static_cast<uint16_t>(code >> 16);
+            block_->points[i * groups + group] = static_cast<uint16_t>(code >> 16);
         }
         if (!all_on_grid) split.scale = refined(i, split);
-        block_.scales[i] = split.scale;
-        block_.choices[i] = split.choice;
-        block_.highest_scale = maximum(block_.highest_scale, split.scale);
+        block_->scales[i] = split.scale;
+        block_->choices[i] = split.choice;
+        block_->highest_scale = maximum(block_->highest_scale, split.scale);
         return split.scale >= 0.0f;
     }
 
@@ -147,7 +129,7 @@ private:
             float distance = 0.0f;
             for (int j = 0; j < 8; ++j) {
                 const float apart = scale * values[grid_.codes[i] >> 2 * j & 3] - x_[at + j];
-                distance += block_.weights[at + j] * apart * apart;
+                distance += block_->weights[at + j] * apart * apart;
             }
             if (distance < nearest.distance) nearest = {grid_.codes[i], distance};
         }
@@ -158,8 +140,8 @@ private:
         Floats of_level;
         for (int i = 0; i < lanes; ++i) of_level[i] = values[minimum(i % 4, 2)];
         const LevelTables<8, 4> tables([&](int i, Floats) {
-            const Floats apart = splat(scale) * of_level - x_[at + i];
-            return splat(block_.weights[at + i]) * apart * apart;
+            const Floats apart = broadcast(scale) * of_level - x_[at + i];
+            return broadcast(block_->weights[at + i]) * apart * apart;
         });
         return tables.nearest(grid_.codes + cell.first, cell.count);
     }
@@ -169,9 +151,10 @@ private:
         for (int j = 0; j < size; ++j) {
             const int at = i * size + j;
             const bool lowered = Rule::lowered(split.choice, j / 8);
-            const float value = values_of(lowered)[iq1_codes[block_.points[at / 8]] >> at % 8 * 2 & 3];
-            product += block_.weights[at] * value * x_[at];
-            square += block_.weights[at] * value * value;
+            const float value =
+                values_of(lowered)[iq1_codes[block_->points[at / 8]] >> at % 8 * 2 & 3];
+            product += block_->weights[at] * value * x_[at];
+            square += block_->weights[at] * value * value;
         }
         return product > 0.0f && square > 0.0f ? product / square : split.scale;
     }
@@ -179,7 +162,7 @@ private:
     const float *x_, *importance_;
     const float mean_square_;
     const Neighbours &grid_;
-    SplitBlock<size> &block_;
+    Content *block_;
 };
 
 }  // namespace

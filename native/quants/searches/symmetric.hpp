@@ -16,16 +16,16 @@ struct SymmetricFit {
     template <int Top>
     KERNEL_INLINE IntOf<Lane> level(Lane x, int = 0) const {
         using Int = IntOf<Lane>;
-        const Int inside = minimum(nearest_int(inverse * x), all_ints<Int>(Top - 1));
-        return select(empty, Int{}, maximum(inside, all_ints<Int>(-Top)) + Top);
+        const Int inside = minimum(nearest_int(inverse * x), broadcast_int<Int>(Top - 1));
+        return select(empty, Int{}, maximum(inside, broadcast_int<Int>(-Top)) + Top);
     }
 };
 
 template <int Size, int Top, class Lane>
 class SymmetricSearch {
     // Candidates per reading of an element; divides 18.
-    static constexpr int abreast = is_scalar<Lane> ? 1 : lanes == 16 ? 6 : 3;
-    using Values = Several<Lane, abreast>;
+    static constexpr int interleaved = is_scalar<Lane> ? 1 : lanes == 16 ? 6 : 3;
+    using Values = Several<Lane, interleaved>;
 
 public:
     KERNEL_INLINE SymmetricSearch(const Lane *x, const Lane *weights) : x_(x), weights_(weights) {
@@ -40,17 +40,17 @@ public:
         // Of equally large elements, ggml takes the first.
         const bool tied = any(equal(highest_, -lowest_));
         if (is_scalar<Lane> || tied) extreme_ = extreme_of<Size, Lane>(x);
-        empty_ = less(absolute(extreme_), all<Lane>(least_group));
+        empty_ = less(absolute(extreme_), broadcast<Lane>(least_group));
     }
 
     KERNEL_INLINE SymmetricFit<Lane> run() {
-        const Several<Lane, 1> first{all<Lane>(-Top) / extreme_};
+        const Several<Lane, 1> first{broadcast<Lane>(-Top) / extreme_};
         const auto sums = sum_up<is_scalar<Lane>, true>(first);  // no level is below -Top
         winner_ = first.of[0];
         const auto none = equal(sums.squares.of[0], Lane{});
         scale_ = select(none, Lane{}, sums.products.of[0] / sums.squares.of[0]);
         best_ = scale_ * sums.products.of[0];
-        for (int i = 0; i < 18; i += abreast) attempt(i);
+        for (int i = 0; i < 18; i += interleaved) attempt(i);
         return {select(empty_, Lane{}, scale_), winner_, empty_};
     }
 
@@ -69,20 +69,20 @@ private:
         Values inverse;
         auto low = less(Lane{}, Lane{}), high = low;
         UNROLL
-        for (int i = 0; i < abreast; ++i) {
-            inverse.of[i] = all<Lane>(-(Top + 0.1f * tenths(candidate + i))) / extreme_;
+        for (int i = 0; i < interleaved; ++i) {
+            inverse.of[i] = broadcast<Lane>(-(Top + 0.1f * tenths(candidate + i))) / extreme_;
             const Lane end = inverse.of[i] * lowest_, other = inverse.of[i] * highest_;
             // A little inside the bounds, as a tie goes to an even level.
-            low = either(low, less(minimum(end, other), all<Lane>(-Top - 0.4999f)));
-            high = either(high, less(all<Lane>(Top - 0.5001f), maximum(end, other)));
+            low = or_(low, less(minimum(end, other), broadcast<Lane>(-Top - 0.4999f)));
+            high = or_(high, less(broadcast<Lane>(Top - 0.5001f), maximum(end, other)));
         }
-        const auto sums = sum_up_within(inverse, any(both(low, opposite(empty_))),
-                                        any(both(high, opposite(empty_))));
+        const auto sums =
+            sum_up_within(inverse, any(and_(low, not_(empty_))), any(and_(high, not_(empty_))));
         UNROLL
-        for (int i = 0; i < abreast; ++i) {
+        for (int i = 0; i < interleaved; ++i) {
             const Lane products = sums.products.of[i], squares = sums.squares.of[i];
             const auto better =
-                both(less(Lane{}, squares), less(best_ * squares, products * products));
+                and_(less(Lane{}, squares), less(best_ * squares, products * products));
             const Lane scale = products / squares;
             scale_ = select(better, scale, scale_);
             best_ = select(better, scale * products, best_);
@@ -90,7 +90,8 @@ private:
         }
     }
 
-    KERNEL_INLINE Sums<abreast> sum_up_within(const Values &inverse, bool low, bool high) const {
+    KERNEL_INLINE Sums<interleaved> sum_up_within(const Values &inverse, bool low,
+                                                  bool high) const {
         if (is_scalar<Lane> || (low && high)) return sum_up<true, true>(inverse);
         if (low) return sum_up<true, false>(inverse);
         if (high) return sum_up<false, true>(inverse);
@@ -106,8 +107,8 @@ private:
             UNROLL
             for (int j = 0; j < Count; ++j) {
                 Lane level = nearest(inverse.of[j] * x_[i]);
-                if constexpr (High) level = minimum(level, all<Lane>(Top - 1));
-                if constexpr (Low) level = maximum(level, all<Lane>(-Top));
+                if constexpr (High) level = minimum(level, broadcast<Lane>(Top - 1));
+                if constexpr (Low) level = maximum(level, broadcast<Lane>(-Top));
                 sums.products.of[j] = sums.products.of[j] + products_[i] * level;
                 sums.squares.of[j] = sums.squares.of[j] + weights_[i] * level * level;
             }

@@ -16,17 +16,19 @@ public:
         attempt(first);
         scale_ = select(less(zero, squares_[0]), products_[0] / squares_[0], zero);
         best_ = scale_ * products_[0];
-        for (int i = -7; i <= 7; i += abreast) {
-            Lane inverses[abreast];
-            for (int j = 0; j < abreast; ++j) inverses[j] = all<Lane>(i + j - 127.0f) / extreme;
+        for (int i = -7; i <= 7; i += interleaved) {
+            Lane inverses[interleaved];
+            for (int j = 0; j < interleaved; ++j)
+                inverses[j] = broadcast<Lane>(i + j - 127.0f) / extreme;
             attempt(inverses);
-            for (int j = 0; j < abreast; ++j) settle(products_[j], squares_[j]);
+            for (int j = 0; j < interleaved; ++j) settle(products_[j], squares_[j]);
         }
-        return select(less(absolute(extreme), all<Lane>(least_group)), zero, scale_);
+        return select(less(absolute(extreme), broadcast<Lane>(least_group)), zero, scale_);
     }
 
 private:
-    static constexpr int abreast = 3;  // candidates interleaved: they share loads and hide latency
+    static constexpr int interleaved =
+        3;  // candidates interleaved: they share loads and hide latency
 
     template <int Count>
     KERNEL_INLINE void attempt(const Lane (&inverses)[Count]) {
@@ -55,14 +57,14 @@ private:
     }
 
     KERNEL_INLINE void settle(Lane product, Lane square) {
-        const auto better = both(less(Lane{}, square), less(best_ * square, product * product));
+        const auto better = and_(less(Lane{}, square), less(best_ * square, product * product));
         const Lane scale = product / square;
         scale_ = select(better, scale, scale_);
         best_ = select(better, scale * product, best_);
     }
 
     const Lane *x_, *weights_;
-    Lane scale_, best_, products_[abreast], squares_[abreast];
+    Lane scale_, best_, products_[interleaved], squares_[interleaved];
 };
 
 // Weights of 32 elements; `block_square` is twice the mean square of their block.
@@ -96,12 +98,12 @@ KERNEL_INLINE MaskOf<Lane> uneven_pairs(const Lane *x, Lane inverse, IntOf<Lane>
         Lane low[4], high[4];
         UNROLL
         for (int j = 0; j < 4; ++j) {
-            low[j] = minimum(fine * x[4 * i + j], all<Lane>(1e6f));
-            high[j] = minimum(fine * x[16 + 4 * i + j], all<Lane>(1e6f));
+            low[j] = minimum(fine * x[4 * i + j], broadcast<Lane>(1e6f));
+            high[j] = minimum(fine * x[16 + 4 * i + j], broadcast<Lane>(1e6f));
         }
         words[i] = Codes(low).word() | Codes(high).word() << 4;
     }
-    return opposite(less(absolute(fine), all<Lane>(3e38f)));
+    return not_(less(absolute(fine), broadcast<Lane>(3e38f)));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace {
 template <class Lane, int Count>
 struct GroupFits {
     AffineFit<Lane> of[Count];
-    MaskOf<Lane> strange;
+    MaskOf<Lane> needs_fallback;
 };
 
 // The rounded scales and minima of the groups.
@@ -36,22 +36,38 @@ Lane sum_of_squares(const Lane *x) {
     return sum;
 }
 
+// The weights of all elements of a block, as the encoder has them.
+template <class Plain, int Size, class Lane, class Importance>
+KERNEL_INLINE void weigh_groups(const Lane *x, const Importance &importance, Lane *weights) {
+    Lane square{};
+    if constexpr (is_weighted<Importance>) {
+        square = Plain::square_share * sum_of_squares(x) / 256.0f;
+    }
+    for (int i = 0; i < 256; i += Size) {
+        if constexpr (is_weighted<Importance>) {
+            weigh<Size>(x, i, importance, square, weights + i);
+        } else {
+            Plain::weigh(x + i, weights + i);
+        }
+    }
+}
+
 // `Plain` has the differences of types: `weigh` gives the weights of a group without importance,
 // `square_share` is the share of the block's mean square with importance.
 template <class Plain, class Rule, class Lane, class Importance>
 GroupFits<Lane, 256 / Rule::size> fit_groups(const Rule &rule, const Lane *x,
                                              const Importance &importance) {
     constexpr int size = Rule::size, count = 256 / size;
-    constexpr int abreast = is_scalar<Lane> ? 1 : lanes == 16 ? 4 : 8;  // as the cache allows
+    constexpr int interleaved = is_scalar<Lane> ? 1 : lanes == 16 ? 4 : 8;  // as the cache allows
     GroupFits<Lane, count> fits;
-    fits.strange = any_not_finite<256>(x);
+    fits.needs_fallback = no_lane<Lane>();
     Lane block_square{};
     if constexpr (is_weighted<Importance>) {
         block_square = Plain::square_share * sum_of_squares(x) / 256.0f;
     }
-    for (int group = 0; group < count; group += abreast) {
-        Lane weights[size * abreast];
-        for (int i = 0; i < abreast; ++i) {
+    for (int group = 0; group < count; group += interleaved) {
+        Lane weights[size * interleaved];
+        for (int i = 0; i < interleaved; ++i) {
             const int first = size * (group + i);
             if constexpr (is_weighted<Importance>) {
                 weigh<size>(x, first, importance, block_square, weights + size * i);
@@ -59,9 +75,10 @@ GroupFits<Lane, 256 / Rule::size> fit_groups(const Rule &rule, const Lane *x,
                 Plain::weigh(x + first, weights + size * i);
             }
         }
-        fit_affine<abreast>(rule, x + size * group, weights, fits.of + group);
+        fit_affine<interleaved>(rule, x + size * group, weights, fits.of + group);
     }
-    for (const auto &fit : fits.of) fits.strange = either(fits.strange, fit.strange);
+    for (const auto &fit : fits.of)
+        fits.needs_fallback = or_(fits.needs_fallback, fit.needs_fallback);
     return fits;
 }
 
@@ -71,9 +88,9 @@ IntOf<Lane> spread(const Lane *values, IntOf<Lane> *levels) {
     const Lane zero{};
     Lane highest = zero;
     for (int i = 0; i < Count; ++i) highest = maximum(values[i], highest);
-    const Lane inverse = select(less(zero, highest), all<Lane>(Top) / highest, zero);
+    const Lane inverse = select(less(zero, highest), broadcast<Lane>(Top) / highest, zero);
     for (int i = 0; i < Count; ++i) levels[i] = nearest_int(inverse * values[i]) & 255;
-    return half_of_float(highest / all<Lane>(Top));
+    return half_of_float(highest / broadcast<Lane>(Top));
 }
 
 template <bool Weighted, int Top, int Count, class Lane>
@@ -102,11 +119,11 @@ template <int Size, int Top, class Lane>
 void group_levels(const Lane *x, const AffineFit<Lane> &fit, Lane scale, Lane lowest,
                   IntOf<Lane> *levels) {
     using Int = IntOf<Lane>;
-    const Int none{}, top = all_ints<Int>(Top);
+    const Int none{}, top = broadcast_int<Int>(Top);
     for (int i = 0; i < Size; ++i) {
         levels[i] = maximum(minimum(nearest_int((x[i] + lowest) / scale), top), none);
     }
-    const auto unscaled = equal(scale, all<Lane>(0.0f));
+    const auto unscaled = equal(scale, broadcast<Lane>(0.0f));
     if (any(unscaled)) {
         for (int i = 0; i < Size; ++i) {
             levels[i] = select(unscaled, fit.level(x[i], Top), levels[i]);

@@ -5,7 +5,7 @@
 namespace {
 
 // The sixteen values, doubled to be integers.
-constexpr Bytes fp4_levels = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+constexpr I8x16 fp4_levels = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 // Finds the nearest level under a scale, the first of two as near: best_index_mxfp4 of ggml.
 template <class Lane, bool IsPowerOfTwo>
@@ -49,15 +49,15 @@ public:
     }
 
     // The indices of four neighbours.
-    KERNEL_INLINE LaneOctets indices(const Floats *x) const {
+    KERNEL_INLINE LaneU8 indices(const Floats *x) const {
         const Ints exceeding[4] = {exceeded(x[0]), exceeded(x[1]), exceeded(x[2]), exceeded(x[3])};
-        const LaneBytes halves = four_bytes(exceeding);
-        const Octets levels = {0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 5, 5, 5, 5, 6, 6};
-        const LaneOctets negative = (LaneOctets)(halves < 0);
+        const LaneI8 halves = four_bytes(exceeding);
+        const U8x16 levels = {0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 5, 5, 5, 5, 6, 6};
+        const LaneU8 negative = (LaneU8)(halves < 0);
         // INT8_MIN stays, and finds zero.
-        const LaneBytes size = (LaneBytes)(((LaneOctets)halves ^ negative) - negative);
-        const LaneOctets found = lookup_16(levels, (LaneOctets)minimum(size, 15));
-        const LaneOctets level = found - (LaneOctets)(size > 19);
+        const LaneI8 size = (LaneI8)(((LaneU8)halves ^ negative) - negative);
+        const LaneU8 found = lookup_16(levels, (LaneU8)minimum(size, 15));
+        const LaneU8 level = found - (LaneU8)(size > 19);
         return level | ((level + 7) & negative & 8);
     }
 
@@ -80,7 +80,7 @@ template <bool IsPowerOfTwo>
 KERNEL_INLINE Ints fp4_pairs(const Fp4Scale<Floats, IsPowerOfTwo> &scale, const Floats *low,
                              const Floats *high) {
     const Ints joined = (Ints)scale.indices(low) | (Ints)scale.indices(high) << 4;
-    return words_of((LaneOctets)joined);
+    return deinterleave((LaneU8)joined);
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ constexpr Grid<Point, Count> grid_of(const uint16_t (&codes)[Count],
     Grid<Point, Count> grid{};
     for (int i = 0; i < Count; ++i) {
         for (unsigned j = 0; j < sizeof(Point); ++j) {
-            const uint8_t level = static_cast<uint8_t>(levels[codes[i] >> Bits * j & ((1 << Bits) - 1)]);
+            const uint8_t level =
+                static_cast<uint8_t>(levels[codes[i] >> Bits * j & ((1 << Bits) - 1)]);
             grid.points[i] |= static_cast<Point>(level) << 8 * j;
         }
     }
@@ -53,21 +54,10 @@ struct SignBytes {
 constexpr SignBytes<8> all_sign_bytes;
 constexpr SignBytes<7> even_sign_bytes;
 
-KERNEL_INLINE int grid_level(uint64_t point, int place) {
-    return static_cast<int8_t>(point >> 8 * place);
-}
-
-// Eight elements of a grid point, for the scalar port.
-KERNEL_INLINE void put_point(float *x, uint64_t point, uint64_t signs, float scale) {
-    for (int i = 0; i < 8; ++i) {
-        x[i] = scale * grid_level(point, i) * (signs >> 8 * i & 1 ? -1.0f : 1.0f);
-    }
-}
-
 // Sixteen numbers of nine bits; the ninth bits are stored separately.
 KERNEL_INLINE void add_ninths(const uint8_t *lower, const uint8_t *ninths, uint16_t *numbers) {
-    const Octets low = load_octets(lower), high = spread_bits(read<uint16_t>(ninths)) & 1;
-    const Octets both[] = {
+    const U8x16 low = load_u8x16(lower), high = spread_bits(read<uint16_t>(ninths)) & 1;
+    const U8x16 both[] = {
         __builtin_shufflevector(low, high, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
         __builtin_shufflevector(low, high, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15,
                                 31)};
@@ -79,11 +69,11 @@ struct NibbleScales {
     float of[16];
 
     KERNEL_INLINE NibbleScales(const uint8_t *bytes, float d) {
-        const Bytes levels = (Bytes)spread_nibbles(bytes);
+        const I8x16 levels = (I8x16)spread_nibbles(bytes);
         UNROLL
         for (int part = 0; part < 16 / lanes; ++part) {
             const Floats level = to_floats(widen(levels, part));
-            store(of + part * lanes, splat(d) * (0.5f + level) * 0.25f);
+            store(of + part * lanes, broadcast(d) * (0.5f + level) * 0.25f);
         }
     }
 
@@ -92,8 +82,19 @@ struct NibbleScales {
 
 // Sixteen elements of two grid points. Negating a level negates its product, zeros included.
 template <class Store>
-KERNEL_INLINE void put_points(float *x, Pair points, Pair signs, float scale) {
-    put_levels<Store>(x, ((Bytes)points ^ (Bytes)signs) - (Bytes)signs, scale);
+KERNEL_INLINE void put_points(float *x, U64x2 points, U64x2 signs, float scale) {
+    put_levels<Store>(x, ((I8x16)points ^ (I8x16)signs) - (I8x16)signs, scale);
+}
+
+// A block of IQ2_XS or IQ2_S.
+template <class Store, class Block>
+KERNEL_INLINE void put_nibble_scaled(float *x, const Block &block, const NibbleScales &scales) {
+    UNROLL
+    for (int i = 0; i < 32; i += 2) {
+        put_points<Store>(x + 8 * i, U64x2{block.point(i), block.point(i + 1)},
+                          U64x2{block.sign_bytes(i), block.sign_bytes(i + 1)},
+                          scales.of_pair(i / 2));
+    }
 }
 
 }  // namespace

@@ -40,10 +40,9 @@ struct IQ1_M {
         static bool lowered(int choice, int group) { return choice >> (1 - group) & 1; }
     };
 
-    static int64_t encode_block(const float *x, const float *importance, float mean_square,
-                                const Neighbours &neighbours, uint8_t *bytes) {
-        SplitBlock<Rule::size> found;
-        const int64_t wrong = SplitBlockFit<Rule>(x, importance, mean_square, neighbours, found).run();
+    using Fit = SplitBlockFit<Rule>;
+
+    static Block pack(const float *x, const Fit::Content &found) {
         Block block = {};
         for (int i = 0; i < 32; ++i) {
             block.points[i] = static_cast<uint8_t>(found.points[i]);
@@ -55,8 +54,7 @@ struct IQ1_M {
                 block.scales[i] |= static_cast<uint16_t>((d >> 4 * i & 15) << 12);
             }
         }
-        write(bytes, block);
-        return wrong;
+        return block;
     }
 
     // Stores the levels of scales and the lowered groups; returns the scale that then fits best.
@@ -80,22 +78,14 @@ struct IQ1_M {
         return square > 0.0f ? product / square : d;
     }
 
-    static void decode_block(const uint8_t *bytes, float *x) {
-        const Block &block = view<Block>(bytes);
-        const float d = float_of_half(block.d());
-        for (int i = 0; i < 32; ++i) {
-            put_shifted_point(x + 8 * i, block.point(i), block.down(i), block.scale(i, d));
-        }
-    }
-
     template <class Store>
     static void decode_lanes(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);
         const float d = scalar_of_half(block.d());
         UNROLL
         for (int i = 0; i < 32; i += 2) {
-            const Pair down = {block.down(i) ? ~uint64_t{0} : 0,
-                               block.down(i + 1) ? ~uint64_t{0} : 0};
+            const U64x2 down = {block.down(i) ? ~uint64_t{0} : 0,
+                                block.down(i + 1) ? ~uint64_t{0} : 0};
             put_shifted_points<Store>(x + 8 * i, block.point(i), block.point(i + 1), down,
                                       block.scale(i, d));
         }

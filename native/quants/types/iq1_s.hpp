@@ -34,10 +34,9 @@ struct IQ1_S {
         static bool lowered(int choice, int) { return choice == 1; }
     };
 
-    static int64_t encode_block(const float *x, const float *importance, float mean_square,
-                                const Neighbours &neighbours, uint8_t *bytes) {
-        SplitBlock<Rule::size> found;
-        const int64_t wrong = SplitBlockFit<Rule>(x, importance, mean_square, neighbours, found).run();
+    using Fit = SplitBlockFit<Rule>;
+
+    static Block pack(const float *, const Fit::Content &found) {
         Block block = {};
         for (int i = 0; i < 32; ++i) {
             block.points[i] = static_cast<uint8_t>(found.points[i]);
@@ -51,16 +50,7 @@ struct IQ1_S {
                 block.groups[i] |= static_cast<uint16_t>(level << 12);
             }
         }
-        write(bytes, block);
-        return wrong;
-    }
-
-    static void decode_block(const uint8_t *bytes, float *x) {
-        const Block &block = view<Block>(bytes);
-        const float d = float_of_half(block.d);
-        for (int i = 0; i < 32; ++i) {
-            put_shifted_point(x + 8 * i, block.point(i), block.down(i), block.scale(i, d));
-        }
+        return block;
     }
 
     template <class Store>
@@ -71,11 +61,9 @@ struct IQ1_S {
         for (int i = 0; i < 32; i += 2) {
             const uint64_t down = block.down(i) ? ~uint64_t{0} : 0;
             put_shifted_points<Store>(x + 8 * i, block.point(i), block.point(i + 1),
-                                      Pair{down, down}, block.scale(i, d));
+                                      U64x2{down, down}, block.scale(i, d));
         }
     }
-
-    static bool is_valid(const uint8_t *bytes) { return is_finite_half(view<Block>(bytes).d); }
 };
 
 }  // namespace

@@ -21,17 +21,13 @@ struct IQ2_S {
             return iq2_s_grid.points[points[i] | (uppers[i / 4] << (8 - i % 4 * 2) & 0x300)];
         }
         uint64_t sign_bytes(int i) const { return all_sign_bytes.of[signs[i]]; }
-        float scale(int i, float d) const {
-            return d * (0.5f + (scales[i / 4] >> i / 2 % 2 * 4 & 15)) * 0.25f;
-        }
     };
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
 
     static constexpr GridName grid = grid_iq2_s;
     static constexpr Weights weights = weights_taken;
 
-    struct Rule {
-        using Shape = GridShape<16, 8, 3>;
+    struct Rule : StartsAtHighest<GridShape<16, 8, 3>> {
         static constexpr int candidates = 19;
         static constexpr float step = 0.1f, spread = 2.0f, least = 1e-8f;
         static constexpr bool even_signs = false, weighs_by_mean = true;
@@ -40,17 +36,11 @@ struct IQ2_S {
         static float plain_weight(float x_squared, float mean_square) {
             return 0.25f * mean_square + x_squared;
         }
-
-        static void start(const GridPart<Shape> (&)[16], const float (&highest)[16],
-                          float (&ranges)[16], float (&scales)[16]) {
-            start_at_highest<Shape>(highest, ranges, scales);
-        }
     };
 
-    static int64_t encode_block(const float *x, const float *importance, float mean_square,
-                                const Neighbours &neighbours, uint8_t *bytes) {
-        GridBlock<Rule::Shape> found;
-        const int64_t wrong = GridBlockFit<Rule>(x, importance, neighbours).run(mean_square, found);
+    using Fit = GridBlockFit<Rule>;
+
+    static Block pack(const float *, const Fit::Content &found) {
         Block block = {};
         for (int i = 0; i < 32; ++i) {
             block.points[i] = static_cast<uint8_t>(found.points[i]);
@@ -62,31 +52,14 @@ struct IQ2_S {
             block.d = half_of_float(d * 0.9875f);  // ggml's fudge factor
             found.store_scale_levels(1.0f / d, block.scales);
         }
-        write(bytes, block);
-        return wrong;
-    }
-
-    static void decode_block(const uint8_t *bytes, float *x) {
-        const Block &block = view<Block>(bytes);
-        const float d = float_of_half(block.d);
-        for (int i = 0; i < 32; ++i) {
-            put_point(x + 8 * i, block.point(i), block.sign_bytes(i), block.scale(i, d));
-        }
+        return block;
     }
 
     template <class Store>
     static void decode_lanes(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);
-        const NibbleScales scales(block.scales, scalar_of_half(block.d));
-        UNROLL
-        for (int i = 0; i < 32; i += 2) {
-            put_points<Store>(x + 8 * i, Pair{block.point(i), block.point(i + 1)},
-                              Pair{block.sign_bytes(i), block.sign_bytes(i + 1)},
-                              scales.of_pair(i / 2));
-        }
+        put_nibble_scaled<Store>(x, block, NibbleScales(block.scales, scalar_of_half(block.d)));
     }
-
-    static bool is_valid(const uint8_t *bytes) { return is_finite_half(view<Block>(bytes).d); }
 };
 
 }  // namespace

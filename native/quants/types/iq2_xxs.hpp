@@ -37,10 +37,8 @@ struct IQ2_XXS {
         static constexpr bool even_signs = true, weighs_by_mean = false;
         static constexpr Again again = Again::all;
 
-        static float plain_weight(float, float) { return 0.0f; }  // never called
-
-        static void start(const GridPart<Shape> (&parts)[8], const float (&)[8],
-                          float (&ranges)[8], float (&scales)[8]) {
+        static void start(const GridPart<Shape> (&parts)[8], const float (&)[8], float (&ranges)[8],
+                          float (&scales)[8]) {
             if constexpr (portable) {
                 for (int i = 0; i < 8; ++i) {
                     int32_t levels[32];
@@ -70,10 +68,9 @@ struct IQ2_XXS {
         }
     };
 
-    static int64_t encode_block(const float *x, const float *importance, float mean_square,
-                                const Neighbours &neighbours, uint8_t *bytes) {
-        GridBlock<Rule::Shape> found;
-        const int64_t wrong = GridBlockFit<Rule>(x, importance, neighbours).run(mean_square, found);
+    using Fit = GridBlockFit<Rule>;
+
+    static Block pack(const float *, const Fit::Content &found) {
         Block block = {};
         if (found.highest_scale != 0.0f) {
             const float d = found.highest_scale / 31.0f;
@@ -86,17 +83,7 @@ struct IQ2_XXS {
                     found.packed_signs(i) | found.scale_level(i, 1.0f / d) << 28;
             }
         }
-        write(bytes, block);
-        return wrong;
-    }
-
-    static void decode_block(const uint8_t *bytes, float *x) {
-        const Block &block = view<Block>(bytes);
-        const float d = float_of_half(block.d);
-        for (int i = 0; i < 32; ++i) {
-            const Group &group = block.groups[i / 4];
-            put_point(x + 8 * i, group.point(i % 4), group.sign_bytes(i % 4), group.scale(d));
-        }
+        return block;
     }
 
     template <class Store>
@@ -107,12 +94,10 @@ struct IQ2_XXS {
         for (int i = 0; i < 32; i += 2) {
             const Group &group = block.groups[i / 4];
             const int a = i % 4, b = a + 1;
-            put_points<Store>(x + 8 * i, Pair{group.point(a), group.point(b)},
-                              Pair{group.sign_bytes(a), group.sign_bytes(b)}, group.scale(d));
+            put_points<Store>(x + 8 * i, U64x2{group.point(a), group.point(b)},
+                              U64x2{group.sign_bytes(a), group.sign_bytes(b)}, group.scale(d));
         }
     }
-
-    static bool is_valid(const uint8_t *bytes) { return is_finite_half(view<Block>(bytes).d); }
 };
 
 }  // namespace

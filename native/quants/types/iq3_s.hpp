@@ -17,11 +17,6 @@ struct IQ3_S {
         uint8_t signs[32];
         uint8_t scales[4];
 
-        uint32_t point(int i) const {
-            return iq3_s_grid.points[points[i] | (ninths[i / 8] << (8 - i % 8) & 0x100)];
-        }
-        // Two points make eight elements, as in IQ2.
-        uint64_t two_points(int i) const { return point(i) | uint64_t{point(i + 1)} << 32; }
         uint64_t sign_bytes(int i) const { return all_sign_bytes.of[signs[i]]; }
         float scale(int i, float d) const {
             return d * (1 + 2 * (scales[i / 8] >> i / 4 % 2 * 4 & 15));
@@ -32,25 +27,16 @@ struct IQ3_S {
     static constexpr GridName grid = grid_iq3_s;
     static constexpr Weights weights = weights_taken;
 
-    struct Rule {
-        using Shape = GridShape<32, 4, 8>;
+    struct Rule : StartsAtHighest<GridShape<32, 4, 8>> {
         static constexpr int candidates = 19;
         static constexpr float step = 0.2f, spread = 2.0f, least = 0x1p-149f;
         static constexpr bool even_signs = false, weighs_by_mean = false;
         static constexpr Again again = Again::all_if_any_off_grid;
-
-        static float plain_weight(float x_squared, float) { return x_squared; }
-
-        static void start(const GridPart<Shape> (&)[8], const float (&highest)[8],
-                          float (&ranges)[8], float (&scales)[8]) {
-            start_at_highest<Shape>(highest, ranges, scales);
-        }
     };
 
-    static int64_t encode_block(const float *x, const float *importance, float mean_square,
-                                const Neighbours &neighbours, uint8_t *bytes) {
-        GridBlock<Rule::Shape> found;
-        const int64_t wrong = GridBlockFit<Rule>(x, importance, neighbours).run(mean_square, found);
+    using Fit = GridBlockFit<Rule>;
+
+    static Block pack(const float *, const Fit::Content &found) {
         Block block = {};
         int place = 0;
         for (int i = 0; i < 8; ++i) {
@@ -67,16 +53,7 @@ struct IQ3_S {
             block.d = half_of_float(d * 1.033f);  // ggml's fudge factor
             found.store_scale_levels(1.0f / d, block.scales);
         }
-        write(bytes, block);
-        return wrong;
-    }
-
-    static void decode_block(const uint8_t *bytes, float *x) {
-        const Block &block = view<Block>(bytes);
-        const float d = float_of_half(block.d);
-        for (int i = 0; i < 32; ++i) {
-            put_point(x + 8 * i, block.two_points(2 * i), block.sign_bytes(i), block.scale(i, d));
-        }
+        return block;
     }
 
     template <class Store>
@@ -92,14 +69,12 @@ struct IQ3_S {
         UNROLL
         for (int i = 0; i < 32; i += 2) {
             const int j = 2 * i;
-            const Quad four = {point(j), point(j + 1), point(j + 2), point(j + 3)};
-            put_points<Store>(x + 8 * i, (Pair)four,
-                              Pair{block.sign_bytes(i), block.sign_bytes(i + 1)},
+            const U32x4 four = {point(j), point(j + 1), point(j + 2), point(j + 3)};
+            put_points<Store>(x + 8 * i, (U64x2)four,
+                              U64x2{block.sign_bytes(i), block.sign_bytes(i + 1)},
                               block.scale(i, d));
         }
     }
-
-    static bool is_valid(const uint8_t *bytes) { return is_finite_half(view<Block>(bytes).d); }
 };
 
 }  // namespace

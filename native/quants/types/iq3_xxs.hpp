@@ -16,8 +16,6 @@ struct IQ3_XXS {
         uint32_t signs_and_scales[8];
 
         uint32_t point(int i) const { return iq3_xxs_grid.points[points[i]]; }
-        // Two points make eight elements, as in IQ2.
-        uint64_t two_points(int i) const { return point(i) | uint64_t{point(i + 1)} << 32; }
         uint64_t sign_bytes(int i) const {
             return even_sign_bytes.of[signs_and_scales[i / 4] >> 7 * (i % 4) & 127];
         }
@@ -30,44 +28,27 @@ struct IQ3_XXS {
     static constexpr GridName grid = grid_iq3_xxs;
     static constexpr Weights weights = weights_taken;
 
-    struct Rule {
-        using Shape = GridShape<32, 4, 8>;
+    struct Rule : StartsAtHighest<GridShape<32, 4, 8>> {
         static constexpr int candidates = 31;
         static constexpr float step = 0.2f, spread = 2.0f, least = 1e-8f;
         static constexpr bool even_signs = true, weighs_by_mean = false;
         static constexpr Again again = Again::where_off_grid;
-
-        static float plain_weight(float x_squared, float) { return x_squared; }
-
-        static void start(const GridPart<Shape> (&)[8], const float (&highest)[8],
-                          float (&ranges)[8], float (&scales)[8]) {
-            start_at_highest<Shape>(highest, ranges, scales);
-        }
     };
 
-    static int64_t encode_block(const float *x, const float *importance, float mean_square,
-                                const Neighbours &neighbours, uint8_t *bytes) {
-        GridBlock<Rule::Shape> found;
-        const int64_t wrong = GridBlockFit<Rule>(x, importance, neighbours).run(mean_square, found);
+    using Fit = GridBlockFit<Rule>;
+
+    static Block pack(const float *, const Fit::Content &found) {
         Block block = {};
         if (found.highest_scale != 0.0f) {
             const float d = found.highest_scale / 31.0f;
             block.d = half_of_float(d * 1.0125f);  // ggml's fudge factor
             for (int i = 0; i < 64; ++i) block.points[i] = static_cast<uint8_t>(found.points[i]);
             for (int i = 0; i < 8; ++i) {
-                block.signs_and_scales[i] = found.packed_signs(i) | found.scale_level(i, 1.0f / d) << 28;
+                block.signs_and_scales[i] = found.packed_signs(i) | found.scale_level(i, 1.0f / d)
+                                                                        << 28;
             }
         }
-        write(bytes, block);
-        return wrong;
-    }
-
-    static void decode_block(const uint8_t *bytes, float *x) {
-        const Block &block = view<Block>(bytes);
-        const float d = float_of_half(block.d);
-        for (int i = 0; i < 32; ++i) {
-            put_point(x + 8 * i, block.two_points(2 * i), block.sign_bytes(i), block.scale(i, d));
-        }
+        return block;
     }
 
     template <class Store>
@@ -77,15 +58,13 @@ struct IQ3_XXS {
         UNROLL
         for (int i = 0; i < 32; i += 2) {
             const int j = 2 * i;
-            const Quad four = {block.point(j), block.point(j + 1), block.point(j + 2),
-                               block.point(j + 3)};
-            put_points<Store>(x + 8 * i, (Pair)four,
-                              Pair{block.sign_bytes(i), block.sign_bytes(i + 1)},
+            const U32x4 four = {block.point(j), block.point(j + 1), block.point(j + 2),
+                                block.point(j + 3)};
+            put_points<Store>(x + 8 * i, (U64x2)four,
+                              U64x2{block.sign_bytes(i), block.sign_bytes(i + 1)},
                               block.scale(i, d));
         }
     }
-
-    static bool is_valid(const uint8_t *bytes) { return is_finite_half(view<Block>(bytes).d); }
 };
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 namespace {
 
-constexpr Bytes iq4_levels = {-127, -104, -83, -65, -49, -35, -22, -10,
+constexpr I8x16 iq4_levels = {-127, -104, -83, -65, -49, -35, -22, -10,
                               1,    13,   25,  38,  53,  69,  89,  113};
 
 // A number in parts of 256 is cut to 16 bits: the upper five name one of 32 buckets and the next
@@ -56,18 +56,18 @@ struct Iq4Codes<float> {
 template <>
 struct Iq4Codes<Floats> {
     static constexpr float unit = 256.0f;
-    LaneOctets codes, levels;
+    LaneU8 codes, levels;
 
     explicit KERNEL_INLINE Iq4Codes(const Floats *scaled) {
-        const Shorts first = narrow(truncate(floor(scaled[0])), truncate(floor(scaled[1])));
-        const Shorts last = narrow(truncate(floor(scaled[2])), truncate(floor(scaled[3])));
-        const LaneOctets bucket = narrow_again(shift_right(first, 11), shift_right(last, 11));
-        const LaneOctets place = narrow_again(shift_right(first, 7) & 15, shift_right(last, 7) & 15);
+        const LaneI16 first = narrow(truncate(floor(scaled[0])), truncate(floor(scaled[1])));
+        const LaneI16 last = narrow(truncate(floor(scaled[2])), truncate(floor(scaled[3])));
+        const LaneU8 bucket = narrow_unsigned(shift_right(first, 11), shift_right(last, 11));
+        const LaneU8 place = narrow_unsigned(shift_right(first, 7) & 15, shift_right(last, 7) & 15);
         codes = (lookup_32(iq4_buckets.codes, bucket) + place) >> 4;
-        levels = lookup_16((Octets)iq4_levels, codes);
+        levels = lookup_16((U8x16)iq4_levels, codes);
     }
     KERNEL_INLINE Floats level(int j) const { return to_floats(nth_of_lane(levels, j)); }
-    KERNEL_INLINE Ints word() const { return words_of(codes); }
+    KERNEL_INLINE Ints word() const { return deinterleave(codes); }
 };
 
 }  // namespace

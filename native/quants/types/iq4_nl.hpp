@@ -23,31 +23,20 @@ struct IQ4_NL : EncodesAnyLane<IQ4_NL> {
         weigh_uneven(x, 0, importance, twice_mean_square<32>(x), weights_here);
         const Lane d = UnevenSearch<Iq4Codes<Lane>, Lane>(x, weights_here).run();
         IntOf<Lane> words[4];
-        const auto strange = uneven_pairs<Iq4Codes<Lane>>(x, inverse_or_zero(d), words);
+        const auto needs_fallback = uneven_pairs<Iq4Codes<Lane>>(x, inverse_or_zero(d), words);
         scatter_halves<block_bytes>(half_of_float(d), bytes);
         store_words<4, block_bytes>(words, bytes + 2);
-        return either(strange, any_not_finite<32>(x));
-    }
-
-    static void decode_block(const uint8_t *bytes, float *x) {
-        const Block &block = view<Block>(bytes);
-        const float d = float_of_half(block.d);
-        for (int i = 0; i < 16; ++i) {
-            x[i] = d * iq4_levels[block.pairs[i] & 15];
-            x[i + 16] = d * iq4_levels[block.pairs[i] >> 4];
-        }
+        return needs_fallback;
     }
 
     template <class Store>
     static void decode_lanes(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);
         const float d = scalar_of_half(block.d);
-        const Octets pairs = load_octets(block.pairs);
-        put_levels<Store>(x, (Bytes)lookup((Octets)iq4_levels, pairs & 15), d);
-        put_levels<Store>(x + 16, (Bytes)lookup((Octets)iq4_levels, pairs >> 4), d);
+        const U8x16 pairs = load_u8x16(block.pairs);
+        put_levels<Store>(x, (I8x16)lookup((U8x16)iq4_levels, pairs & 15), d);
+        put_levels<Store>(x + 16, (I8x16)lookup((U8x16)iq4_levels, pairs >> 4), d);
     }
-
-    static bool is_valid(const uint8_t *bytes) { return is_finite_half(view<Block>(bytes).d); }
 };
 
 }  // namespace

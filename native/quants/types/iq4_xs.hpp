@@ -34,7 +34,7 @@ struct IQ4_XS : EncodesAnyLane<IQ4_XS> {
             const Lane *own = x + 32 * group;
             scales[group] = UnevenSearch<Iq4Codes<Lane>, Lane>(own, weights_here).run();
         }
-        return either(any_not_finite<256>(x), pack(x, scales, bytes));
+        return pack(x, scales, bytes);
     }
 
     // Rounds the scales, and encodes with the rounded scales.
@@ -44,19 +44,20 @@ struct IQ4_XS : EncodesAnyLane<IQ4_XS> {
         const Lane d = extreme_of<8>(scales) * (-1.0f / 32);
         const Lane inverse = inverse_or_zero(d);
         Int words[34] = {half_of_float(d)};
-        auto strange = nowhere<Lane>();
+        auto needs_fallback = no_lane<Lane>();
         for (int group = 0; group < 8; ++group) {
             const Lane wanted = inverse * scales[group];
-            strange = either(strange, beyond_nearest(wanted));
-            const Int capped = minimum(nearest_int(wanted), all_ints<Int>(31));
-            const Int scale = maximum(capped, all_ints<Int>(-32));
+            needs_fallback = or_(needs_fallback, beyond_nearest(wanted));
+            const Int capped = minimum(nearest_int(wanted), broadcast_int<Int>(31));
+            const Int scale = maximum(capped, broadcast_int<Int>(-32));
             const Lane own = inverse_or_zero(d * to_floats(scale));
             add_scale(scale, group, words);
             Int *pairs = words + 2 + 4 * group;
-            strange = either(strange, uneven_pairs<Iq4Codes<Lane>>(x + 32 * group, own, pairs));
+            needs_fallback =
+                or_(needs_fallback, uneven_pairs<Iq4Codes<Lane>>(x + 32 * group, own, pairs));
         }
         store_words<34, block_bytes>(words, bytes);
-        return strange;
+        return needs_fallback;
     }
 
     // Adds the scale of a group to the first two words of a block.
@@ -66,15 +67,6 @@ struct IQ4_XS : EncodesAnyLane<IQ4_XS> {
         words[1] |= (scale & 15) << 4 * group;
     }
 
-    static void decode_block(const uint8_t *bytes, float *x) {
-        const Block &block = view<Block>(bytes);
-        const float d = float_of_half(block.d);
-        for (int i = 0; i < 256; ++i) {
-            const int level = block.pairs[i / 32 * 16 + i % 16] >> i / 16 % 2 * 4 & 15;
-            x[i] = d * scale_of(block, i / 32) * iq4_levels[level];
-        }
-    }
-
     template <class Store>
     static void decode_lanes(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);
@@ -82,14 +74,12 @@ struct IQ4_XS : EncodesAnyLane<IQ4_XS> {
         UNROLL
         for (int group = 0; group < 8; ++group) {
             const float scale = d * scale_of(block, group);
-            const Octets pairs = load_octets(block.pairs + 16 * group);
+            const U8x16 pairs = load_u8x16(block.pairs + 16 * group);
             float *to = x + 32 * group;
-            put_levels<Store>(to, (Bytes)lookup((Octets)iq4_levels, pairs & 15), scale);
-            put_levels<Store>(to + 16, (Bytes)lookup((Octets)iq4_levels, pairs >> 4), scale);
+            put_levels<Store>(to, (I8x16)lookup((U8x16)iq4_levels, pairs & 15), scale);
+            put_levels<Store>(to + 16, (I8x16)lookup((U8x16)iq4_levels, pairs >> 4), scale);
         }
     }
-
-    static bool is_valid(const uint8_t *bytes) { return is_finite_half(view<Block>(bytes).d); }
 };
 
 }  // namespace

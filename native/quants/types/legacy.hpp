@@ -1,28 +1,21 @@
 // Shared by Q4_0, Q4_1, Q5_0 and Q5_1: blocks of 32 levels, element i and i + 16 in one byte.
 #pragma once
+#include "../codec.hpp"
 #include "../extremes.hpp"
 #include "../searches/affine.hpp"
 #include "../searches/symmetric.hpp"
 
 namespace {
 
-template <class Value>
+template <class Lane>
 struct Range {
-    Value lowest, highest;
+    Lane lowest, highest;
 };
 
 // NaN is ignored; a block of NaN alone keeps the inverted range, as in ggml.
-KERNEL_INLINE Range<float> range_of(const float *x) {
-    Range<float> range{largest_float, -largest_float};
-    for (int i = 0; i < 32; ++i) {
-        if (x[i] < range.lowest) range.lowest = x[i];
-        if (x[i] > range.highest) range.highest = x[i];
-    }
-    return range;
-}
-
-KERNEL_INLINE Range<Floats> range_of(const Floats *x) {
-    Range<Floats> range{splat(largest_float), splat(-largest_float)};
+template <class Lane>
+KERNEL_INLINE Range<Lane> range_of(const Lane *x) {
+    Range<Lane> range{broadcast<Lane>(largest_float), broadcast<Lane>(-largest_float)};
     UNROLL
     for (int i = 0; i < 32; ++i) {
         range.lowest = minimum(x[i], range.lowest);
@@ -46,8 +39,8 @@ KERNEL_INLINE void store_nibbles(const Int *levels, uint8_t *dst) {
 }
 
 // Levels from 0 to 255; negative numbers become 0.
-KERNEL_INLINE LaneOctets four_octets(const Ints *levels) {
-    return narrow_again(narrow(levels[0], levels[1]), narrow(levels[2], levels[3]));
+KERNEL_INLINE LaneU8 four_bytes_unsigned(const Ints *levels) {
+    return narrow_unsigned(narrow(levels[0], levels[1]), narrow(levels[2], levels[3]));
 }
 
 template <int Stride>
@@ -55,9 +48,9 @@ KERNEL_INLINE void store_nibbles(const Ints *levels, uint8_t *dst) {
     Ints words[4];
     UNROLL
     for (int i = 0; i < 4; ++i) {
-        const Ints low = (Ints)four_octets(levels + 4 * i);
-        const Ints high = (Ints)four_octets(levels + 4 * i + 16);
-        words[i] = words_of((LaneOctets)((low & 0x0F0F0F0F) | (high & 0x0F0F0F0F) << 4));
+        const Ints low = (Ints)four_bytes_unsigned(levels + 4 * i);
+        const Ints high = (Ints)four_bytes_unsigned(levels + 4 * i + 16);
+        words[i] = deinterleave((LaneU8)((low & 0x0F0F0F0F) | (high & 0x0F0F0F0F) << 4));
     }
     store_words<4, Stride>(words, dst);
 }
@@ -77,28 +70,21 @@ KERNEL_INLINE void store_fifths(const Ints *levels, uint8_t *dst) {
     Words word{};
     UNROLL
     for (int i = 0; i < 8; ++i) {
-        const Words bits = (Words)words_of(four_octets(levels + 4 * i)) & 0x10101010;
+        const Words bits = (Words)deinterleave(four_bytes_unsigned(levels + 4 * i)) & 0x10101010;
         word |= bits * 0x01020408 >> 28 << 4 * i;
     }
     const Ints fifths = (Ints)word;
     store_words<1, Stride>(&fifths, dst);
 }
 
-inline void split_fifths(const uint8_t *levels, uint8_t *fifths, uint8_t *pairs) {
-    uint32_t word = 0;
-    for (int i = 0; i < 32; ++i) word |= static_cast<uint32_t>((levels[i] >> 4) & 1) << i;
-    for (int i = 0; i < 16; ++i) {
-        pairs[i] = static_cast<uint8_t>((levels[i] & 15) | (levels[i + 16] & 15) << 4);
+// Levels behind the halves of a block: the fifth bits first, if there are levels above 15.
+template <class Type, class Int>
+KERNEL_INLINE void store_levels(const Int *levels, uint8_t *dst) {
+    if constexpr (Type::top > 15) {
+        store_fifths<Type::block_bytes>(levels, dst);
+        dst += 4;
     }
-    write(fifths, word);
-}
-
-inline void join_fifths(const uint8_t *fifths, const uint8_t *pairs, uint8_t *levels) {
-    const uint32_t word = read<uint32_t>(fifths);
-    for (int i = 0; i < 16; ++i) {
-        levels[i] = static_cast<uint8_t>((pairs[i] & 15) | (word >> i & 1) << 4);
-        levels[i + 16] = static_cast<uint8_t>(pairs[i] >> 4 | (word >> (i + 16) & 1) << 4);
-    }
+    store_nibbles<Type::block_bytes>(levels, dst);
 }
 
 // The importance of a column, times a mix of the sizes of the element and of the row.
@@ -109,47 +95,112 @@ KERNEL_INLINE void weigh_by_row(const Lane *x, const Importance &importance, Lan
     for (int i = 0; i < 32; ++i) weights[i] = weights[i] * square_root(row_square + x[i] * x[i]);
 }
 
-// Whether the sum of squares of a lane's row is not finite, as if an element is not.
-template <class Lane, class Importance>
-KERNEL_INLINE MaskOf<Lane> row_overflows(const Importance &importance) {
-    const Lane mean = importance.row_mean_square;
-    return opposite(equal(mean - mean, all<Lane>(0.0f)));
-}
-
-// Weighted levels around `Top`, and the scale to write from their fit.
-template <int Top, class Lane, class Importance>
-KERNEL_INLINE Lane weighted_levels_around(const Lane *x, const Importance &importance,
-                                          IntOf<Lane> *levels) {
-    Lane weights[32];
-    weigh_by_row(x, importance, weights);
-    const auto fit = fit_symmetric<32, Top>(x, weights);
-    for (int i = 0; i < 32; ++i) levels[i] = fit.template level<Top>(x[i]);
-    return fit.scale;
-}
-
-// How Q4_1 and Q5_1 encode with importance: a fit per block, and levels from 0 to `Type::top`.
-// `Type::write_fit(fit, levels, bytes)` lays a block out.
+// How the four types decode: levels from 0 to `Type::top`, above a minimum or around their middle.
 template <class Type>
-struct EncodesAbove : EncodesAnyLane<Type> {
-    static constexpr int tiles_abreast = 2;
+struct DecodesPairs : EncodesAnyLane<Type> {
+    template <class Store>
+    static void decode_lanes(const uint8_t *bytes, float *x) {
+        const auto &block = view<typename Type::Block>(bytes);
+        const float d = scalar_of_half(block.d);
+        const U8x16 pairs = load_u8x16(block.pairs);
+        U8x16 low = pairs & 15, high = pairs >> 4;
+        if constexpr (Type::top > 15) {
+            const uint32_t fifths = read<uint32_t>(block.fifths);
+            low |= spread_bits(fifths) & 16;
+            high |= spread_bits(fifths >> 16) & 16;
+        }
+        if constexpr (has_minimum<typename Type::Block>) {
+            const float lowest = scalar_of_half(block.minimum);
+            put_levels<Store>(x, (I8x16)low, d, lowest);
+            put_levels<Store>(x + 16, (I8x16)high, d, lowest);
+        } else {
+            constexpr int8_t middle = (Type::top + 1) / 2;
+            put_levels<Store>(x, (I8x16)low - middle, d);
+            put_levels<Store>(x + 16, (I8x16)high - middle, d);
+        }
+    }
+};
+
+// How Q4_0 and Q5_0 encode: levels around `middle`, their scale one for all. The element of the
+// largest magnitude gets level 0.
+template <class Type>
+struct EncodesAround : DecodesPairs<Type> {
+    template <class Lane>
+    static MaskOf<Lane> encode(const Lane *x, const Unweighted &, uint8_t *bytes) {
+        using Int = IntOf<Lane>;
+        constexpr int middle = (Type::top + 1) / 2;
+        const Lane d = extreme_of<32>(x) / -static_cast<float>(middle);
+        const Lane inverse = inverse_or_zero(d);
+        Int levels[32];
+        UNROLL
+        for (int i = 0; i < 32; ++i) {
+            // From 0 to top + 1, or INT32_MIN, for which ggml's detour through 8 bits gives 0 too.
+            const Int level = truncate(x[i] * inverse + (middle + 0.5f));
+            levels[i] = minimum(level, broadcast_int<Int>(Type::top));
+        }
+        scatter_halves<Type::block_bytes>(half_of_float(d), bytes);
+        store_levels<Type>(levels, bytes + 2);
+        return no_lane<Lane>();
+    }
+
+    template <class Lane, class Importance>
+    static MaskOf<Lane> encode(const Lane *x, const Importance &importance, uint8_t *bytes) {
+        constexpr int middle = (Type::top + 1) / 2;
+        Lane weights[32];
+        weigh_by_row(x, importance, weights);
+        const auto fit = fit_symmetric<32, middle>(x, weights);
+        IntOf<Lane> levels[32];
+        for (int i = 0; i < 32; ++i) levels[i] = fit.template level<middle>(x[i]);
+        scatter_halves<Type::block_bytes>(half_of_float(fit.scale), bytes);
+        store_levels<Type>(levels, bytes + 2);
+        return no_lane<Lane>();
+    }
+};
+
+// How Q4_1 and Q5_1 encode: levels above a minimum; with importance, by a fit per block.
+template <class Type>
+struct EncodesAbove : DecodesPairs<Type> {
+    static constexpr int interleaved_tiles = 2;
+
+    template <class Lane>
+    static MaskOf<Lane> encode(const Lane *x, const Unweighted &, uint8_t *bytes) {
+        const Range<Lane> range = range_of(x);
+        const Lane d = (range.highest - range.lowest) / static_cast<float>(Type::top);
+        const Lane inverse = inverse_or_zero(d);
+        IntOf<Lane> levels[32];
+        UNROLL
+        for (int i = 0; i < 32; ++i) {
+            // From 0 to top, or INT32_MIN, whose low bits are those of level 0: no clamp.
+            levels[i] = truncate((x[i] - range.lowest) * inverse + 0.5f);
+        }
+        store_block<IntOf<Lane>>(half_of_float(d), half_of_float(range.lowest), levels, bytes);
+        return no_lane<Lane>();
+    }
 
     template <class Lane, class Importance>
     static MaskOf<Lane> encode(const Lane *x, const Importance &importance, uint8_t *bytes) {
         AffineFit<Lane> fit;
         fit_blocks<1>(x, &importance, &fit);
-        return finish(x, importance, fit, bytes);
+        return finish(x, fit, bytes);
     }
 
     static void encode_weighted_tiles(const Floats *x, const LaneImportance *importance,
                                       uint8_t *blocks) {
-        AffineFit<Floats> fits[tiles_abreast];
-        fit_blocks<tiles_abreast>(x, importance, fits);
-        for (int i = 0; i < tiles_abreast; ++i) {
+        AffineFit<Floats> fits[interleaved_tiles];
+        fit_blocks<interleaved_tiles>(x, importance, fits);
+        for (int i = 0; i < interleaved_tiles; ++i) {
             const Floats *own = x + 32 * i;
             uint8_t *to = blocks + i * lanes * Type::block_bytes;
-            const Mask strange = finish(own, importance[i], fits[i], to);
-            EncodesAbove::encode_again(strange, own, importance[i], to);
+            const Mask needs_fallback = finish(own, fits[i], to);
+            EncodesAbove::encode_fallback(needs_fallback, own, importance[i], to);
         }
+    }
+
+    template <class Int>
+    static KERNEL_INLINE void store_block(Int d, Int minimum, const Int *levels, uint8_t *bytes) {
+        scatter_halves<Type::block_bytes>(d, bytes);
+        scatter_halves<Type::block_bytes>(minimum, bytes + 2);
+        store_levels<Type>(levels, bytes + 4);
     }
 
 private:
@@ -161,13 +212,13 @@ private:
         fit_affine<Count>(rule, x, weights, fits);
     }
 
-    template <class Lane, class Importance>
-    static MaskOf<Lane> finish(const Lane *x, const Importance &importance,
-                               const AffineFit<Lane> &fit, uint8_t *bytes) {
+    template <class Lane>
+    static MaskOf<Lane> finish(const Lane *x, const AffineFit<Lane> &fit, uint8_t *bytes) {
         IntOf<Lane> levels[32];
         for (int i = 0; i < 32; ++i) levels[i] = fit.level(x[i], Type::top);
-        Type::write_fit(fit, levels, bytes);
-        return either(fit.strange, row_overflows<Lane>(importance));
+        store_block<IntOf<Lane>>(half_of_float(fit.scale), half_of_float(fit.lowest), levels,
+                                 bytes);
+        return fit.needs_fallback;
     }
 };
 

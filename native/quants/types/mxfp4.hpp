@@ -22,7 +22,7 @@ struct MXFP4 : EncodesAnyLane<MXFP4> {
     }
     // From exponent 2 on; for a block of zeros any number will do.
     static Floats scale_of(Ints exponent) {
-        return float_of((maximum(exponent, splat(2)) - 1) << 23);
+        return float_of((maximum(exponent, broadcast(2)) - 1) << 23);
     }
 
     // floor(log2f(size)): a logarithm so close below a whole number that it rounds to it counts as
@@ -41,20 +41,21 @@ struct MXFP4 : EncodesAnyLane<MXFP4> {
         return (floor_of_log2(size) - 2 + 127) & 255;
     }
 
-    // The exponent two below that of the largest; strange if it rounds or leaves the range.
-    static Ints exponent_of(Floats size, Mask &strange) {
+    // The exponent two below that of the largest; needs_fallback if it rounds or leaves the range.
+    static Ints exponent_of(Floats size, Mask &needs_fallback) {
         const Ints bits = bits_of(size);
-        const Mask zero = equal(size, splat(0.0f));
-        const Mask outside = either(above(splat(4 << 23), bits), above(bits, splat(254 << 23)));
-        const Mask unusual = either(outside, above(bits & 0x7FFFFF, splat(0x7FFF00)));
-        strange = both(unusual, opposite(zero));
-        return select(zero, splat(0), shift_right(bits, 23) - 2);
+        const Mask zero = equal(size, broadcast(0.0f));
+        const Mask outside =
+            or_(greater(broadcast(4 << 23), bits), greater(bits, broadcast(254 << 23)));
+        const Mask unusual = or_(outside, greater(bits & 0x7FFFFF, broadcast(0x7FFF00)));
+        needs_fallback = and_(unusual, not_(zero));
+        return select(zero, broadcast(0), shift_right(bits, 23) - 2);
     }
 
     template <class Lane, class Importance>
     static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
-        MaskOf<Lane> strange = nowhere<Lane>();
-        const IntOf<Lane> exponent = exponent_of(largest_number<block_size>(x), strange);
+        MaskOf<Lane> needs_fallback = no_lane<Lane>();
+        const IntOf<Lane> exponent = exponent_of(largest_number<block_size>(x), needs_fallback);
         const Fp4Scale<Lane, true> scale(scale_of(exponent));
         IntOf<Lane> words[4];
         for (int i = 0; i < 4; ++i) {
@@ -62,25 +63,16 @@ struct MXFP4 : EncodesAnyLane<MXFP4> {
         }
         scatter_bytes<block_bytes>(exponent, bytes);
         store_words<4, block_bytes>(words, bytes + 1);
-        return strange;
-    }
-
-    static void decode_block(const uint8_t *bytes, float *x) {
-        const Block &block = view<Block>(bytes);
-        const float d = scale_of(block.exponent);
-        for (int i = 0; i < 16; ++i) {
-            x[i] = fp4_levels[block.pairs[i] & 15] * d;
-            x[i + 16] = fp4_levels[block.pairs[i] >> 4] * d;
-        }
+        return needs_fallback;
     }
 
     template <class Store>
     static void decode_lanes(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);
         const float d = scale_of(block.exponent);
-        const Octets pairs = load_octets(block.pairs);
-        put_levels<Store>(x, (Bytes)lookup((Octets)fp4_levels, pairs & 15), d);
-        put_levels<Store>(x + 16, (Bytes)lookup((Octets)fp4_levels, pairs >> 4), d);
+        const U8x16 pairs = load_u8x16(block.pairs);
+        put_levels<Store>(x, (I8x16)lookup((U8x16)fp4_levels, pairs & 15), d);
+        put_levels<Store>(x + 16, (I8x16)lookup((U8x16)fp4_levels, pairs >> 4), d);
     }
 
     static bool is_valid(const uint8_t *bytes) { return view<Block>(bytes).exponent != 255; }

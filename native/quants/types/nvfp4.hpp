@@ -8,7 +8,6 @@ namespace {
 struct NVFP4 : EncodesAnyLane<NVFP4> {
     static constexpr uint32_t id = 40, block_size = 64, block_bytes = 36;
     static constexpr const char *name = "NVFP4";
-    static constexpr bool fetches_next = true;
 
     struct BLOCK Block {
         uint8_t scales[4];
@@ -33,24 +32,24 @@ struct NVFP4 : EncodesAnyLane<NVFP4> {
         using Int = IntOf<Lane>;
         const Int bits = shift_right(static_cast<Int>(bits_of(value)), 19);
         const Int normal = shift_right(bits + 1, 1) - (120 << 3);
-        const Int usual = select(less(value, all<Lane>(248.0f)), normal, all_ints<Int>(0x7E));
-        const Int denormal = minimum(truncate(value * 512.0f + 0.5f), all_ints<Int>(7));
-        return select(less(value, all<Lane>(0x1p-6f)), denormal, usual);
+        const Int usual =
+            select(less(value, broadcast<Lane>(248.0f)), normal, broadcast_int<Int>(0x7E));
+        const Int denormal = minimum(truncate(value * 512.0f + 0.5f), broadcast_int<Int>(7));
+        return select(less(value, broadcast<Lane>(0x1p-6f)), denormal, usual);
     }
 
     // Above it half levels may not fit in bytes.
     static constexpr float most = 0x1p12f;
 
     template <class Lane, class Importance>
-    static MaskOf<Lane> encode(const Lane *x, Importance ahead, uint8_t *bytes) {
+    static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
         using Int = IntOf<Lane>;
         Int words[9] = {};
-        MaskOf<Lane> strange = nowhere<Lane>();
+        MaskOf<Lane> needs_fallback = no_lane<Lane>();
         for (int group = 0; group < 4; ++group) {
-            ahead.template fetch_next<16>(16 * group);
             const Lane *own = x + 16 * group;
             const Lane size = largest_number<16>(own);
-            strange = either(strange, less(all<Lane>(most), size));
+            needs_fallback = or_(needs_fallback, less(broadcast<Lane>(most), size));
             const Int nearest = nearest_scale(size / 6.0f);
             words[0] |= nearest << 8 * group;
             const Fp4Scale<Lane, false> scale(scale_of(nearest));
@@ -59,15 +58,7 @@ struct NVFP4 : EncodesAnyLane<NVFP4> {
             }
         }
         store_words<9, block_bytes>(words, bytes);
-        return strange;
-    }
-
-    static void decode_block(const uint8_t *bytes, float *x) {
-        const Block &block = view<Block>(bytes);
-        for (int i = 0; i < 64; ++i) {
-            const int level = block.pairs[i / 16 * 8 + i % 8] >> i / 8 % 2 * 4 & 15;
-            x[i] = fp4_levels[level] * scale_of(block.scales[i / 16]);
-        }
+        return needs_fallback;
     }
 
     template <class Store>
@@ -75,8 +66,8 @@ struct NVFP4 : EncodesAnyLane<NVFP4> {
         const Block &block = view<Block>(bytes);
         UNROLL
         for (int group = 0; group < 4; ++group) {
-            const Octets indices = spread_nibbles(block.pairs + 8 * group);
-            put_levels<Store>(x + 16 * group, (Bytes)lookup((Octets)fp4_levels, indices),
+            const U8x16 indices = spread_nibbles(block.pairs + 8 * group);
+            put_levels<Store>(x + 16 * group, (I8x16)lookup((U8x16)fp4_levels, indices),
                               scale_of(block.scales[group]));
         }
     }

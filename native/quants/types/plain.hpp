@@ -13,7 +13,8 @@ struct Single {
 template <class Number>
 struct Whole : Single<Number> {
     // Powers of two, so exact as floats.
-    static constexpr float least = -2.0f * static_cast<float>(Number{1} << (8 * sizeof(Number) - 2));
+    static constexpr float least =
+        -2.0f * static_cast<float>(Number{1} << (8 * sizeof(Number) - 2));
 
     static bool holds(float value) {
         return value >= least && value < -least &&

@@ -8,7 +8,6 @@ namespace {
 struct Q2_0 : EncodesAnyLane<Q2_0> {
     static constexpr uint32_t id = 42, block_size = 64, block_bytes = 18;
     static constexpr const char *name = "Q2_0";
-    static constexpr bool fetches_next = true;
 
     struct BLOCK Block {
         uint16_t d;
@@ -17,18 +16,17 @@ struct Q2_0 : EncodesAnyLane<Q2_0> {
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
 
     template <class Lane, class Importance>
-    static MaskOf<Lane> encode(const Lane *x, Importance ahead, uint8_t *bytes) {
+    static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
         using Int = IntOf<Lane>;
         const Lane d = largest_number<block_size>(x), zero{};
         const Lane inverse = select(less(zero, d), 1.0f / d, zero);
         Int words[4];
         for (int i = 0; i < 4; ++i) {
-            ahead.template fetch_next<16>(16 * i);
             words[i] = pack_levels(x + 16 * i, inverse);
         }
         scatter_halves<block_bytes>(half_of_float(d), bytes);
         store_words<4, block_bytes>(words, bytes + 2);
-        return nowhere<Lane>();
+        return no_lane<Lane>();
     }
 
     // No level is above 2. NaN, as from infinity times zero, gets the lowest.
@@ -47,17 +45,11 @@ struct Q2_0 : EncodesAnyLane<Q2_0> {
             Ints rounded[4];
             UNROLL
             for (int i = 0; i < 4; ++i) rounded[i] = round_half_away(x[4 * i + place] * inverse);
-            const Shorts first = narrow(rounded[0], rounded[1]) + 1;
-            const Shorts last = narrow(rounded[2], rounded[3]) + 1;
-            joined |= (Ints)narrow_again(first, last) << 2 * place;
+            const LaneI16 first = narrow(rounded[0], rounded[1]) + 1;
+            const LaneI16 last = narrow(rounded[2], rounded[3]) + 1;
+            joined |= (Ints)narrow_unsigned(first, last) << 2 * place;
         }
-        return words_of((LaneOctets)joined);
-    }
-
-    static void decode_block(const uint8_t *bytes, float *x) {
-        const Block &block = view<Block>(bytes);
-        const float d = float_of_half(block.d);
-        for (int i = 0; i < 64; ++i) x[i] = ((block.fours[i / 4] >> i % 4 * 2 & 3) - 1) * d;
+        return deinterleave((LaneU8)joined);
     }
 
     // A byte in a word of its own: shifted by 6, 12 and 18 its pairs come to lie in four bytes.
@@ -68,13 +60,11 @@ struct Q2_0 : EncodesAnyLane<Q2_0> {
         UNROLL
         for (int i = 0; i < 4; ++i) {
             const uint8_t *four = block.fours + 4 * i;
-            const Quad words = {four[0], four[1], four[2], four[3]};
-            const Quad spread = words | words << 6 | words << 12 | words << 18;
-            put_levels<Store>(x + 16 * i, (Bytes)((Octets)spread & 3) - 1, d);
+            const U32x4 words = {four[0], four[1], four[2], four[3]};
+            const U32x4 spread = words | words << 6 | words << 12 | words << 18;
+            put_levels<Store>(x + 16 * i, (I8x16)((U8x16)spread & 3) - 1, d);
         }
     }
-
-    static bool is_valid(const uint8_t *bytes) { return is_finite_half(view<Block>(bytes).d); }
 };
 
 }  // namespace

@@ -57,7 +57,7 @@ struct Q2_K : EncodesAnyLane<Q2_K> {
                                 minimum * to_floats(scales[group] >> 4), levels);
         };
         pack<Lane>(levels_of, scales, rounded.d | rounded.minimum << 16, bytes);
-        return fits.strange;
+        return fits.needs_fallback;
     }
 
     // Packs a block; `scales` are the bytes of the groups, `halves` the words of their scales, and
@@ -84,33 +84,18 @@ struct Q2_K : EncodesAnyLane<Q2_K> {
         store_words<21, block_bytes>(words, bytes);
     }
 
-    static void decode_block(const uint8_t *bytes, float *x) {
-        const Block &block = view<Block>(bytes);
-        const float d = float_of_half(block.d), minimum = float_of_half(block.minimum);
-        for (int i = 0; i < 256; ++i) {
-            const uint8_t scale = block.scales[i / 16];
-            const int level = block.fours[i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3;
-            x[i] = d * (scale & 15) * level - minimum * (scale >> 4);
-        }
-    }
-
     template <class Store>
     static void decode_lanes(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);
         const float d = scalar_of_half(block.d), minimum = scalar_of_half(block.minimum);
         UNROLL
         for (int group = 0; group < 16; ++group) {
-            const Octets fours = load_octets(block.fours + group / 8 * 32 + group % 2 * 16);
-            const Octets levels = fours >> group / 2 % 4 * 2 & 3;
+            const U8x16 fours = load_u8x16(block.fours + group / 8 * 32 + group % 2 * 16);
+            const U8x16 levels = fours >> group / 2 % 4 * 2 & 3;
             const uint8_t scale = block.scales[group];
-            put_levels<Store>(x + 16 * group, (Bytes)levels, d * (scale & 15),
+            put_levels<Store>(x + 16 * group, (I8x16)levels, d * (scale & 15),
                               -(minimum * (scale >> 4)));
         }
-    }
-
-    static bool is_valid(const uint8_t *bytes) {
-        const Block &block = view<Block>(bytes);
-        return is_finite_half(block.d) && is_finite_half(block.minimum);
     }
 };
 

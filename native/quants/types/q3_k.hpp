@@ -43,12 +43,13 @@ struct Q3_K : EncodesAnyLane<Q3_K> {
         Int rounded[16];
         for (int group = 0; group < 16; ++group) {
             const Int level = low_byte(nearest_int(inverse * scales[group]));
-            const Int inside = maximum(minimum(level, all_ints<Int>(31)), all_ints<Int>(-32));
+            const Int inside =
+                maximum(minimum(level, broadcast_int<Int>(31)), broadcast_int<Int>(-32));
             rounded[group] = select(none, Int{}, inside + 32);
         }
         const Int d = half_of_float(1.0f / inverse);
         put<Lane>(x, fits, rounded, select(none, Int{}, d), bytes);
-        return any_not_finite<256>(x);
+        return no_lane<Lane>();
     }
 
     template <class Lane, class Importance>
@@ -70,17 +71,7 @@ struct Q3_K : EncodesAnyLane<Q3_K> {
             rounded[group] = shared.template level<32>(scales[group]);
         }
         put<Lane>(x, fits, rounded, half_of_float(shared.scale), bytes);
-        return either(any_not_finite<256>(x), any_not_finite<16>(scales));
-    }
-
-    static void decode_block(const uint8_t *bytes, float *x) {
-        const Block &block = view<Block>(bytes);
-        const float d = float_of_half(block.d);
-        for (int i = 0; i < 256; ++i) {
-            const int low = block.fours[i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3;
-            const int level = low - (block.thirds[i % 32] >> i / 32 & 1 ? 0 : 4);
-            x[i] = d * scale_of(block, i / 16) * level;
-        }
+        return no_lane<Lane>();
     }
 
     template <class Store>
@@ -89,16 +80,15 @@ struct Q3_K : EncodesAnyLane<Q3_K> {
         const float d = scalar_of_half(block.d);
         UNROLL
         for (int group = 0; group < 16; ++group) {
-            const Octets fours = load_octets(block.fours + group / 8 * 32 + group % 2 * 16);
-            const Octets thirds = load_octets(block.thirds + group % 2 * 16);
-            const Octets levels =
-                (fours >> group / 2 % 4 * 2 & 3) | (thirds >> group / 2 & 1) << 2;
-            put_levels<Store>(x + 16 * group, (Bytes)levels - 4, d * scale_of(block, group));
+            const U8x16 fours = load_u8x16(block.fours + group / 8 * 32 + group % 2 * 16);
+            const U8x16 thirds = load_u8x16(block.thirds + group % 2 * 16);
+            const U8x16 levels = (fours >> group / 2 % 4 * 2 & 3) | (thirds >> group / 2 & 1) << 2;
+            put_levels<Store>(x + 16 * group, (I8x16)levels - 4, d * scale_of(block, group));
         }
     }
 
-    // Packs a block whose scales have been rounded to levels from 0 to 63; `levels_of(group, levels)`
-    // gives the levels of a group.
+    // Packs a block whose scales have been rounded to levels from 0 to 63; `levels_of(group,
+    // levels)` gives the levels of a group.
     template <class Lane, class LevelsOf>
     static KERNEL_INLINE void pack(LevelsOf levels_of, const IntOf<Lane> *rounded, IntOf<Lane> d,
                                    uint8_t *bytes) {
@@ -135,9 +125,6 @@ private:
         };
         pack<Lane>(levels_of, rounded, d, bytes);
     }
-
-public:
-    static bool is_valid(const uint8_t *bytes) { return is_finite_half(view<Block>(bytes).d); }
 };
 
 }  // namespace

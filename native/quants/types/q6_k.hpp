@@ -30,19 +30,19 @@ struct Q6_K : EncodesAnyLane<Q6_K> {
             scales[group] = fits[group].scale;
         }
         const Lane extreme = extreme_of<16>(scales), inverse = -128.0f / extreme;
-        const auto empty = less(absolute(extreme), all<Lane>(least_group));
+        const auto empty = less(absolute(extreme), broadcast<Lane>(least_group));
         const Int d = half_of_float(1.0f / inverse);
         Int rounded[16];
         for (int group = 0; group < 16; ++group) {
             const Int level = nearest_int(inverse * scales[group]);
-            rounded[group] = low_byte(minimum(level, all_ints<Int>(127)));
+            rounded[group] = low_byte(minimum(level, broadcast_int<Int>(127)));
         }
         const auto levels_of = [&](int group, Int *levels) {
             const Lane scale = float_of_half(d) * to_floats(rounded[group]);
             symmetric_levels<32>(x + 16 * group, scale, fits[group], levels);
         };
         pack<Lane>(levels_of, rounded, d, empty, bytes);
-        return any_not_finite<256>(x);
+        return no_lane<Lane>();
     }
 
     // Packs a block, zeros in lanes that are `empty`; `levels_of(group, levels)` gives the levels
@@ -68,27 +68,17 @@ struct Q6_K : EncodesAnyLane<Q6_K> {
         scatter_halves<block_bytes>(select(empty, Int{}, d), bytes + 208);
     }
 
-    static void decode_block(const uint8_t *bytes, float *x) {
-        const Block &block = view<Block>(bytes);
-        const float d = float_of_half(block.d);
-        for (int i = 0; i < 256; ++i) {
-            const int low = block.pairs[i / 128 * 64 + i % 64] >> i / 64 % 2 * 4 & 15;
-            const int upper = block.uppers[i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3;
-            x[i] = d * block.scales[i / 16] * ((low | upper << 4) - 32);
-        }
-    }
-
     template <class Store>
     static void decode_lanes(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);
         const float d = scalar_of_half(block.d);
         UNROLL
         for (int group = 0; group < 16; ++group) {
-            const Octets pairs = load_octets(block.pairs + group / 8 * 64 + group % 4 * 16);
-            const Octets uppers = load_octets(block.uppers + group / 8 * 32 + group % 2 * 16);
-            const Octets low = pairs >> group / 4 % 2 * 4 & 15;
-            const Octets levels = low | (uppers >> group / 2 % 4 * 2 & 3) << 4;
-            put_levels<Store>(x + 16 * group, (Bytes)levels - 32, d * block.scales[group]);
+            const U8x16 pairs = load_u8x16(block.pairs + group / 8 * 64 + group % 4 * 16);
+            const U8x16 uppers = load_u8x16(block.uppers + group / 8 * 32 + group % 2 * 16);
+            const U8x16 low = pairs >> group / 4 % 2 * 4 & 15;
+            const U8x16 levels = low | (uppers >> group / 2 % 4 * 2 & 3) << 4;
+            put_levels<Store>(x + 16 * group, (I8x16)levels - 32, d * block.scales[group]);
         }
     }
 
@@ -116,9 +106,6 @@ private:
             uppers[i] = quarters.two_bits(4);
         }
     }
-
-public:
-    static bool is_valid(const uint8_t *bytes) { return is_finite_half(view<Block>(bytes).d); }
 };
 
 }  // namespace

@@ -18,7 +18,7 @@ public:
         : d_(largest_size<32>(x) / 127.0f), inverse_(inverse_or_zero(d_)) {}
 
     float scale() const { return d_; }
-    static bool strange() { return false; }
+    static bool needs_fallback() { return false; }
 
     // Four levels as a word; adds them to `sum`, which wraps around.
     int32_t pack(const float *x, uint32_t &sum) const {
@@ -43,8 +43,9 @@ public:
     KERNEL_INLINE Floats scale() const { return d_; }
 
     // If the scale or its inverse is not finite.
-    KERNEL_INLINE Mask strange() const {
-        return opposite(both(less(d_, splat(largest_float)), less(inverse_, splat(largest_float))));
+    KERNEL_INLINE Mask needs_fallback() const {
+        return not_(
+            and_(less(d_, broadcast(largest_float)), less(inverse_, broadcast(largest_float))));
     }
 
     KERNEL_INLINE Ints pack(const Floats *x, Words &sum) const {
@@ -52,7 +53,7 @@ public:
         UNROLL
         for (int i = 0; i < 4; ++i) levels[i] = round_half_away(x[i] * inverse_);
         sum += ((Words)levels[0] + (Words)levels[1]) + ((Words)levels[2] + (Words)levels[3]);
-        return words_of((LaneOctets)four_bytes(levels));
+        return deinterleave((LaneU8)four_bytes(levels));
     }
 
 private:
@@ -81,21 +82,15 @@ struct Q8_1 : EncodesAnyLane<Q8_1> {
         scatter_halves<block_bytes>(half_of_float(d), bytes);
         scatter_halves<block_bytes>(half_of_float(to_floats((Int)sum) * d), bytes + 2);
         store_words<8, block_bytes>(words, bytes + 4);
-        return rounded.strange();
-    }
-
-    static void decode_block(const uint8_t *bytes, float *x) {
-        const Block &block = view<Block>(bytes);
-        const float d = float_of_half(block.d);
-        for (int i = 0; i < 32; ++i) x[i] = block.levels[i] * d;
+        return rounded.needs_fallback();
     }
 
     template <class Store>
     static void decode_lanes(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);
         const float d = scalar_of_half(block.d);
-        put_levels<Store>(x, load_bytes(block.levels), d);
-        put_levels<Store>(x + 16, load_bytes(block.levels + 16), d);
+        put_levels<Store>(x, load_i8x16(block.levels), d);
+        put_levels<Store>(x + 16, load_i8x16(block.levels + 16), d);
     }
 
     // ggml's validation does not know the type; its rule for Q4_1 fits.

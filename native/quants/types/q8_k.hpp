@@ -8,7 +8,6 @@ namespace {
 struct Q8_K : EncodesAnyLane<Q8_K> {
     static constexpr uint32_t id = 15, block_size = 256, block_bytes = 292;
     static constexpr const char *name = "Q8_K";
-    static constexpr bool fetches_next = true;
 
     struct BLOCK Block {
         float d;
@@ -19,20 +18,19 @@ struct Q8_K : EncodesAnyLane<Q8_K> {
 
     // If all elements are zero, ggml leaves the sums uninitialized; here they are zero.
     template <class Lane, class Importance>
-    static MaskOf<Lane> encode(const Lane *x, Importance ahead, uint8_t *bytes) {
+    static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
         using Int = IntOf<Lane>;
         const Lane extreme = extreme_of<block_size>(x), zero{};
         Levels<Lane> levels(extreme);
         Int words[73];
         words[0] = bits_of(select(equal(extreme, zero), zero, 1.0f / (-127.0f / extreme)));
         for (int i = 0; i < 8; ++i) {
-            ahead.template fetch_next<32>(32 * i);
             const Int low = encode_group(x + 32 * i, levels, words + 1 + 8 * i);
             const Int high = encode_group(x + 32 * i + 16, levels, words + 5 + 8 * i);
             words[65 + i] = (low & 0xFFFF) | (high & 0xFFFF) << 16;
         }
         store_words<73, block_bytes>(words, bytes);
-        return levels.strange();
+        return levels.needs_fallback();
     }
 
     // Levels as the lowest byte above a base; sums of words wrap around.
@@ -58,17 +56,12 @@ struct Q8_K : EncodesAnyLane<Q8_K> {
         return (IntOf<Lane>)sum;
     }
 
-    static void decode_block(const uint8_t *bytes, float *x) {
-        const Block &block = view<Block>(bytes);
-        for (int i = 0; i < 256; ++i) x[i] = block.d * block.levels[i];
-    }
-
     template <class Store>
     static void decode_lanes(const uint8_t *bytes, float *x) {
         const Block &block = view<Block>(bytes);
         UNROLL
         for (int i = 0; i < 256; i += 16) {
-            put_levels<Store>(x + i, load_bytes(block.levels + i), block.d);
+            put_levels<Store>(x + i, load_i8x16(block.levels + i), block.d);
         }
     }
 
@@ -87,7 +80,7 @@ public:
         return static_cast<uint32_t>((empty_ ? 0 : low_byte(level)) + 128);
     }
 
-    static bool strange() { return false; }
+    static bool needs_fallback() { return false; }
 
 private:
     bool empty_;
@@ -110,8 +103,8 @@ public:
         return level;
     }
 
-    KERNEL_INLINE Mask strange() const {
-        return above(shift_right((Ints)upper_bits_, 8), Ints{});
+    KERNEL_INLINE Mask needs_fallback() const {
+        return greater(shift_right((Ints)upper_bits_, 8), Ints{});
     }
 
 private:

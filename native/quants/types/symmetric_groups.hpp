@@ -10,8 +10,8 @@ template <int Top, class Lane, class Fit>
 void symmetric_levels(const Lane *x, Lane scale, const Fit &fit, IntOf<Lane> *levels) {
     using Int = IntOf<Lane>;
     for (int i = 0; i < 16; ++i) {
-        const Int level = minimum(nearest_int(x[i] / scale), all_ints<Int>(Top - 1));
-        levels[i] = maximum(level, all_ints<Int>(-Top)) + Top;
+        const Int level = minimum(nearest_int(x[i] / scale), broadcast_int<Int>(Top - 1));
+        levels[i] = maximum(level, broadcast_int<Int>(-Top)) + Top;
     }
     const auto unscaled = equal(scale, Lane{});
     if (any(unscaled)) {

@@ -8,7 +8,6 @@ namespace {
 struct TQ1_0 : EncodesAnyLane<TQ1_0> {
     static constexpr uint32_t id = 34, block_size = 256, block_bytes = 54;
     static constexpr const char *name = "TQ1_0";
-    static constexpr bool fetches_next = true;
 
     struct BLOCK Block {
         uint8_t fives[48];  // 32 and then 16 bytes whose digits are as many elements apart
@@ -17,25 +16,18 @@ struct TQ1_0 : EncodesAnyLane<TQ1_0> {
     };
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
 
-    // A byte is a fraction of 256: tripled, its next digit is the carry.
-    static int digit(uint8_t byte, int place) {
-        for (; place > 0; --place) byte = static_cast<uint8_t>(byte * 3);
-        return (byte * 3 >> 8) - 1;
-    }
-
     template <class Lane, class Importance>
-    static MaskOf<Lane> encode(const Lane *x, Importance ahead, uint8_t *bytes) {
+    static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
         const Trits<Lane> trits(x);
         IntOf<Lane> words[13];
         for (int i = 0; i < 8; ++i) {
-            ahead.template fetch_next<32>(32 * i);
             words[i] = pack_digits<32, 5>(trits, x + 4 * i);
         }
         for (int i = 0; i < 4; ++i) words[8 + i] = pack_digits<16, 5>(trits, x + 160 + 4 * i);
         words[12] = pack_digits<4, 4>(trits, x + 240);
         store_words<13, block_bytes>(words, bytes);
         scatter_halves<block_bytes>(half_of_float(trits.largest()), bytes + 52);
-        return trits.strange();
+        return trits.needs_fallback();
     }
 
     // Four bytes of digits; those of one byte are a fixed number of elements apart.
@@ -54,13 +46,13 @@ struct TQ1_0 : EncodesAnyLane<TQ1_0> {
     }
     template <int Apart, int Places>
     static KERNEL_INLINE Ints pack_digits(const Trits<Floats> &trits, const Floats *x) {
-        LaneOctets numbers{};
+        LaneU8 numbers{};
         UNROLL
         for (int place = 0; place < 5; ++place) {
             numbers = numbers + numbers + numbers;
             if (place < Places) numbers = numbers + trits.four(x + Apart * place);
         }
-        const Ints word = words_of(numbers);
+        const Ints word = deinterleave(numbers);
         return pack_bytes(fraction(word & 255), fraction(shift_right(word, 8) & 255),
                           fraction(shift_right(word, 16) & 255), fraction(shift_right(word, 24)));
     }
@@ -71,23 +63,16 @@ struct TQ1_0 : EncodesAnyLane<TQ1_0> {
         return shift_right(number * 1104684 + 1044472, 20);
     }
 
-    static void decode_block(const uint8_t *bytes, float *x) {
-        const Block &block = view<Block>(bytes);
-        const float d = float_of_half(block.d);
-        for (int i = 0; i < 160; ++i) x[i] = digit(block.fives[i % 32], i / 32) * d;
-        for (int i = 0; i < 80; ++i) x[160 + i] = digit(block.fives[32 + i % 16], i / 16) * d;
-        for (int i = 0; i < 16; ++i) x[240 + i] = digit(block.fours[i % 4], i / 4) * d;
-    }
-
-    // What carries over without a wider product: 3 * 86 and 3 * 171 are the first beyond 255 and
-    // 511. A comparison that holds is -1.
-    static KERNEL_INLINE Bytes digits(Octets fractions) {
-        return -1 - (Bytes)(fractions >= 86) - (Bytes)(fractions >= 171);
+    // A byte is a fraction of 256: tripled, its next digit is the carry. To know that without a
+    // wider product: 3 * 86 and 3 * 171 are the first beyond 255 and 511. A comparison that holds
+    // is -1.
+    static KERNEL_INLINE I8x16 digits(U8x16 fractions) {
+        return -1 - (I8x16)(fractions >= 86) - (I8x16)(fractions >= 171);
     }
 
     template <class Store, int Apart>
     static KERNEL_INLINE void put_fives(float *x, const uint8_t *fives, float d) {
-        Octets fractions = load_octets(fives);
+        U8x16 fractions = load_u8x16(fives);
         UNROLL
         for (int place = 0; place < 5; ++place) {
             put_levels<Store>(x + Apart * place, digits(fractions), d);
@@ -103,11 +88,9 @@ struct TQ1_0 : EncodesAnyLane<TQ1_0> {
         put_fives<Store, 32>(x + 16, block.fives + 16, d);
         put_fives<Store, 16>(x + 160, block.fives + 32, d);
         const uint32_t fours = read<uint32_t>(block.fours);
-        const Octets places = {1, 1, 1, 1, 3, 3, 3, 3, 9, 9, 9, 9, 27, 27, 27, 27};
-        put_levels<Store>(x + 240, digits((Octets)Quad{fours, fours, fours, fours} * places), d);
+        const U8x16 places = {1, 1, 1, 1, 3, 3, 3, 3, 9, 9, 9, 9, 27, 27, 27, 27};
+        put_levels<Store>(x + 240, digits((U8x16)U32x4{fours, fours, fours, fours} * places), d);
     }
-
-    static bool is_valid(const uint8_t *bytes) { return is_finite_half(view<Block>(bytes).d); }
 };
 
 }  // namespace

@@ -8,7 +8,6 @@ namespace {
 struct TQ2_0 : EncodesAnyLane<TQ2_0> {
     static constexpr uint32_t id = 35, block_size = 256, block_bytes = 66;
     static constexpr const char *name = "TQ2_0";
-    static constexpr bool fetches_next = true;
 
     struct BLOCK Block {
         uint8_t fours[64];  // of each half: elements 32 apart share a byte
@@ -17,16 +16,15 @@ struct TQ2_0 : EncodesAnyLane<TQ2_0> {
     static_assert(sizeof(Block) == block_bytes, "the layout is packed");
 
     template <class Lane, class Importance>
-    static MaskOf<Lane> encode(const Lane *x, Importance ahead, uint8_t *bytes) {
+    static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
         const Trits<Lane> trits(x);
         IntOf<Lane> words[16];
         for (int i = 0; i < 16; ++i) {
-            ahead.template fetch_next<16>(16 * i);
             words[i] = pack(trits, x + i / 8 * 128 + i % 8 * 4);
         }
         store_words<16, block_bytes>(words, bytes);
         scatter_halves<block_bytes>(half_of_float(trits.largest()), bytes + 64);
-        return trits.strange();
+        return trits.needs_fallback();
     }
 
     // Four neighbours and those that share their bytes.
@@ -45,15 +43,7 @@ struct TQ2_0 : EncodesAnyLane<TQ2_0> {
             // Out-of-range bits of a lane must not reach its neighbours.
             joined |= ((Ints)trits.four(x + 32 * place) & 0x03030303) << 2 * place;
         }
-        return words_of((LaneOctets)joined);
-    }
-
-    static void decode_block(const uint8_t *bytes, float *x) {
-        const Block &block = view<Block>(bytes);
-        const float d = float_of_half(block.d);
-        for (int i = 0; i < 256; ++i) {
-            x[i] = ((block.fours[i / 128 * 32 + i % 32] >> i / 32 % 4 * 2 & 3) - 1) * d;
-        }
+        return deinterleave((LaneU8)joined);
     }
 
     template <class Store>
@@ -62,12 +52,10 @@ struct TQ2_0 : EncodesAnyLane<TQ2_0> {
         const float d = scalar_of_half(block.d);
         UNROLL
         for (int i = 0; i < 16; ++i) {
-            const Octets fours = load_octets(block.fours + i / 8 * 32 + i % 2 * 16);
-            put_levels<Store>(x + 16 * i, (Bytes)(fours >> i / 2 % 4 * 2 & 3) - 1, d);
+            const U8x16 fours = load_u8x16(block.fours + i / 8 * 32 + i % 2 * 16);
+            put_levels<Store>(x + 16 * i, (I8x16)(fours >> i / 2 % 4 * 2 & 3) - 1, d);
         }
     }
-
-    static bool is_valid(const uint8_t *bytes) { return is_finite_half(view<Block>(bytes).d); }
 };
 
 }  // namespace

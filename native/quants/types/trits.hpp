@@ -15,7 +15,7 @@ public:
         : largest_(largest_size<256>(x)), inverse_(inverse_or_zero(largest_)) {}
 
     float largest() const { return largest_; }
-    static bool strange() { return false; }
+    static bool needs_fallback() { return false; }
 
     uint8_t of(float x) const { return static_cast<uint8_t>(long_of(x * inverse_) + 1); }
 
@@ -40,17 +40,17 @@ public:
 
     // If the largest or its inverse is not finite. ggml forgets a magnitude before a NaN, and then
     // levels can be anything.
-    KERNEL_INLINE Mask strange() const {
-        const Floats limit = splat(largest_float);
-        return opposite(both(less(largest_, limit), less(inverse_, limit)));
+    KERNEL_INLINE Mask needs_fallback() const {
+        const Floats limit = broadcast(largest_float);
+        return not_(and_(less(largest_, limit), less(inverse_, limit)));
     }
 
     // The levels of four neighbours, a byte each.
-    KERNEL_INLINE LaneOctets four(const Floats *x) const {
+    KERNEL_INLINE LaneU8 four(const Floats *x) const {
         Ints levels[4];
         UNROLL
         for (int i = 0; i < 4; ++i) levels[i] = round_half_away(x[i] * inverse_);
-        return (LaneOctets)four_bytes(levels) + 1;
+        return (LaneU8)four_bytes(levels) + 1;
     }
 
 private:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ggufkit.checks.subject import Broken, Subject, at_key, at_tensor
+from ggufkit.checks.model_view import ModelView, Violation, at_key, at_tensor
 from ggufkit.models.model import Model, Tensor
 
 GENERAL_TYPE: Final = "general.type"
@@ -19,14 +19,14 @@ EMBEDDING: Final = "token_embd.weight"  # its `lora_a` is stored transposed
 _IGNORED: Final = "_norm.weight"  # by llama.cpp
 
 
-def about_adapter(seen: Subject) -> Iterator[Broken]:
+def about_adapter(view: ModelView) -> Iterator[Violation]:
     """Check an adapter: its kind, and that each matrix has two factors that fit."""
-    if seen.text(GENERAL_TYPE) != "adapter":
+    if view.text(GENERAL_TYPE) != "adapter":
         return
-    if seen.text(KIND) != "lora":
-        yield at_key("adapter-kind", KIND, found=seen.text(KIND))
+    if view.text(KIND) != "lora":
+        yield at_key("adapter-kind", KIND, found=view.text(KIND))
         return
-    for tensor, what in tensor_faults(seen.model):
+    for tensor, what in tensor_faults(view.model):
         yield at_tensor("adapter-tensor", tensor, what=what)
 
 

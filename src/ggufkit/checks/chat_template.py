@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from ggufkit.checks.subject import TOKENS, Broken, Subject, at_key
+from ggufkit.checks.model_view import TOKENS, ModelView, Violation, at_key
 from ggufkit.format.values import Strings
 from ggufkit.system.sandbox import StoppedError, answer_of
 
@@ -34,16 +34,16 @@ _OPEN: Final = re.compile(r"\{[{%]")
 _CLOSE: Final = {"{{": "}}", "{%": "%}"}
 
 
-def template_keys(seen: Subject) -> list[str]:
+def template_keys(view: ModelView) -> list[str]:
     """Return the keys of all chat templates of a model."""
-    return [key for key in seen.metadata if _is_template(key)]
+    return [key for key in view.metadata if _is_template(key)]
 
 
-def template_faults(seen: Subject, keys: list[str] | None = None) -> Iterator[Broken]:
+def template_faults(view: ModelView, keys: list[str] | None = None) -> Iterator[Violation]:
     """Yield every rule that a model's chat templates break: those in `keys`, or all."""
     count = 0
-    for key in template_keys(seen) if keys is None else keys:
-        text = seen.metadata[key]
+    for key in template_keys(view) if keys is None else keys:
+        text = view.metadata[key]
         if not isinstance(text, str) or not text:
             continue
         count += 1
@@ -54,19 +54,19 @@ def template_faults(seen: Subject, keys: list[str] | None = None) -> Iterator[Br
             yield at_key("template-limit", key, reason=f"it has {len(text)} characters")
             continue
         yield from _about_code(key, text)
-        yield from _about_rendering(seen, key, text)
+        yield from _about_rendering(view, key, text)
 
 
 def _is_template(key: str) -> bool:
     return key == TEMPLATE or key.startswith(f"{TEMPLATE}.")
 
 
-def _about_code(key: str, text: str) -> Iterator[Broken]:
+def _about_code(key: str, text: str) -> Iterator[Violation]:
     """Search the code that Jinja runs, not the text around it."""
     for tag in _tags(text):
-        found = _CODE.search(tag)
-        if found:
-            yield at_key("template-code", key, found=found[0])
+        match = _CODE.search(tag)
+        if match:
+            yield at_key("template-code", key, found=match[0])
 
 
 def _tags(text: str) -> Iterator[str]:
@@ -78,15 +78,15 @@ def _tags(text: str) -> Iterator[str]:
         opened = _OPEN.search(text, end) if end >= 0 else None
 
 
-def _about_rendering(seen: Subject, key: str, text: str) -> Iterator[Broken]:
+def _about_rendering(view: ModelView, key: str, text: str) -> Iterator[Violation]:
     if importlib.util.find_spec("jinja2") is None:
         yield at_key("template-unrendered", key)
         return
     job = {
         "template": text,
         "is_special": key != TEMPLATE,  # for tools or documents: gets both
-        "bos_token": _token(seen, "bos"),
-        "eos_token": _token(seen, "eos"),
+        "bos_token": _token(view, "bos"),
+        "eos_token": _token(view, "eos"),
     }
     try:
         faults = answer_of("ggufkit.checks.template_sandbox", job)
@@ -96,9 +96,9 @@ def _about_rendering(seen: Subject, key: str, text: str) -> Iterator[Broken]:
         yield at_key(fault.pop("rule"), key, **fault)
 
 
-def _token(seen: Subject, name: str) -> str:
+def _token(view: ModelView, name: str) -> str:
     """Return the text of a special token."""
-    number = seen.number(f"tokenizer.ggml.{name}_token_id")
-    tokens = seen.metadata.get(TOKENS)
+    number = view.number(f"tokenizer.ggml.{name}_token_id")
+    tokens = view.metadata.get(TOKENS)
     is_there = number is not None and isinstance(tokens, Strings) and 0 <= number < len(tokens)
     return tokens[number] if is_there and isinstance(tokens, Strings) and number is not None else ""

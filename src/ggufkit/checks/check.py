@@ -15,21 +15,20 @@ import numpy as np
 import ggufkit._native as _native
 from ggufkit.checks.adapter import about_adapter
 from ggufkit.checks.chat_template import template_faults
-from ggufkit.checks.claims import false_claims
 from ggufkit.checks.consistency import about_missing_architecture, inconsistencies
+from ggufkit.checks.declared_metadata import false_declarations
+from ggufkit.checks.model_view import ModelView, Violation
 from ggufkit.checks.projector import about_projector
-from ggufkit.checks.subject import Broken, Subject
 from ggufkit.checks.tensor_data import audit
 from ggufkit.checks.unfinished import unfinished
 from ggufkit.checks.vocabulary import vocabulary_faults
+from ggufkit.diffusion.architecture import is_diffusion
 from ggufkit.format.arguments import refusal
-from ggufkit.format.encoding import is_utf8
 from ggufkit.format.header import Header, parse
 from ggufkit.format.html import SHOWN_ROWS, table
-from ggufkit.format.types import padded
+from ggufkit.format.types import ValueType, padded
 from ggufkit.format.values import Arrays, Strings, TypedValue
 from ggufkit.models.caches import resolve
-from ggufkit.models.elsewhere import files_of, is_elsewhere
 from ggufkit.models.model import Model
 from ggufkit.models.open import (
     ParsedFile,
@@ -43,6 +42,7 @@ from ggufkit.models.open import (
     siblings,
 )
 from ggufkit.models.range_header import read_header
+from ggufkit.models.remote_resolvers import files_of, is_remote
 from ggufkit.output.layout import layout
 from ggufkit.remote.memory_file import BytesFile, InMemory
 from ggufkit.rules.findings import Finding, Findings, finding, first_error
@@ -100,8 +100,8 @@ def check(
     if not isinstance(place, str | os.PathLike):
         raise refusal("path", path, "a path or a model")
     models = check_models(place, looking)
-    found = itertools.chain(*models.values())
-    return FindingList(sorted(found, key=lambda each: (each.path, each.offset)))
+    findings = itertools.chain(*models.values())
+    return FindingList(sorted(findings, key=lambda each: (each.path, each.offset)))
 
 
 def _is_in_files(model: Model) -> bool:
@@ -119,35 +119,35 @@ def _check_unwritten(model: Model, looking: Looking) -> list[Finding]:
         (file,) = layout(model, "model.gguf").files
         parts = [ParsedFile(BytesFile(file.head, NOT_WRITTEN), parse(file.head, file.nbytes))]
         offsets = {extent.name: extent.offset for extent in file.extents}
-    found = [each for part in parts for each in _check_part(part)]
+    findings = [each for part in parts for each in _check_part(part)]
     if not any(map(_is_broken, parts)):
-        found += _about_whole(parts, looking, model, offsets)
-    return FindingList(_in_order(found))
+        findings += _about_whole(parts, looking, model, offsets)
+    return FindingList(_in_order(findings))
 
 
 def check_models(path: str | os.PathLike[str], looking: Looking) -> dict[str, list[Finding]]:
     """Return the findings of each model, by the path of its first file."""
-    if is_elsewhere(path):
+    if is_remote(path):
         return {str(path): _in_order(_CheckRun(looking).elsewhere(str(path)))}
     place = resolve(Path(path))
     if not place.is_dir():
         return {str(path): _in_order(_CheckRun(looking).file(place))}
-    found: dict[str, list[Finding]] = {}
+    findings: dict[str, list[Finding]] = {}
     run = _CheckRun(looking)
     for file in sorted(place.glob("*.gguf")):
         if file not in run.checked:
-            found[str(file)] = _in_order(run.readable(file))
-    return found or {str(path): [_unreadable(place, "this folder contains no GGUF file")]}
+            findings[str(file)] = _in_order(run.readable(file))
+    return findings or {str(path): [_unreadable(place, "this folder contains no GGUF file")]}
 
 
-def _in_order(found: Iterable[Finding]) -> list[Finding]:
-    return sorted(_told_once(list(found)), key=lambda each: (each.path, each.offset))
+def _in_order(findings: Iterable[Finding]) -> list[Finding]:
+    return sorted(_told_once(list(findings)), key=lambda each: (each.path, each.offset))
 
 
-def _told_once(found: list[Finding]) -> Iterator[Finding]:
+def _told_once(findings: list[Finding]) -> Iterator[Finding]:
     """Remove findings of zero tensors in a file whose end was never written."""
-    ends = {each.path: each.offset for each in found if each.rule == "unfinished"}
-    for each in found:
+    ends = {each.path: each.offset for each in findings if each.rule == "unfinished"}
+    for each in findings:
         is_same = each.rule.startswith("data-zero") and each.offset >= ends.get(each.path, np.inf)
         if not is_same:
             yield each
@@ -182,9 +182,9 @@ class _CheckRun:
         """Check the model called `name` on a server: the headers of all its files together."""
         with contextlib.ExitStack() as opened:
             files = files_of(name)
-            found = parsed_together(files, opened)
-            parts = [each for each in found if isinstance(each, ParsedFile)]
-            yield from about_absent(files, found)
+            parsed_parts = parsed_together(files, opened)
+            parts = [each for each in parsed_parts if isinstance(each, ParsedFile)]
+            yield from about_absent(files, parsed_parts)
             for part in parts:
                 yield from _check_part(part)
             is_set = shard_count(parts[0].header) > 1
@@ -257,22 +257,23 @@ def _about_whole(
         yield from (each.at(str(path)) for each in findings.all())
 
 
-def _faults(model: Model, looking: Looking) -> Iterator[Broken]:
-    seen = Subject.of(model)
-    yield from about_missing_architecture(seen)
+def _faults(model: Model, looking: Looking) -> Iterator[Violation]:
+    seen = ModelView.of(model)
+    if not is_diffusion(model.architecture, model.tensors):
+        yield from about_missing_architecture(seen)
     yield from about_adapter(seen)
     yield from about_projector(seen)
     if seen.is_language_model:
         yield from inconsistencies(seen)
         yield from vocabulary_faults(seen)
-        yield from false_claims(seen, names=looking.names)
+        yield from false_declarations(seen, names=looking.names)
     yield from template_faults(seen)
     if looking.data:
         yield from audit(model, threads=looking.threads, progress=looking.progress)
 
 
 def _place(
-    broken: Broken, model: Model, first: ParsedFile, offsets: Mapping[str, int]
+    broken: Violation, model: Model, first: ParsedFile, offsets: Mapping[str, int]
 ) -> tuple[Path, int]:
     """Return file and offset of a fault."""
     if broken.tensor in offsets:
@@ -288,14 +289,14 @@ def _about_split_keys(first: ParsedFile) -> Iterator[Finding]:
     """Check the keys that llama.cpp reads from every set of more than one shard."""
     count, key = shard_count(first.header), "split.tensors.count"
     if count > 1 and key not in first.header.entries:
-        at = first.header.entries["split.count"].value_at
-        yield finding("split-key", at, key=key, count=count).at(str(first.file.path))
-    held = len(first.header.places.infos.names)
-    expected = first.header.entries[key].decode() if key in first.header.entries else held
-    if count <= 1 and isinstance(expected, np.integer) and expected != held:
-        at = first.header.entries[key].value_at
-        found = {"expected": int(expected), "count": held}
-        yield finding("split-total", at, **found).at(str(first.file.path))
+        offset = first.header.entries["split.count"].value_at
+        yield finding("split-key", offset, key=key, count=count).at(str(first.file.path))
+    tensor_count = len(first.header.places.infos.names)
+    expected = first.header.entries[key].decode() if key in first.header.entries else tensor_count
+    if count <= 1 and isinstance(expected, np.integer) and expected != tensor_count:
+        offset = first.header.entries[key].value_at
+        counts = {"expected": int(expected), "count": tensor_count}
+        yield finding("split-total", offset, **counts).at(str(first.file.path))
 
 
 def _about_quantization(parts: list[ParsedFile]) -> Iterator[Finding]:
@@ -311,7 +312,10 @@ def _check_part(part: ParsedFile) -> Iterator[Finding]:
     """Check one file by itself."""
     header, findings = part.header, Findings()
     for key, entry in header.entries.items():
-        _about_text(key, entry.decode(), entry.value_at, findings)
+        if entry.element_type is not None:
+            _about_texts(key, entry.decode(), entry.value_at, findings)
+        elif entry.type is ValueType.STRING and not entry.is_utf8():
+            findings.add("string-utf8", entry.value_at, where="the value of", key=key)
     lost: list[Finding] = []
     if not _is_broken(part):
         with part.file.unchanged():
@@ -319,23 +323,33 @@ def _check_part(part: ParsedFile) -> Iterator[Finding]:
             if isinstance(part.file, MappedFile):  # not worth the requests to a server
                 lost += unfinished(part)
         _about_end(header, findings)
+    is_image_model = is_diffusion(_architecture(header), header.places.infos.names)
     for each in (*header.findings, *findings.all(), *lost):
-        yield each.at(str(part.file.path))
+        if not (
+            is_image_model and each.breaks == "llama.cpp"
+        ):  # no rule of llama.cpp concerns them
+            yield each.at(str(part.file.path))
+        elif each.rule == "dims-ggml":
+            yield finding("diffusion-dims", each.offset).at(str(part.file.path))
+
+
+def _architecture(header: Header) -> str:
+    entry = header.entries.get("general.architecture")
+    value = entry.decode() if entry else ""
+    return value if isinstance(value, str) else ""
 
 
 # Values.
 
 
-def _about_text(key: str, value: TypedValue, at: int, findings: Findings) -> None:
-    if isinstance(value, str) and not is_utf8(value):
-        findings.add("string-utf8", at, where="the value of", key=key)
-    elif isinstance(value, Strings):
+def _about_texts(key: str, value: TypedValue, offset: int, findings: Findings) -> None:
+    if isinstance(value, Strings):
         index = value.first_invalid()
         if index is not None:
-            findings.add("string-utf8", at, where=f"item {index} of", key=key)
+            findings.add("string-utf8", offset, where=f"item {index} of", key=key)
     elif isinstance(value, Arrays):
         for inner in value:
-            _about_text(key, inner, at, findings)
+            _about_texts(key, inner, offset, findings)
 
 
 # Padding.
@@ -343,11 +357,11 @@ def _about_text(key: str, value: TypedValue, at: int, findings: Findings) -> Non
 
 def _about_padding(header: Header, data: Data, findings: Findings) -> None:
     """Find bytes other than zero between the header, the tensors, and the aligned end."""
-    at = header.end
+    offset = header.end
     for start, stop in sorted(zip(header.places.starts, header.places.stops, strict=True)):
-        _about_gap(data, at, header.data_offset + start, findings)
-        at = max(at, header.data_offset + stop)
-    _about_gap(data, at, min(_padded_end(header), header.nbytes), findings)
+        _about_gap(data, offset, header.data_offset + start, findings)
+        offset = max(offset, header.data_offset + stop)
+    _about_gap(data, offset, min(_padded_end(header), header.nbytes), findings)
 
 
 def _about_gap(data: Data, start: int, stop: int, findings: Findings) -> None:

@@ -21,7 +21,7 @@ class KnownTensor:
 
     `shape` is in words, and empty if words cannot describe it. `has_experts` is true if only models
     with experts have the tensor, false if only those without, None if both. `is_required` is for
-    tensors of experts; `demands.toml` lists all other required tensors.
+    tensors of experts; `requirements.toml` lists all other required tensors.
     """
 
     shape: tuple[str, ...]
@@ -38,11 +38,11 @@ def any_block(name: str) -> str:
 def known_tensors(architecture: str) -> Mapping[str, KnownTensor]:
     """Return the tensors of an architecture by their names, as `any_block` writes them."""
     text = (resources.files("ggufkit.checks") / "known_tensors.txt").read_text("utf-8")
-    found: dict[str, KnownTensor] = {}
+    tensors: dict[str, KnownTensor] = {}
     for line in text.splitlines():
         name, shape, *architectures = line.split()
         parts = _CONDITION.fullmatch(name)
         if name != "#" and parts and architecture in architectures:
             words = () if shape == _UNKNOWN else tuple(shape.split(","))
-            found[any_block(parts[3])] = KnownTensor(words, _EXPERTS[parts[1]], bool(parts[2]))
-    return found
+            tensors[any_block(parts[3])] = KnownTensor(words, _EXPERTS[parts[1]], bool(parts[2]))
+    return tensors

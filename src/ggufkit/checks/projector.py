@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Final
 
 from ggufkit.checks.known_tensors import any_block
-from ggufkit.checks.subject import ARCHITECTURE, Broken, Subject, at_key, at_tensor
+from ggufkit.checks.model_view import ARCHITECTURE, ModelView, Violation, at_key, at_tensor
 from ggufkit.models.model import PROJECTOR
 
 # The encoders, the beginning of the names of their tensors, and the keys that each needs.
@@ -42,43 +42,43 @@ KINDS: Final = frozenset((
 _UNEVEN: Final = ("gemma3nv",)  # its blocks are groups of others, and the count is made up
 
 
-def about_projector(seen: Subject) -> Iterator[Broken]:
+def about_projector(view: ModelView) -> Iterator[Violation]:
     """Yield every rule that a projector breaks."""
-    if seen.architecture != PROJECTOR:
+    if view.architecture != PROJECTOR:
         return
-    present = [name for name in _ENCODERS if seen.metadata.get(f"clip.has_{name}_encoder") is True]
-    if not present and not seen.metadata.get("clip.has_gen_audio_encoder"):
+    present = [name for name in _ENCODERS if view.metadata.get(f"clip.has_{name}_encoder") is True]
+    if not present and not view.metadata.get("clip.has_gen_audio_encoder"):
         yield _missing("clip.has_vision_encoder")
     for encoder in present:
-        yield from _about_encoder(seen, encoder)
-    yield from _about_names(seen)
+        yield from _about_encoder(view, encoder)
+    yield from _about_names(view)
 
 
-def _about_encoder(seen: Subject, encoder: str) -> Iterator[Broken]:
+def _about_encoder(view: ModelView, encoder: str) -> Iterator[Violation]:
     letter, own = _ENCODERS[encoder]
     kind_key = f"clip.{encoder}.projector_type"
-    if kind_key not in seen.metadata:
+    if kind_key not in view.metadata:
         kind_key = "clip.projector_type"
-    kind = seen.text(kind_key)
-    if kind_key not in seen.metadata:
+    kind = view.text(kind_key)
+    if kind_key not in view.metadata:
         yield _missing(kind_key)
     elif kind not in KINDS:
         yield at_key("projector-unknown", kind_key, kind=kind)
     for name in (*_KEYS, *own):
-        if f"clip.{encoder}.{name}" not in seen.metadata:
+        if f"clip.{encoder}.{name}" not in view.metadata:
             yield _missing(f"clip.{encoder}.{name}")
     key = f"clip.{encoder}.block_count"
-    blocks = seen.number(key)
-    found = (_BLOCK.match(name) for name in seen.model.tensors)
-    layers = max((int(each[2]) + 1 for each in found if each and each[1] == letter), default=0)
+    blocks = view.number(key)
+    matches = (_BLOCK.match(name) for name in view.model.tensors)
+    layers = max((int(each[2]) + 1 for each in matches if each and each[1] == letter), default=0)
     if blocks is not None and blocks > layers and kind not in _UNEVEN:
         yield at_key("block-count", key, blocks=blocks, layers=layers)
 
 
-def _about_names(seen: Subject) -> Iterator[Broken]:
+def _about_names(view: ModelView) -> Iterator[Violation]:
     """Yield the tensors that llama.cpp does not read, one of each name."""
     known = read_names()
-    unread = (each for each in seen.model.tensors.values() if not known.fullmatch(each.name))
+    unread = (each for each in view.model.tensors.values() if not known.fullmatch(each.name))
     for tensor in {any_block(each.name): each for each in unread}.values():
         yield at_tensor("tensor-unread", tensor)
 
@@ -92,5 +92,5 @@ def read_names() -> re.Pattern[str]:
     return re.compile("|".join(n.replace("%d", r"\d+").replace("%s", r"\w+") for n in encoders))
 
 
-def _missing(key: str) -> Broken:
-    return Broken("key-required", {"key": key, "architecture": PROJECTOR}, key=ARCHITECTURE)
+def _missing(key: str) -> Violation:
+    return Violation("key-required", {"key": key, "architecture": PROJECTOR}, key=ARCHITECTURE)

@@ -70,11 +70,11 @@ def faults(job: dict[str, Any]) -> Iterator[Fault]:
         yield {"rule": "template-syntax", "reason": _reason(error)}
         return
     names = (_WITH_TOOL,) if job["is_special"] else tuple(CONVERSATIONS)
-    found = [_about(template, name, job) for name in names]
-    if all(found) and not job["is_special"]:  # such a template may need another form of tools
-        yield found[0] | {"rule": _ON_ALL.get(found[0]["rule"], found[0]["rule"])}
+    results = [_about(template, name, job) for name in names]
+    if all(results) and not job["is_special"]:  # such a template may need another form of tools
+        yield results[0] | {"rule": _ON_ALL.get(results[0]["rule"], results[0]["rule"])}
     else:
-        yield from (each for each in found if each.get("rule", _REFUSED) != _REFUSED)
+        yield from (each for each in results if each.get("rule", _REFUSED) != _REFUSED)
 
 
 def _about(template: Any, name: str, job: dict[str, Any]) -> Fault:  # noqa: ANN401
@@ -97,12 +97,14 @@ def _about(template: Any, name: str, job: dict[str, Any]) -> Fault:  # noqa: ANN
 
 def _render(template: Any, name: str, job: dict[str, Any]) -> str:  # noqa: ANN401
     """Render a conversation; if it fails, with messages in parts, as some templates need."""
-    given = CONVERSATIONS[name]
+    conversation = CONVERSATIONS[name]
     rendered, failure = "", None
     for user in (_USER, _PARTS):
-        messages = [user if each is _USER else each for each in given["messages"]]
+        messages = [user if each is _USER else each for each in conversation["messages"]]
         try:
-            rendered = _limited(template.generate(_variables(job) | given | {"messages": messages}))
+            rendered = _limited(
+                template.generate(_variables(job) | conversation | {"messages": messages})
+            )
         except (TypeError, AttributeError, RefusedError) as error:
             failure = failure or error
             continue
@@ -171,8 +173,8 @@ def environment() -> Any:  # noqa: ANN401
 
 def _as_json(value: object, **options: Any) -> str:
     known = ("ensure_ascii", "indent", "separators", "sort_keys")
-    kept = {key: options[key] for key in known if key in options}
-    return json.dumps(value, **{"ensure_ascii": False, **kept})
+    known_options = {key: options[key] for key in known if key in options}
+    return json.dumps(value, **{"ensure_ascii": False, **known_options})
 
 
 def _reason(error: BaseException) -> str:

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from ggufkit.checks.subject import Broken, at_tensor
+from ggufkit.checks.model_view import Violation, at_tensor
 from ggufkit.format.types import TensorType
+from ggufkit.models.byte_ranges import Tally, byte_ranges, little_endian_bytes, reading_threads
 from ggufkit.models.model import Model, Tensor
-from ggufkit.models.tiles import Tally, packed, reading_threads, tiles
-from ggufkit.quants import codec, packing
+from ggufkit.quants import codec, kernels
 from ggufkit.system.mapped_file import Bytes
 from ggufkit.system.threads import Progress, in_turn, pool_of
 
@@ -49,7 +49,7 @@ class _TileContent:
 
 def audit(
     model: Model, *, threads: int | None = None, progress: Progress | None = None
-) -> Iterator[Broken]:
+) -> Iterator[Violation]:
     """Yield the faults in the data of a model's tensors, in their order.
 
     Opaque types are skipped. `progress(done, total)` counts bytes.
@@ -62,7 +62,7 @@ def audit(
         ahead = _looked_at(pool, tensors, 2 * workers)
         for tensor in tensors:
             seen = _TileContent()
-            for start, stop in tiles(tensor, TILE_BYTES):
+            for start, stop in byte_ranges(tensor, TILE_BYTES):
                 blocks = start // tensor.type.block_bytes
                 seen = seen.joined(next(ahead), blocks * tensor.type.block_size, blocks)
                 done.add(stop - start)
@@ -70,7 +70,7 @@ def audit(
 
 
 def _is_readable(tensor: Tensor) -> bool:
-    return tensor.type.dtype is not None or tensor.type.id in packing.codecs()
+    return tensor.type.dtype is not None or tensor.type.id in kernels.codecs()
 
 
 def _looked_at(pool: Executor, tensors: list[Tensor], ahead: int) -> Iterator[_TileContent]:
@@ -78,13 +78,13 @@ def _looked_at(pool: Executor, tensors: list[Tensor], ahead: int) -> Iterator[_T
     tasks = (
         functools.partial(_look, tensor, start, stop)
         for tensor in tensors
-        for start, stop in tiles(tensor, TILE_BYTES)
+        for start, stop in byte_ranges(tensor, TILE_BYTES)
     )
     return in_turn(pool, tasks, ahead)
 
 
 def _look(tensor: Tensor, start: int, stop: int) -> _TileContent:
-    data, kind = packed(tensor, start, stop), tensor.type
+    data, kind = little_endian_bytes(tensor, start, stop), tensor.type
     if kind.name in _FLOATS:
         return _look_at_floats(data, kind)
     if kind.dtype is not None:
@@ -121,7 +121,7 @@ def _first(before: int | None, here: int | None, offset: int) -> int | None:
     return before if here is None or before is not None else here + offset
 
 
-def _faults(tensor: Tensor, seen: _TileContent) -> Iterator[Broken]:
+def _faults(tensor: Tensor, seen: _TileContent) -> Iterator[Violation]:
     if seen.nan is not None:
         yield at_tensor("data-nan", tensor, index=seen.nan)
     if seen.infinity is not None:

@@ -29,12 +29,16 @@ def unfinished(part: ParsedFile) -> Iterator[Finding]:
     begin, end = header.data_offset, header.data_end
     if end - begin < LEAST or not _native.all_zero(part.file.data, end - LEAST, end):
         return
-    at = max(_end_of_data(part.file.data, begin, end), begin)
-    missing = _missing(header.places, at - begin)
+    offset = max(_end_of_data(part.file.data, begin, end), begin)
+    missing = _missing(header.places, offset - begin)
     if missing:
-        numbers = {"at": at, "count": end - at, "percent": 100 * (end - at) // max(end - begin, 1)}
-        found = finding("unfinished", at, tensors=missing, **numbers)
-        yield found.at(str(part.file.path))
+        numbers = {
+            "at": offset,
+            "count": end - offset,
+            "percent": 100 * (end - offset) // max(end - begin, 1),
+        }
+        cut = finding("unfinished", offset, tensors=missing, **numbers)
+        yield cut.at(str(part.file.path))
 
 
 def _end_of_data(data: Data, begin: int, end: int) -> int:
@@ -42,20 +46,20 @@ def _end_of_data(data: Data, begin: int, end: int) -> int:
     for stop in range(end, begin, -STEP):
         start = max(stop - STEP, begin)
         if not _native.all_zero(data, start, stop):
-            held = np.frombuffer(data, np.uint8, stop - start, start)
-            return start + int(np.flatnonzero(held)[-1]) + 1
+            content = np.frombuffer(data, np.uint8, stop - start, start)
+            return start + int(np.flatnonzero(content)[-1]) + 1
     return begin
 
 
-def _missing(places: Places, at: int) -> int:
+def _missing(places: Places, offset: int) -> int:
     """Return the number of tensors that end in unwritten zeros; 0 if they may be intended."""
     matrices = whole = 0
     is_cut = False
     for index, (start, stop) in enumerate(zip(places.starts, places.stops, strict=True)):
-        if start >= at and stop > start:
+        if start >= offset and stop > start:
             whole += 1
             matrices += len(places.infos.shapes[index]) > 1
-        elif start < at < stop:
-            left = -(at - start) % max(places.row_bytes[index], 1)
-            is_cut = left > END_OF_ROW
+        elif start < offset < stop:
+            rest = -(offset - start) % max(places.row_bytes[index], 1)
+            is_cut = rest > END_OF_ROW
     return whole + is_cut if is_cut or matrices >= MATRICES else 0

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from ggufkit.checks.demands import pre_tokenizers, tokenizers
-from ggufkit.checks.subject import NO_TOKENS, TOKENS, Broken, Subject, at_key
+from ggufkit.checks.model_view import NO_TOKENS, TOKENS, ModelView, Violation, at_key
+from ggufkit.checks.requirements import pre_tokenizers, tokenizers
 from ggufkit.format.values import Strings
 
 KIND: Final = "tokenizer.ggml.model"
@@ -28,11 +28,11 @@ _CUTTING: Final = (_BYTE_PAIRS, "hybriddna", "whitespace")  # the kinds that use
 _MERGE: Final = re.compile(r"(.[^ ]*) (.+)", re.DOTALL)
 
 
-def about_tokenizer(seen: Subject) -> Iterator[Broken]:
+def about_tokenizer(view: ModelView) -> Iterator[Violation]:
     """Check the keys that llama.cpp reads from a tokenizer before any token."""
-    kind, pre = seen.metadata.get(KIND), seen.text(PRE)
+    kind, pre = view.metadata.get(KIND), view.text(PRE)
     if kind is None:
-        yield Broken("tokenizer-missing", {"key": KIND}, key=TOKENS)
+        yield Violation("tokenizer-missing", {"key": KIND}, key=TOKENS)
     if not isinstance(kind, str):
         return  # the wrong type is a separate finding
     if kind not in tokenizers():
@@ -41,29 +41,29 @@ def about_tokenizer(seen: Subject) -> Iterator[Broken]:
         yield at_key("pre-unknown", PRE, found=pre)
     if kind not in _MERGING or pre == _WITHOUT_MERGES:
         return
-    if MERGES not in seen.metadata:
-        yield Broken("merges-missing", {"kind": kind, "key": MERGES}, key=KIND)
-    elif seen.metadata.type_name(MERGES) != "array[string]":
-        found = {"found": seen.metadata.type_name(MERGES), "wanted": "array[string]"}
-        yield at_key("key-kind", MERGES, **found)
+    if MERGES not in view.metadata:
+        yield Violation("merges-missing", {"kind": kind, "key": MERGES}, key=KIND)
+    elif view.metadata.type_name(MERGES) != "array[string]":
+        details = {"found": view.metadata.type_name(MERGES), "wanted": "array[string]"}
+        yield at_key("key-kind", MERGES, **details)
 
 
-def vocabulary_faults(seen: Subject) -> Iterator[Broken]:
+def vocabulary_faults(view: ModelView) -> Iterator[Violation]:
     """Yield every rule that the tokens of a model break."""
-    kind = seen.text(KIND)
-    held = seen.metadata.get(TOKENS, None)
-    if not isinstance(held, Strings):
+    kind = view.text(KIND)
+    tokens_value = view.metadata.get(TOKENS, None)
+    if not isinstance(tokens_value, Strings):
         if kind and kind not in NO_TOKENS:
-            yield Broken("tokens-missing", {"kind": kind, "key": TOKENS}, key=KIND)
+            yield Violation("tokens-missing", {"kind": kind, "key": TOKENS}, key=KIND)
         return
-    tokens = held.tolist()
+    tokens = tokens_value.tolist()
     yield from _about_duplicates(tokens)
-    yield from _about_types(seen, tokens)
+    yield from _about_types(view, tokens)
     if kind == _BYTE_PAIRS:
-        yield from _about_merges(seen, tokens)
+        yield from _about_merges(view, tokens)
 
 
-def _about_duplicates(tokens: list[str]) -> Iterator[Broken]:
+def _about_duplicates(tokens: list[str]) -> Iterator[Violation]:
     """Find duplicate tokens; llama.cpp distinguishes empty ones."""
     places: dict[str, int] = {}
     again: list[int] = []
@@ -72,23 +72,23 @@ def _about_duplicates(tokens: list[str]) -> Iterator[Broken]:
             again.append(index)
     if again:
         token = tokens[again[0]]
-        found = {"first": places[token], "second": again[0], "others": len(again) - 1}
-        yield at_key("token-duplicate", TOKENS, token=token, **found)
+        details = {"first": places[token], "second": again[0], "others": len(again) - 1}
+        yield at_key("token-duplicate", TOKENS, token=token, **details)
 
 
-def _about_types(seen: Subject, tokens: list[str]) -> Iterator[Broken]:
-    types = seen.metadata.get(TYPES, None)
+def _about_types(view: ModelView, tokens: list[str]) -> Iterator[Violation]:
+    types = view.metadata.get(TYPES, None)
     if not isinstance(types, np.ndarray) or types.dtype.kind not in "iu":
         return
     last = len(TYPE_NAMES) - 1
     strange = np.flatnonzero((types < 0) | (types > last))
     if strange.size:
         first = int(strange[0])
-        found = {"count": strange.size, "index": first, "type": int(types[first])}
-        yield at_key("token-type", TYPES, last=last, **found)
+        details = {"count": strange.size, "index": first, "type": int(types[first])}
+        yield at_key("token-type", TYPES, last=last, **details)
     for name in _BOUNDS:
         key = f"tokenizer.ggml.{name}_token_id"
-        number = seen.number(key)
+        number = view.number(key)
         if number is None or not 0 <= number < min(len(tokens), len(types)):
             continue
         if types[number] == _NORMAL:
@@ -96,19 +96,19 @@ def _about_types(seen: Subject, tokens: list[str]) -> Iterator[Broken]:
             yield at_key("token-id-type", key, number=number, **token)
 
 
-def _about_merges(seen: Subject, tokens: list[str]) -> Iterator[Broken]:
-    merges = seen.metadata.get(MERGES, None)
+def _about_merges(view: ModelView, tokens: list[str]) -> Iterator[Violation]:
+    merges = view.metadata.get(MERGES, None)
     if not isinstance(merges, Strings):
         return
     known = set(tokens)
     listed = merges.tolist()
     wrong = [index for index, merge in enumerate(listed) if not _is_known(merge, known)]
     if wrong:
-        found = {"index": wrong[0], "merge": listed[wrong[0]]}
-        yield at_key("merge-unknown", MERGES, count=len(wrong), total=len(listed), **found)
+        details = {"index": wrong[0], "merge": listed[wrong[0]]}
+        yield at_key("merge-unknown", MERGES, count=len(wrong), total=len(listed), **details)
 
 
 def _is_known(merge: str, tokens: set[str]) -> bool:
     """Whether both sides of a merge are tokens, and the merged text is too."""
-    found = _MERGE.fullmatch(merge)
-    return found is not None and tokens.issuperset((found[1], found[2], found[1] + found[2]))
+    match = _MERGE.fullmatch(merge)
+    return match is not None and tokens.issuperset((match[1], match[2], match[1] + match[2]))

@@ -6,13 +6,12 @@ Holds what commands share: options, output, errors, pipes. A command is a module
 
 from __future__ import annotations
 
-from ggufkit.cli import signals
+from ggufkit.system.cancellation import handle_signals
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    signals.leave_at_once()
-    # Slow imports come last: during them, Ctrl-C would otherwise show a traceback.
+    handle_signals()  # before the slow imports, during which Ctrl-C would show a traceback
     from ggufkit.cli.app import app  # noqa: PLC0415
     from ggufkit.cli.errors import run  # noqa: PLC0415
 

@@ -6,9 +6,7 @@ import copy
 import difflib
 import importlib
 import os
-import re
 import sys
-from pathlib import Path
 from typing import Final
 
 import click
@@ -16,17 +14,48 @@ import click
 from ggufkit._version import __version__
 from ggufkit.cli import llama_names, streams
 from ggufkit.cli.errors import FAILED, report
-from ggufkit.cli.output import be_quiet
+from ggufkit.cli.output import QUIET
 from ggufkit.errors import GGUFError
 
-SECTIONS: Final = ("Look", "Change", "Quantize", "Convert")  # of the help, in this order
-_SUMMARY: Final = (  # of a command, in its file
-    r'^SECTION: Final = "(?P<section>\w+)".*?^    "[a-z-]+",\s+short_help="(?P<text>[^"]*)"'
-)
-_FOLDER: Final = Path(__file__).with_name("commands")
-COMMANDS: Final = tuple(
-    sorted(path.stem.replace("_", "-") for path in _FOLDER.iterdir() if path.stem[0].isalpha())
-)
+SUMMARIES: Final = {  # of each command, by the sections of the help, in its order
+    "Look": {
+        "check": "Find what is wrong with files.",
+        "diff": "Compare models by name.",
+        "estimate": "Show how much memory a model takes in llama.cpp.",
+        "hash": "Hash tensors as llama-gguf-hash does, and check manifests.",
+        "inspect": "Show what is in a file.",
+        "list": "List the models in caches, or in a repository on the Hub.",
+        "name": "Parse file names, and rename files to follow the convention.",
+        "report": "Write a page about a model, as HTML or Markdown.",
+        "template": "Render a conversation with the chat template of a model.",
+        "tensor": "Show or save the values of one tensor.",
+        "tokenize": "Split a text into tokens, or turn tokens into text.",
+        "view": "Look at models in a browser.",
+    },
+    "Change": {
+        "copy": "Split, merge, convert byte order, version or alignment.",
+        "edit": "Edit metadata, in place.",
+        "recover": "Finish or undo an interrupted edit.",
+        "select": "Keep, drop, rename and graft tensors, layers and keys.",
+    },
+    "Quantize": {
+        "bench": "Measure how fast this machine encodes and decodes.",
+        "eval": "Measure perplexity, and divergence from a base model.",
+        "imatrix": "Show, merge, convert or compute importance matrices.",
+        "plan": "Show how large a model would be in every recipe.",
+        "quantize": "Quantize a model.",
+        "reproduce": "Prove that a quantized file derives from a source.",
+        "sensitivity": "Measure how much predictions suffer from each group of tensors.",
+    },
+    "Convert": {
+        "archs": "List the architectures that convert supports.",
+        "convert": "Convert a Hugging Face checkpoint to GGUF.",
+        "convert-legacy": "Convert GGML, GGMF and GGJT files of the LLaMA family to GGUF.",
+        "export": "Export a model as a Hugging Face checkpoint.",
+        "lora": "Convert, merge or extract LoRA adapters.",
+    },
+}
+COMMANDS: Final = tuple(sorted(name for section in SUMMARIES.values() for name in section))
 
 
 ONLY_SHOW: Final = (
@@ -35,37 +64,27 @@ ONLY_SHOW: Final = (
 )
 
 
-def summary(name: str) -> tuple[str, str]:
-    """Return the section and the short help of a command, read from the text of its file.
-
-    Importing all commands for one line each would take most of a second.
-    """
-    path = _FOLDER / f"{name.replace('-', '_')}.py"
-    found = re.search(_SUMMARY, path.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    return (found["section"], found["text"]) if found else ("", "")
-
-
 class Commands(click.Group):
-    """One command for each module in `commands`, so that `ggufkit --version` imports none."""
+    """The commands of the table, imported when used, so that `ggufkit --version` imports none."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         """Return the names in order."""
         return list(COMMANDS)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Show each command in the section that its module names."""
-        summaries = {name: summary(name) for name in COMMANDS}
-        for section in SECTIONS:
+        """Show each command in its section."""
+        for section, summaries in SUMMARIES.items():
             with formatter.section(section):
-                formatter.write_dl(
-                    [(name, text) for name, (where, text) in summaries.items() if where == section]
-                )
+                formatter.write_dl(list(summaries.items()))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import a command."""
         if cmd_name not in COMMANDS:
             return None
-        return _with_quiet(importlib.import_module(_module_of(cmd_name)).command)
+        module = importlib.import_module(f"ggufkit.cli.commands.{cmd_name.replace('-', '_')}")
+        command = _with_quiet(module.command)
+        command.short_help = next(each[cmd_name] for each in SUMMARIES.values() if cmd_name in each)
+        return command
 
     def invoke(self, ctx: click.Context) -> object:
         """Report errors here: click knows about colours, but takes an EOFError for Ctrl-D."""
@@ -95,33 +114,28 @@ class Commands(click.Group):
         raise click.UsageError(f"Unknown command {name!r}; {hint}", ctx)
 
 
-def _set_quiet(_context: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 (click's signature)
+def _set_quiet(context: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 (click's signature)
     if value:
-        be_quiet()
+        context.meta[QUIET] = True  # neither notes nor progress nor what was written
 
 
-def _quiet_option() -> click.Option:
-    return click.Option(
-        ["-q", "--quiet"],
-        is_flag=True,
-        expose_value=False,
-        is_eager=True,
-        callback=_set_quiet,
-        help="Print errors and results only: no notes, no progress, no list of written files.",
-    )
+_QUIET_OPTION: Final = click.Option(
+    ["-q", "--quiet"],
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_set_quiet,
+    help="Print errors and results only: no notes, no progress, no list of written files.",
+)
 
 
 def _with_quiet(command: click.Command) -> click.Command:
     """Return a command, and its subcommands, with the option that all commands have."""
-    made = copy.copy(command)
-    made.params = [*command.params, _quiet_option()]
-    if isinstance(command, click.Group) and isinstance(made, click.Group):
-        made.commands = {name: _with_quiet(each) for name, each in command.commands.items()}
-    return made
-
-
-def _module_of(name: str) -> str:
-    return f"ggufkit.cli.commands.{name.replace('-', '_')}"
+    copied = copy.copy(command)
+    copied.params = [*command.params, _QUIET_OPTION]
+    if isinstance(command, click.Group) and isinstance(copied, click.Group):
+        copied.commands = {name: _with_quiet(each) for name, each in command.commands.items()}
+    return copied
 
 
 @click.group(

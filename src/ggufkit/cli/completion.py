@@ -29,8 +29,8 @@ class _Guarded(ShellComplete):
 
     def get_completions(self, args: list[str], incomplete: str) -> list[_Item]:
         """Return the words that can be offered."""
-        found = super().get_completions(args, incomplete)
-        return [item for item in found if item.type != "plain" or is_harmless(item.value)]
+        items = super().get_completions(args, incomplete)
+        return [item for item in items if item.type != "plain" or is_harmless(item.value)]
 
 
 class Bash(_Guarded, BashComplete):
@@ -40,8 +40,8 @@ class Bash(_Guarded, BashComplete):
 
     def get_completion_args(self) -> tuple[list[str], str]:
         """Return the words before the cursor, and the one at it, with split words joined."""
-        at = int(os.environ["COMP_CWORD"])
-        pieces = os.environ["COMP_WORDS"].split("\n")[: at + 1]
+        word_index = int(os.environ["COMP_CWORD"])
+        pieces = os.environ["COMP_WORDS"].split("\n")[: word_index + 1]
         words: list[str] = []
         for before, piece in zip(["", *pieces], pieces, strict=False):
             belongs = words and ":" in (piece, before)
@@ -63,5 +63,5 @@ def register() -> None:
     """Make click use these classes for completion."""
     add_completion_class(Bash)
     for name in OTHERS:
-        if found := get_completion_class(name):
-            add_completion_class(type(found.__name__, (_Guarded, found), {}))
+        if shell := get_completion_class(name):
+            add_completion_class(type(shell.__name__, (_Guarded, shell), {}))

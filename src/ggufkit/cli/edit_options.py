@@ -6,21 +6,17 @@ import difflib
 import json
 import math
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, TypedDict
 
 import click
 
 from ggufkit.cli.output import note
-from ggufkit.cli.pipes import claim_standard_input
-from ggufkit.cli.write_model import PIPE
+from ggufkit.cli.pipes import keys_of, text_of
 from ggufkit.edits.edit import ITEM, Edits, item_type
 from ggufkit.format.coerce import plain
 from ggufkit.format.metadata import Metadata
-from ggufkit.system.text_file import Most, decoded, read_small, read_stream
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+|0[xX][0-9a-fA-F]+")
 _DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -96,37 +92,44 @@ class EditOptions(TypedDict):
     append: Sequence[str]
 
 
-def assignments(given: EditOptions) -> Assignments:
+def assignments(options: EditOptions) -> Assignments:
     """Parse the options; BadParameter for a malformed one."""
-    texts = dict(_split(pair, "--set", "K=V") for pair in given["pairs"])
+    texts = dict(_split(pair, "--set", "K=V") for pair in options["pairs"])
     types: dict[str, str] = {}
-    for pair in given["typed"]:
-        left, text = _split(pair, "--set-type", "K:T=V")
-        key, colon, name = left.rpartition(":")
+    for pair in options["typed"]:
+        key_and_type, text = _split(pair, "--set-type", "K:T=V")
+        key, colon, name = key_and_type.rpartition(":")
         if not colon:
             raise click.BadParameter(f"--set-type {pair!r} is not of the form K:T=V")
         texts[key], types[key] = text, name
     values: dict[str, object] = {}
-    for key, value in _document(given["set_json"]).items():
+    document = options["set_json"]
+    for key, value in keys_of(document, _finite).items() if document is not None else ():
         values[key] = value
         if isinstance(value, dict):
-            types[key], values[key] = _typed_pair(key, value)
-    special = given["special_token"]
+            if value.keys() != {"type", "value"} or not isinstance(value["type"], str):
+                raise click.BadParameter(
+                    f'the value of {key} is an object, but not {{"type": ..., "value": ...}}'
+                )
+            types[key], values[key] = value["type"], value["value"]
+    special = options["special_token"]
     tokens = dict(_split(pair, "--special-token", "NAME=ID|TEXT") for pair in special)
     others: Edits = {
-        "unset": given["unset"],
-        "rename": dict(_split(pair, "--rename", "A=B") for pair in given["rename"]),
+        "unset": options["unset"],
+        "rename": dict(_split(pair, "--rename", "A=B") for pair in options["rename"]),
         "special_tokens": {name: _token(text) for name, text in tokens.items()},
-        "add_tags": [tag.strip() for tag in ",".join(given["add_tags"]).split(",") if tag.strip()],
+        "add_tags": [
+            tag.strip() for tag in ",".join(options["add_tags"]).split(",") if tag.strip()
+        ],
     }
-    if (chat_template := given["chat_template"]) is not None:
-        text = _text_of(chat_template)
+    if (chat_template := options["chat_template"]) is not None:
+        text = text_of(chat_template)
         if "\r\n" in text:
             note(
                 f"{chat_template} has Windows line endings (CRLF), which the key keeps as they are"
             )
         others["chat_template"] = text
-    more = tuple(_split(pair, "--append", "K=V") for pair in given["append"])
+    more = tuple(_split(pair, "--append", "K=V") for pair in options["append"])
     return Assignments(texts, types, values, others, more)
 
 
@@ -142,38 +145,6 @@ def _token(text: str) -> int | str:
     return int(text) if is_id else text
 
 
-def _text_of(name: str) -> str:
-    """Return the text of a file, or of standard input for "-"."""
-    if name == PIPE:
-        claim_standard_input()
-    try:
-        if name == PIPE:
-            return decoded(read_stream(sys.stdin.buffer, Most.VALUES, "standard input"))
-        return decoded(read_small(Path(name), Most.VALUES))
-    except UnicodeDecodeError as error:
-        raise click.BadParameter(f"{name} is not text: {error.reason}") from None
-
-
-def _document(name: str | None) -> dict[str, object]:
-    if name is None:
-        return {}
-    try:
-        document = json.loads(_text_of(name), parse_float=_finite)
-    except (ValueError, RecursionError) as error:
-        raise click.BadParameter(f"{name} is not JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise click.BadParameter(f"{name} does not contain a JSON object of keys and values")
-    return document
-
-
-def _typed_pair(key: str, value: dict[str, object]) -> tuple[str, object]:
-    if value.keys() != {"type", "value"} or not isinstance(value["type"], str):
-        raise click.BadParameter(
-            f'the value of {key} is an object, but not {{"type": ..., "value": ...}}'
-        )
-    return value["type"], value["value"]
-
-
 def read(key: str, text: str, type: str) -> object:
     """Return the plain value of `text` for a key of a type; the type of a new key is ""."""
     name = type.strip().lower()
@@ -182,9 +153,15 @@ def read(key: str, text: str, type: str) -> object:
     if name.startswith("array"):
         return _json(key, text)
     if name == "bool":
-        return _word(key, text)
+        if text.lower() not in _BOOLS:
+            raise click.BadParameter(f"{key}: {text!r} is neither true nor false")
+        return _BOOLS[text.lower()]
     if name.startswith("float"):
-        return _float(key, text)
+        if _NO_DECIMAL.fullmatch(text):
+            return float(text)
+        if not _DECIMAL.fullmatch(text):
+            raise click.BadParameter(f"{key}: {text!r} is not a number")
+        return _finite(text)
     return _number(text) if name else _guess(key, text)
 
 
@@ -206,26 +183,12 @@ def _number(text: str) -> int | float | str:
     return _finite(text) if _DECIMAL.fullmatch(text) else text
 
 
-def _float(key: str, text: str) -> float:
-    if _NO_DECIMAL.fullmatch(text):
-        return float(text)
-    if not _DECIMAL.fullmatch(text):
-        raise click.BadParameter(f"{key}: {text!r} is not a number")
-    return _finite(text)
-
-
 def _finite(text: str) -> float:
     """Return the number of a decimal; BadParameter instead of infinity."""
     number = float(text)
     if math.isinf(number):
         raise click.BadParameter(f"{text[:40]} is too large for every number type")
     return number
-
-
-def _word(key: str, text: str) -> bool:
-    if text.lower() not in _BOOLS:
-        raise click.BadParameter(f"{key}: {text!r} is neither true nor false")
-    return _BOOLS[text.lower()]
 
 
 def _json(key: str, text: str) -> Any:  # noqa: ANN401 (any JSON)

@@ -1,4 +1,4 @@
-"""Turns exceptions and signals into one clear message and an exit code."""
+"""Turns exceptions into one clear message and an exit code."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from ggufkit.cli import signals, streams
-from ggufkit.cli.llama_names import instead_of
+from ggufkit.cli import streams
+from ggufkit.cli.llama_names import OPTIONS
 from ggufkit.cli.output import notes_of_warnings, with_options
 from ggufkit.errors import CheckpointError, FormatError, GGUFError, OutputError, printable
+from ggufkit.system.cancellation import SIGNALLED, WHOLE
 
 FAILED: Final = 1
 YOUNG: Final = 100_000  # objects between garbage collections: the objects of a header stay alive
@@ -34,18 +35,12 @@ def run(command: click.Command) -> NoReturn:
         from ggufkit.cli.completion import register  # noqa: PLC0415 (only shells ask)
 
         register()
-    code = FAILED
     try:
-        signals.clear_away_first()
         code = flushed(outcome(command))
-    except KeyboardInterrupt:  # before the command began, or after its end
-        code = signals.SIGNALLED + signal.SIGINT
-    except OSError as error:  # while printing an error: nothing more can be printed
-        code = _code_of_signal(error) or FAILED
+    except OSError:  # while printing an error: nothing more can be printed
+        code = FAILED
     except SystemExit as ended:
         code = flushed(ended.code if isinstance(ended.code, int) else FAILED)
-    finally:
-        signals.leave_at_once()
     sys.exit(code)
 
 
@@ -69,32 +64,15 @@ def outcome(command: click.Command, arguments: list[str] | None = None) -> int:
     _in_json[:] = [AS_JSON] if AS_JSON in given[: (*given, "--").index("--")] else []
     try:
         code: Any = command.main(arguments, prog_name="ggufkit", standalone_mode=False)
-    except click.Abort as abort:
-        _say_interrupted(str(abort))
-        return signals.SIGNALLED + signal.SIGINT
+    except click.Abort:  # at the end of the input of a question
+        click.echo(f"interrupted; {WHOLE}", err=True)
+        return SIGNALLED + signal.SIGINT
     except Exception as error:
-        ended = _code_of_signal(error) or _code_of_error(error)
+        ended = _code_of_error(error)
         if ended is None:
             raise
         return ended
     return code if isinstance(code, int) else 0
-
-
-def _say_interrupted(state: str = "") -> None:
-    click.echo(f"interrupted; {state or 'every output is whole, or as it was'}", err=True)
-
-
-def _code_of_signal(error: Exception) -> int | None:
-    """Return the exit code if a signal is behind an error, None otherwise.
-
-    Something may have caught the exception of the signal and raised another one. An error that
-    no command should raise is taken for such a one even if it does not say where it comes from.
-    """
-    number = signals.came()
-    is_usual = isinstance(error, GGUFError | OSError | click.ClickException)
-    if number is None or (is_usual and not signals.is_behind(error)):
-        return None
-    return signals.SIGNALLED + number
 
 
 def _code_of_error(error: Exception) -> int | None:
@@ -134,19 +112,15 @@ def _label() -> str:
 def _in_our_names(error: click.NoSuchOption) -> click.UsageError:
     """Return the error with ggufkit's counterpart of an option of llama.cpp's tools."""
     option = error.option_name
-    found = instead_of(option, error.ctx.info_name if error.ctx else None)
-    if not found:
+    command = error.ctx.info_name if error.ctx else None
+    substitute = OPTIONS.get(command or "", {}).get(option.replace("_", "-"))
+    if not substitute:
         return error
-    return click.UsageError(f"{option} is not an option here; use {found}", error.ctx)
+    return click.UsageError(f"{option} is not an option here; use {substitute}", error.ctx)
 
 
 def report(error: GGUFError | OSError) -> None:
-    """Print the message of an error, and the remedy on a separate line.
-
-    An error that a signal caused is raised again: `outcome` ends the command as the signal does.
-    """
-    if signals.is_behind(error):
-        raise error
+    """Print the message of an error, and the remedy on a separate line."""
     _reported.append(error)
     message, remedy = _message_of(error)
     remedy = with_options(remedy)

@@ -87,8 +87,3 @@ OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "inspect": {"--markdown": "--json"},
 }
-
-
-def instead_of(option: str, command: str | None) -> str:
-    """Return what to write instead of an option of llama.cpp's tools, "" if unknown."""
-    return OPTIONS.get(command or "", {}).get(option.replace("_", "-"), "")

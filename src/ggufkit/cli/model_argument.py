@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -36,6 +36,10 @@ class ModelName(_Name):
     def __init__(self, *, foreign: bool = False) -> None:
         """Set which files are allowed."""
         self.foreign = foreign
+
+    def get_metavar(self, *_: Any, **__: Any) -> str | None:
+        """Return what stands for other files in the help of an option."""
+        return "FILE" if self.foreign else None
 
     def convert(
         self,
@@ -69,24 +73,21 @@ class ModelName(_Name):
 
 def complete_key(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
     """Offer the keys of the model on the command line, none if it cannot be opened."""
-    keys: list[str] = []
-    with contextlib.suppress(GGUFError, OSError), ggufkit.open(_file_of(ctx)) as model:
-        keys += (key for key in model.metadata if key.startswith(incomplete))
-    return keys
+    return [key for key in _names(ctx, "metadata") if key.startswith(incomplete)]
 
 
 def complete_tensor(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
     """Offer the tensors of the model on the command line, none if it cannot be opened."""
-    names: list[str] = []
-    with contextlib.suppress(GGUFError, OSError), ggufkit.open(_file_of(ctx)) as model:
-        names += (name for name in model.tensors if name.startswith(incomplete))
-    return names
+    return [name for name in _names(ctx, "tensors") if name.startswith(incomplete)]
 
 
-def _file_of(ctx: click.Context) -> str:
-    """Return the model of a command line; click leaves it in one of these places."""
+def _names(ctx: click.Context, part: str) -> list[str]:
+    """Return the names in a part of the model; click leaves its file in one of these places."""
     files = (ctx.params.get("file"), *(ctx.params.get("files") or ()), *ctx.args)
-    return next((str(file) for file in files if file), "")
+    file = next((str(file) for file in files if file), "")
+    with contextlib.suppress(GGUFError, OSError), ggufkit.open(file) as model:
+        return list(getattr(model, part))
+    return []
 
 
 MODEL: Final = ModelName()
@@ -112,9 +113,9 @@ def look_at(path: str, *, partial: bool = False) -> Model:
     if is_checkpoint(path):
         return open_any(path)
     model = ggufkit.open(path, partial=True)
-    for found in model.missing:
-        if found.rule in HEADER_CUT and not partial:
+    for finding in model.missing:
+        if finding.rule in HEADER_CUT and not partial:
             model.close()
-            raise found.exception()
-        note(f"{found.path}: {found.message}" + ("" if partial else f". {found.remedy}"))
+            raise finding.exception()
+        note(f"{finding.path}: {finding.message}" + ("" if partial else f". {finding.remedy}"))
     return model

@@ -30,11 +30,16 @@ class SharedOption(Protocol):
         """Return the command with the option."""
 
 
+class Count(click.IntRange):
+    """A whole number, which the help calls N."""
+
+    def get_metavar(self, *_: Any, **__: Any) -> str:
+        """Return what stands for it in the help."""
+        return "N"
+
+
 threads_option: SharedOption = click.option(
-    "--threads",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Number of threads.  [default: one per usable core]",
+    "--threads", type=Count(min=1), help="Number of threads.  [default: one per usable core]"
 )
 dry_run_option: SharedOption = click.option(
     "--dry-run", is_flag=True, help="List the files that would be written; write nothing."
@@ -96,14 +101,14 @@ def parse_size(text: str) -> int:
 
     After a size in powers of 1024, the command also prints sizes in them.
     """
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
         raise click.BadParameter(f"{text!r} is not a size; write it as 500M, 2G or 512MiB")
-    if found["binary"]:
+    if match["binary"]:
         answer_in_binary()
-    base = 1024 if found["binary"] else 1000
-    power = " kmgt".index((found["unit"] or " ").lower())
-    number = float(found["number"]) * base**power
+    base = 1024 if match["binary"] else 1000
+    power = " kmgt".index((match["unit"] or " ").lower())
+    number = float(match["number"]) * base**power
     if number > MAX_SIZE:
         raise click.BadParameter(f"{brief(text)} is more than a file can hold")
     return int(number)
@@ -126,9 +131,7 @@ def parse_devices(text: str) -> tuple[int, ...]:
     return tuple(parse_memory(part) for part in text.split("+"))
 
 
-chunks_option: SharedOption = click.option(
-    "--chunks", type=click.IntRange(1), metavar="N", help="Read at most N chunks."
-)
+chunks_option: SharedOption = click.option("--chunks", type=Count(1), help="Read at most N chunks.")
 
 
 def output_option(default: str) -> SharedOption:
@@ -147,7 +150,7 @@ def output_option(default: str) -> SharedOption:
 MAX_CONTEXT: Final = 1 << 24  # tokens, far beyond any model
 
 
-class TokenCount(click.IntRange):
+class TokenCount(Count):
     """A number of tokens: plain, or as 32k and 1M, in powers of 1024 as usual for contexts."""
 
     name = "number of tokens"
@@ -159,9 +162,9 @@ class TokenCount(click.IntRange):
         ctx: click.Context | None,
     ) -> int:
         """Return the number; BadParameter for a wrong one."""
-        found = _TOKENS.fullmatch(value.strip()) if isinstance(value, str) else None
-        if found and found["unit"]:
-            value = int(found["number"]) * 1024 ** " km".index(found["unit"].lower())
+        match = _TOKENS.fullmatch(value.strip()) if isinstance(value, str) else None
+        if match and match["unit"]:
+            value = int(match["number"]) * 1024 ** " km".index(match["unit"].lower())
         return super().convert(value, param, ctx)
 
 

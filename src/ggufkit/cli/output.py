@@ -6,16 +6,19 @@ import contextlib
 import functools
 import io
 import json
+import math
 import re
 import shutil
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
 import click
 
 from ggufkit.errors import InterruptedEditWarning, WaitingWarning, printable
+from ggufkit.system.cancellation import shield
 
 AT_ONCE: Final = 1000  # lines of a table that are printed in one write
 _ARGUMENT: Final = re.compile(r"\(([a-z_]+)=(?:True|\.\.\.)\)")
@@ -31,7 +34,7 @@ LEAST_CELL: Final = 12  # of a column that is shortened
 _DOTS: Final = "..."
 _WIDTH: Final = "ggufkit.width"  # in the context of a command
 _IN_BINARY: Final = "ggufkit.binary"  # in the context of a command
-_QUIET: Final = "ggufkit.quiet"  # in the context of a command
+QUIET: Final = "ggufkit.quiet"  # in the context of a command
 
 
 def examples(*commands: str) -> str:
@@ -42,11 +45,11 @@ def examples(*commands: str) -> str:
 
 def shorten(text: str, width: int) -> str:
     """Return `text` on one line of at most `width` characters, with its full length if cut."""
-    shown = printable(text[:width])
-    if len(shown) <= width and len(text) <= width:
-        return shown
+    short = printable(text[:width])
+    if len(short) <= width and len(text) <= width:
+        return short
     ending = f"... ({len(text):,} characters)"
-    return shown[: max(width - len(ending), 1)] + ending
+    return short[: max(width - len(ending), 1)] + ending
 
 
 def answer_in_binary() -> None:
@@ -106,8 +109,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: str = 
     marks = (">" if side == "r" else "<" for side in sides)
     form = "  ".join(f"{{:{mark}{width}}}" for mark, width in zip(marks, widths, strict=False))
     click.echo(click.style(form.format(*header).rstrip(), bold=True))
-    for at in range(1, len(lines), AT_ONCE):
-        some = (form.format(*line).rstrip() for line in lines[at : at + AT_ONCE])
+    for start in range(1, len(lines), AT_ONCE):
+        some = (form.format(*line).rstrip() for line in lines[start : start + AT_ONCE])
         click.echo("\n".join(some))
 
 
@@ -143,19 +146,20 @@ def paged() -> Iterator[None]:
         return
     context = click.get_current_context()
     color = context.color
-    held = io.StringIO()
+    output = io.StringIO()
     context.color = color is not False  # the buffer is not a terminal
     context.meta[_WIDTH] = shutil.get_terminal_size().columns
     try:
-        with contextlib.redirect_stdout(held):
+        with contextlib.redirect_stdout(output):
             yield
     finally:
         context.color = color
-    text = held.getvalue()
+    text = output.getvalue()
     if text.count("\n") < shutil.get_terminal_size().lines:
         click.echo(text, nl=False)
     else:
-        click.echo_via_pager(text.removesuffix("\n"), color=color)  # it adds a newline
+        with shield():  # the pager decides what Ctrl-C does
+            click.echo_via_pager(text.removesuffix("\n"), color=color)  # it adds a newline
 
 
 def emit(document: object) -> None:
@@ -163,15 +167,37 @@ def emit(document: object) -> None:
     click.echo(json.dumps(document, allow_nan=False))
 
 
-def be_quiet() -> None:
-    """Make the running command print neither notes nor progress nor what it wrote."""
-    click.get_current_context().meta[_QUIET] = True
+def print_text(text: str, *, errors: str = "strict", nl: bool = False) -> None:
+    """Print a text: to a pipe as it is, on a terminal without control characters."""
+    if sys.stdout.isatty():
+        click.echo("\n".join(map(printable, text.split("\n"))))
+    else:
+        click.echo(text.encode("utf-8", errors), nl=nl)
+
+
+def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
+    """Print a line for each label and its text, with the texts aligned."""
+    width = max(len(label) for label, _ in pairs)
+    for label, text in pairs:
+        click.echo(f"{click.style(label.ljust(width), bold=True)}  {text}")
+
+
+def plain_values(value: Any) -> Any:  # noqa: ANN401 (any part of a result)
+    """Return a result as JSON has it; figures that are not finite become null."""
+    if is_dataclass(value):
+        shown = (each.name for each in fields(value) if each.repr)
+        return {name: plain_values(getattr(value, name)) for name in shown}
+    if isinstance(value, dict):
+        return {str(key): plain_values(each) for key, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain_values(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def is_quiet() -> bool:
     """Whether the user asked for errors and results only."""
     context = click.get_current_context(silent=True)
-    return context is not None and _QUIET in context.meta
+    return context is not None and QUIET in context.meta
 
 
 def note(text: str) -> None:
@@ -202,7 +228,7 @@ def notes_of_warnings() -> Iterator[None]:
 
 def with_options(text: str) -> str:
     """Return a text in which options replace Python arguments such as `(force=True)`."""
-    return _ARGUMENT.sub(lambda found: f"({_option(found[1])})", text)
+    return _ARGUMENT.sub(lambda match: f"({_option(match[1])})", text)
 
 
 def _option(argument: str) -> str:

@@ -1,26 +1,30 @@
-"""Reads models from pipes: keeps them in an unnamed file while a command runs."""
+"""Reads models from pipes, kept in an unnamed file while a command runs, and texts."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import click
 
 from ggufkit.cli.write_model import PIPE
 from ggufkit.errors import OutputError
 from ggufkit.format.magic import is_model
+from ggufkit.system.cancellation import check_cancelled, shield
+from ggufkit.system.text_file import Most, decoded, read_small, read_stream
 
 STDIN: Final = "/dev/stdin"  # opens standard input again, on systems that have it
 DESCRIPTORS: Final = "/dev/fd"
 CHUNK_BYTES: Final = 1 << 20
+STANDARD_INPUT: Final = "standard input"  # in messages
 _IN: Final = 0  # the descriptor of standard input
 
 
@@ -36,6 +40,41 @@ def claim_standard_input() -> None:
     if STDIN in context.meta:
         raise click.UsageError("Use - only once: there is only one standard input")
     context.meta[STDIN] = True
+
+
+def text_of(name: str, most: Most = Most.VALUES) -> str:
+    """Return the text of a file, or of standard input for "-"; BadParameter for other bytes."""
+    try:
+        if name != PIPE:
+            return decoded(read_small(Path(name), most))
+        claim_standard_input()
+        return decoded(read_stream(sys.stdin.buffer, most, STANDARD_INPUT))
+    except UnicodeDecodeError as error:
+        place = f"{error.encoding.upper()} at byte {error.start}"
+        raise click.BadParameter(f"{_shown(name)} is not valid {place}") from None
+
+
+def _shown(name: str) -> str:
+    return STANDARD_INPUT if name == PIPE else name
+
+
+def json_of(name: str, parse_float: Callable[[str], float] = float) -> Any:  # noqa: ANN401 (any JSON)
+    """Return the JSON in a file, or in standard input for "-"; BadParameter for other text."""
+    text = text_of(name)
+    try:
+        return json.loads(text, parse_float=parse_float)
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter(f"{_shown(name)} is not JSON: {error}") from None
+
+
+def keys_of(name: str, parse_float: Callable[[str], float] = float) -> dict[str, Any]:
+    """Return the keys of a JSON object in a file; BadParameter for other JSON."""
+    document = json_of(name, parse_float)
+    if not isinstance(document, dict):
+        raise click.BadParameter(
+            f"{_shown(name)} does not contain a JSON object of keys and values"
+        )
+    return document
 
 
 def require_file(name: str) -> None:
@@ -70,25 +109,16 @@ def _standard_input(*, foreign: bool) -> str:
     claim_standard_input()
     if not Path(STDIN).exists():  # Windows
         return _named(foreign=foreign)
-    if not _is_file_from_its_start():
-        _replace_input(_spooled(_IN, foreign=foreign))
-    return STDIN
-
-
-def _is_file_from_its_start() -> bool:
-    """Whether standard input is a file at its start, which needs no copy."""
     is_file = stat.S_ISREG(os.fstat(_IN).st_mode)
-    return is_file and os.lseek(_IN, 0, os.SEEK_CUR) == 0
-
-
-def _replace_input(descriptor: int) -> None:
-    """Replace standard input by another file until the command ends."""
-    context = click.get_current_context()
-    before = os.dup(_IN)
-    context.call_on_close(lambda: os.close(before))
-    context.call_on_close(lambda: os.dup2(before, _IN))
-    os.dup2(descriptor, _IN)
-    os.close(descriptor)
+    if not (is_file and os.lseek(_IN, 0, os.SEEK_CUR) == 0):
+        descriptor = _spooled(_IN, foreign=foreign)
+        context = click.get_current_context()
+        before = os.dup(_IN)
+        context.call_on_close(lambda: os.close(before))
+        context.call_on_close(lambda: os.dup2(before, _IN))
+        os.dup2(descriptor, _IN)
+        os.close(descriptor)
+    return STDIN
 
 
 def _named_pipe(name: str, *, foreign: bool) -> str:
@@ -100,18 +130,20 @@ def _named_pipe(name: str, *, foreign: bool) -> str:
 
 def _spooled(source: int, *, foreign: bool) -> int:
     """Return a descriptor of an unnamed file with all data from `source`."""
-    with tempfile.TemporaryFile(prefix="ggufkit-") as kept:
-        _pour(source, kept.fileno(), foreign=foreign)
-        return os.dup(kept.fileno())
+    with tempfile.TemporaryFile(prefix="ggufkit-") as spool:
+        _pour(source, spool.fileno(), foreign=foreign)
+        return os.dup(spool.fileno())
 
 
 def _named(*, foreign: bool) -> str:
     """Return the path of a file that is removed at the end, for systems without unnamed files."""
+    context = click.get_current_context()
+    context.with_resource(shield())
     folder = tempfile.TemporaryDirectory(prefix="ggufkit-", ignore_cleanup_errors=True)
-    click.get_current_context().call_on_close(folder.cleanup)
+    context.call_on_close(folder.cleanup)
     path = Path(folder.name) / "stdin.gguf"
-    with path.open("wb", buffering=0) as kept:
-        _pour(_IN, kept.fileno(), foreign=foreign)
+    with path.open("wb", buffering=0) as copy:
+        _pour(_IN, copy.fileno(), foreign=foreign)
     return str(path)
 
 
@@ -120,6 +152,7 @@ def _pour(source: int, target: int, *, foreign: bool) -> None:
     try:
         with open(source, "rb", closefd=False) as pipe, open(target, "wb", closefd=False) as kept:
             for data in _worth_keeping(pipe, foreign=foreign):
+                check_cancelled()
                 kept.write(data)
                 nbytes += len(data)
     except OSError as error:

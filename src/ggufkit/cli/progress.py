@@ -11,7 +11,6 @@ from typing import Final
 import click
 
 from ggufkit.cli.output import is_quiet, size
-from ggufkit.system.interrupts import HELD
 
 FIRST_SECONDS: Final = 5.0  # of work without a line
 EVERY_SECONDS: Final = 10.0  # between lines
@@ -37,8 +36,7 @@ class _Lines:
         speed = f" at {size(int(rate))}/s" if self._in_bytes else ""
         amounts = (size(done), size(total)) if self._in_bytes else (f"{done:,}", f"{total:,}")
         text = f"{amounts[0]} of {amounts[1]} ({done / total:.0%}){speed}{left}"
-        with HELD:
-            click.echo(f"{self._doing}: {text}", err=True)
+        click.echo(f"{self._doing}: {text}", err=True)
 
 
 def _duration(seconds: float) -> str:
@@ -74,16 +72,13 @@ def progress_bar(
         console=Console(stderr=True),
         transient=True,
     )
-    with HELD:  # the bar has a thread and a lock
-        bar.start()
-        task = bar.add_task(doing, total=None)
+    bar.start()
+    task = bar.add_task(doing, total=None)
 
     def show(done: int, total: int) -> None:
-        with HELD:
-            bar.update(task, completed=done, total=total)
+        bar.update(task, completed=done, total=total)
 
     try:
         yield show
     finally:
-        with HELD:
-            bar.stop()
+        bar.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -18,6 +18,7 @@ from ggufkit.cli.progress import progress_bar
 from ggufkit.errors import OutputError, printable
 from ggufkit.models.model import Model
 from ggufkit.output.layout import layout
+from ggufkit.system.cancellation import shield
 from ggufkit.system.cluster import executor_of
 from ggufkit.system.descriptors import naming
 
@@ -42,7 +43,13 @@ def write_out(model: Model, out: str, **options: Any) -> list[Path]:
 
 
 def deliver(
-    model: Model, out: str, *, dry_run: bool, as_json: bool, laid: dict[str, Any], **work: Any
+    model: Model,
+    out: str,
+    *,
+    dry_run: bool,
+    as_json: bool,
+    laid: Mapping[str, Any] = {},
+    **work: Any,
 ) -> None:
     """Write `model` to `out` in the layout `laid` and print its files; a dry run only prints."""
     if as_json and out == PIPE and not dry_run:
@@ -78,13 +85,10 @@ def working(*, cluster: str | None = None, **options: Any) -> Iterator[dict[str,
             options["executor"] = opened.enter_context(executor_of(cluster))
         if not may_replace():
             options["clobber"] = False
-        try:
-            yield options | {"progress": opened.enter_context(progress_bar("writing"))}
-            streams.work_is_done()
-        except KeyboardInterrupt:
-            if not options.get("resume"):
-                raise
-            raise click.Abort("run the command again to continue from here") from None
+        if options.get("resume"):
+            opened.enter_context(shield("run the command again to continue from here"))
+        yield options | {"progress": opened.enter_context(progress_bar("writing"))}
+        streams.work_is_done()
 
 
 def _stream(out: str, opened: contextlib.ExitStack) -> IO[bytes] | None:
@@ -131,5 +135,18 @@ def refuse_given(out: str) -> None:
 def report(paths: list[Path]) -> None:
     """Print one line for each file written."""
     for path in () if is_quiet() else paths:
-        nbytes = path.stat().st_size
-        click.echo(f"wrote {printable(str(path))} ({size(nbytes)})")
+        nbytes = _nbytes(path)
+        shown = f" ({size(nbytes)})" if nbytes is not None else ""
+        click.echo(f"wrote {printable(str(path))}{shown}")
+
+
+def files_written(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """Return the path and size of each file written, for --json."""
+    return [{"path": str(path), "nbytes": _nbytes(path)} for path in paths]
+
+
+def _nbytes(path: Path) -> int | None:
+    """Return the size of an output; what the system cannot tell is no error of the command."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_size
+    return None

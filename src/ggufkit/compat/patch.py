@@ -52,17 +52,12 @@ def _replace() -> None:
     stand_in, patched = importlib.import_module(STAND_IN), sys.modules[PATCHED]
     ours = {id(getattr(patched, name)): getattr(stand_in, name) for name in NAMES}
     for module in list(sys.modules.values()):
-        if getattr(module, "__name__", "").startswith(STAND_IN):
-            continue
-        for name, value in _values(module):
+        if not isinstance(module, ModuleType) or module.__name__.startswith(STAND_IN):
+            continue  # some programs put other objects into `sys.modules`
+        for name, value in list(vars(module).items()):
             if id(value) in ours:
                 _replaced.append(((module, name), ours[id(value)], value))
                 setattr(module, name, ours[id(value)])
-
-
-def _values(module: object) -> list[tuple[str, Any]]:
-    """Return the globals of a module; some programs put other objects into `sys.modules`."""
-    return list(vars(module).items()) if isinstance(module, ModuleType) else []
 
 
 class _Finder(importlib.abc.MetaPathFinder):

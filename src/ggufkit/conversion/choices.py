@@ -29,6 +29,7 @@ class Choices:
     target: AnyPath | None = None
     dspark: bool = False
     no_community_template: bool = False
+    strict: bool = False
 
     @property
     def keys(self) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,10 +13,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from ggufkit.conversion.added_tensors import with_dense_modules, with_mask_embedding
 from ggufkit.conversion.architecture.architecture import Architecture, classes, find
-from ggufkit.conversion.architecture.config import ConfigFacts
+from ggufkit.conversion.architecture.config import ConfigFacts, parameters
 from ggufkit.conversion.architecture.generated import generate
-from ggufkit.conversion.architecture.parameters import parameters
+from ggufkit.conversion.architecture.name_rules import scale_rules
 from ggufkit.conversion.card.describe import describe
 from ggufkit.conversion.checkpoint.dequantize import Dequantized, decoded
 from ggufkit.conversion.checkpoint.folder import (
@@ -28,14 +30,21 @@ from ggufkit.conversion.checkpoint.folder import (
     shown_as,
 )
 from ggufkit.conversion.checkpoint.hub_folder import fetched
+from ggufkit.conversion.checkpoint.nvfp4 import SCALES, is_nvfp4, with_modelopt_settings
 from ggufkit.conversion.choices import Choices
-from ggufkit.conversion.dense_modules import with_dense_modules
+from ggufkit.conversion.diffusion.checkpoint_files import (
+    COMFYUI,
+    SD_CPP,
+    folder_of_part,
+    is_diffusion_source,
+)
+from ggufkit.conversion.diffusion.convert_diffusion import convert_diffusion
+from ggufkit.conversion.diffusion.convert_for_sd_cpp import convert_for_sd_cpp
 from ggufkit.conversion.fuse import fused_experts, fused_qkv
 from ggufkit.conversion.ggufkit_json import restored
-from ggufkit.conversion.mask_embedding import with_mask_embedding
-from ggufkit.conversion.place import in_file_order, place, with_fields
+from ggufkit.conversion.map_tensors import in_file_order, map_tensors, with_fields
 from ggufkit.conversion.prediction import drafting, only_prediction, without_prediction
-from ggufkit.conversion.problems import about_layers, about_missing, about_shapes, loadable
+from ggufkit.conversion.problems import about_layers, about_missing, about_shapes, require_loadable
 from ggufkit.conversion.projector import projected
 from ggufkit.conversion.tensors.storage_type import (
     AUTO,
@@ -50,7 +59,9 @@ from ggufkit.errors import (
     MISFORMED,
     CheckpointError,
     GGUFError,
+    ValueTypeError,
     brief,
+    first_names,
     shortened,
 )
 from ggufkit.format.file_types import NUMBER_OF
@@ -60,9 +71,8 @@ from ggufkit.models.hub.names import is_hub_name
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.quantization.file_keys import QUANTIZATION_VERSION
 from ggufkit.system.descriptors import AnyPath
-from ggufkit.system.threads import Say
+from ggufkit.system.threads import Notify
 
-SHOWN: Final = 3  # names in a note
 DEFAULTS: Final = Choices()
 TARGET: Final = "target"  # of a draft model: the model whose tokens it drafts
 ADAPTERS: Final = ("*.lora_A", "*.lora_B")  # for tasks: models of their own
@@ -88,9 +98,19 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     dspark: bool = False,
     mistral_format: bool = False,
     no_community_template: bool = False,
-    say: Say | None = None,
+    arch: str | None = None,
+    part: str | None = None,
+    loader: str = COMFYUI,
+    strict: bool = False,
+    say: Notify | None = None,
 ) -> Model:
     """Return the checkpoint in `folder` as a lazy model; `write` makes the file.
+
+    `folder` may also be an image or video model: a file of tensors (.safetensors, .ckpt, .pth) or a
+    folder of diffusers. Of the arguments, only these four concern it: `outtype`; `arch` names its
+    architecture, which is otherwise recognized by the names and shapes of its tensors; `part` names
+    the part of a pipeline to convert, such as "text_encoder_2" or "vae"; `loader` is the program
+    that will read the file, "comfyui" or "sd.cpp" (stable-diffusion.cpp, which wants no keys).
 
     `folder` may also be a repository on the Hub, "hf://org/repo": its tensors are read from there
     while the file is written. `outtype` is auto, f32, f16, bf16, q8_0, tq1_0 or tq2_0. `name` and
@@ -106,15 +126,32 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     model that a draft model (EAGLE-3, DFlash) drafts for: it has the tokenizer. `dspark` converts
     the draft model that a checkpoint of DeepSeek V4 contains. `mistral_format` reads Mistral's own
     files: params.json, consolidated*.safetensors, and tekken.json or a SentencePiece model.
+    `strict` refuses fields of config.json that nothing reads although their names suggest that they
+    change the model; otherwise a note lists them.
     With `no_community_template` these files do not get the name of a template that llama.cpp has
     built in.
 
     `say` is called with each note for the user. Raises CheckpointError before anything is written;
     its `problems` list everything wrong.
     """
+    place = Path(os.fsdecode(folder))
+    if not is_hub_name(os.fsdecode(folder)):
+        if part is not None and place.is_dir():
+            folder = place = folder_of_part(place, part)
+            part = None
+        if is_diffusion_source(place, loader):
+            if loader == SD_CPP:
+                return convert_for_sd_cpp(place, part, outtype=outtype, follow_links=follow_links)
+            return convert_diffusion(
+                place, part, outtype=outtype, arch=arch, follow_links=follow_links
+            )
+        if part is not None:
+            raise ValueTypeError(
+                f"{place} has no parts", remedy="Give a pipeline or its checkpoint"
+            )
     choices = Choices(
         outtype, name, overrides, pre, arch_path, vocab_only, fuse_qkv, fuse_gate_up_exps,
-        fp8_as_q8, dense_modules, mtp, target, dspark, no_community_template,
+        fp8_as_q8, dense_modules, mtp, target, dspark, no_community_template, strict,
     )  # fmt: skip
     with (
         shown_as("config.json", PARAMS if mistral_format else "config.json"),
@@ -122,15 +159,16 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
             folder, choices, follow_links=follow_links, mistral_format=mistral_format
         ) as checkpoint,
     ):
-        say_note = _short(say) if say else _silent
+        # Names in files may have a million characters.
+        say_note = (lambda note: say(shortened(note, MAX_PROBLEM))) if say else _silent
         if mmproj:
-            made = projected(checkpoint, outtype, name, overrides, arch_path, say_note)
-            return made.made_from(made.inputs, checkpoint.readers_limit)
-        model = converted(checkpoint, choices, say_note)
-        whole = restored(checkpoint, model, choices.keys, say_note)
-        if not (vocab_only or mtp or dspark):
-            whole = loadable(whole, checkpoint.folder, say_note)
-        return whole.made_from(whole.inputs, checkpoint.readers_limit)
+            model = projected(checkpoint, choices, say_note)
+        else:
+            model = converted(checkpoint, choices, say_note)
+            model = restored(checkpoint, model, choices.keys, say_note)
+            if not (vocab_only or mtp or dspark):
+                require_loadable(model, checkpoint.folder, say_note)
+        return model.made_from(model.inputs, checkpoint.readers_limit)
 
 
 @contextlib.contextmanager
@@ -169,27 +207,21 @@ def _naming_config(folder: Path) -> Iterator[None]:
         yield
     except GGUFError:
         raise
-    except MISFORMED as error:
+    except (*MISFORMED, MemoryError) as error:
         what = f"{error.__class__.__name__}: {error}"
         raise CheckpointError(
             f"config.json in {folder} contradicts its format ({what})", remedy="Download it again"
         ) from error
 
 
-def _short(say: Say) -> Say:
-    """Return a `say` that shortens notes: names in files may have a million characters."""
-    return lambda note: say(shortened(note, MAX_PROBLEM))
-
-
 def _silent(_: str) -> None:
     """Drop a note."""
 
 
-def converted(checkpoint: Checkpoint, choices: Choices = DEFAULTS, say: Say = _silent) -> Model:
+def converted(checkpoint: Checkpoint, choices: Choices = DEFAULTS, say: Notify = _silent) -> Model:
     """Return an opened checkpoint as a lazy model, from all its files except ggufkit.json."""
-    names = drafting(classes(checkpoint.config)) if choices.dspark else classes(checkpoint.config)
-    described = {**checkpoint.config, "only_prediction": choices.mtp}
-    architecture = find(names, choices.arch_path, described)
+    checkpoint = with_modelopt_settings(checkpoint)
+    architecture = _chosen(checkpoint, choices)
     home, tokenizer, late = _tokenizer(checkpoint, architecture, choices.arch_path)
     if choices.mtp is False:
         checkpoint = without_prediction(checkpoint, architecture)
@@ -208,10 +240,9 @@ def converted(checkpoint: Checkpoint, choices: Choices = DEFAULTS, say: Say = _s
     problems += [*wrong_early, *wrong_later]
     if not choices.vocab_only:
         problems += facts.problems()
+        problems = problems or list(_about_unread(facts, choices, say))
     if problems:
         raise CheckpointError(f"{checkpoint.folder} cannot be converted", problems)
-    if not choices.vocab_only:
-        _note_unread(facts, say)
     name = choices.name
     metadata = {
         "general.architecture": architecture.name,
@@ -228,6 +259,24 @@ def converted(checkpoint: Checkpoint, choices: Choices = DEFAULTS, say: Say = _s
     return model.reading(checkpoint.files)
 
 
+def _chosen(checkpoint: Checkpoint, choices: Choices) -> Architecture:
+    """Return the architecture for a checkpoint, whose conditions may ask what it is called."""
+    names = classes(checkpoint.config)
+    described = {
+        **checkpoint.config,
+        "only_prediction": choices.mtp,
+        "folder": str(checkpoint.folder).lower(),
+        "card": (checkpoint.text("README.md") or "").lower(),
+    }
+    found = find(drafting(names) if choices.dspark else names, choices.arch_path, described)
+    settings = checkpoint.config.get("quantization_config")
+    if not isinstance(settings, Mapping) or not is_nvfp4(settings):
+        return found
+    scales = tuple(scale_rules(found.rules, SCALES))
+    uneven = (*found.uneven, *(rule.targets[0].name for rule in scales))
+    return replace(found, rules=(*found.rules, *scales), uneven=uneven, stacks=())
+
+
 def _tokenizer(
     checkpoint: Checkpoint, architecture: Architecture, arch_path: Sequence[Path]
 ) -> tuple[Checkpoint, str, dict[str, TypedValue]]:
@@ -238,7 +287,8 @@ def _tokenizer(
     """
     kind, _, whose = architecture.vocabulary.rpartition(" of ")
     if whose != TARGET:
-        return checkpoint, architecture.vocabulary, {}
+        home = replace(checkpoint, folder=checkpoint.tokenizer_folder)
+        return home, architecture.vocabulary, {}
     target = checkpoint.target
     if target is None:
         raise CheckpointError(
@@ -253,28 +303,33 @@ def _tokenizer(
 
 
 def _vocabulary(
-    facts: ConfigFacts, choices: Choices, home: Checkpoint, tokenizer: str, say: Say
+    facts: ConfigFacts, choices: Choices, home: Checkpoint, tokenizer: str, say: Notify
 ) -> dict[str, TypedValue]:
     """Return the keys of the tokenizer in `home`."""
-    architecture = facts.architecture
     return vocabulary(
         home,
         tokenizer,
-        architecture.name,
-        rows=facts.value(architecture.rows),
+        facts.architecture.name,
+        rows=facts.value(facts.architecture.rows),
         pre=choices.pre,
-        appended=facts.value(architecture.appended),
+        appended=facts.value(facts.architecture.appended),
         names_template=not choices.no_community_template,
         say=say,
     )
 
 
 def _placed(
-    plain: Dequantized, facts: ConfigFacts, choices: Choices, kind: str, say: Say
+    plain: Dequantized, facts: ConfigFacts, choices: Choices, kind: str, say: Notify
 ) -> tuple[list[Tensor], list[str]]:
     """Return the tensors of the file, and the problems with them."""
-    placement = place(plain.tensors, facts)
-    made = [*generate(facts), *placement.tensors]
+    placement = map_tensors(plain.tensors, facts)
+    packed = [tensor.name for tensor in placement.tensors if tensor.type.name == "NVFP4"]
+    ends = (".weight", *SCALES)
+    first = {f"{name.removesuffix('.weight')}{end}" for name in packed for end in ends}
+    # The converter writes NVFP4 matrices and their scales before all others.
+    made = sorted(
+        [*generate(facts), *placement.tensors], key=lambda tensor: tensor.name not in first
+    )
     problems = [*placement.problems, *about_layers(facts, placement), *about_shapes(facts, made)]
     made = in_file_order(made, facts.architecture)
     types = {with_fields(each, facts): kept for each, kept in facts.architecture.types.items()}
@@ -299,24 +354,31 @@ def _arranged(made: list[Tensor], facts: ConfigFacts, choices: Choices) -> list[
 
 
 def _file_type(kind: str, tensors: Sequence[Tensor], architecture: Architecture) -> int:
-    """Return the number for general.file_type: MXFP4 experts set it, of gpt-oss not with Q8_0."""
+    """Return the number for general.file_type: MXFP4 experts set it, of gpt-oss not with Q8_0.
+
+    NVFP4 matrices set it, but not with Q8_0.
+    """
+    if kind != "Q8_0" and any(tensor.type.name == "NVFP4" for tensor in tensors):
+        return NUMBER_OF["NVFP4"]
     is_mxfp4 = any(tensor.type.name == "MXFP4" for tensor in tensors)
     is_kept = kind == "Q8_0" and architecture.mxfp4 == "mxfp4"
     return NUMBER_OF["MXFP4_MOE" if is_mxfp4 and not is_kept else kind]
 
 
-def _note_unread(facts: ConfigFacts, say: Say) -> None:
+def _about_unread(facts: ConfigFacts, choices: Choices, say: Notify) -> Iterator[str]:
+    """Say which fields nothing reads, or yield that as a problem if the user is strict."""
     if unread := facts.unread():
-        listed = ", ".join(f"{name} = {brief(facts.fields[name])}" for name in unread)
-        say(f"not read of config.json: {listed}; a model that computes with it answers otherwise")
+        listed = ", ".join(f"{name} = {brief(facts.fields.get(name))}" for name in unread)
+        if choices.strict:
+            yield f"not read of config.json: {listed}"
+        else:
+            say(f"not read of config.json: {listed}; a model that uses it gives different output")
 
 
-def _note_skipped(names: list[str], facts: ConfigFacts, say: Say) -> None:
+def _note_skipped(names: list[str], facts: ConfigFacts, say: Notify) -> None:
     # The numbers of some tensors are in keys.
     in_keys = [re.sub(r"\{\w+\}", "*", pattern) for pattern in facts.architecture.from_keys]
     elsewhere = (*in_keys, *ADAPTERS)
     skipped = [name for name in names if not any(fnmatchcase(name, each) for each in elsewhere)]
     if skipped:
-        shown = ", ".join(skipped[:SHOWN])
-        more = ", ..." if len(skipped) > SHOWN else ""
-        say(f"skipped as llama.cpp does: {len(skipped)} tensors ({shown}{more})")
+        say(f"skipped as llama.cpp does: {len(skipped)} tensors ({first_names(skipped, 3)})")

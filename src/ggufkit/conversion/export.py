@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from ggufkit.conversion.architecture.architecture import Architecture, full_key
-from ggufkit.conversion.architecture.config import ConfigFacts
+from ggufkit.conversion.architecture.config import ConfigFacts, parameters
 from ggufkit.conversion.architecture.config_json import (
     Draft,
     as_json,
@@ -21,24 +21,32 @@ from ggufkit.conversion.architecture.config_json import (
     rebuilt,
 )
 from ggufkit.conversion.architecture.functions import MODEL, bound
-from ggufkit.conversion.architecture.parameters import parameters
-from ggufkit.conversion.card.write_card import model_card
+from ggufkit.conversion.card.front_matter import model_card
 from ggufkit.conversion.checkpoint.folder import KEPT
-from ggufkit.conversion.checkpoint.folder_layout import lay_folder
 from ggufkit.conversion.checkpoint.mxfp4 import (
     MXFP4,
     kept_experts,
     parted,
     quantization_config,
 )
+from ggufkit.conversion.checkpoint.safetensors import lay_folder
 from ggufkit.conversion.choices import Choices
 from ggufkit.conversion.convert import converted
+from ggufkit.conversion.diffusion.original_shapes import with_original_shapes
 from ggufkit.conversion.ggufkit_json import kept
-from ggufkit.conversion.place import with_fields
+from ggufkit.conversion.invert_mapping import invert_mapping
+from ggufkit.conversion.map_tensors import with_fields
 from ggufkit.conversion.tokenizer.export import tokenizer_files, tokenizer_texts
 from ggufkit.conversion.tokenizer.keys import VocabularyKeys
-from ggufkit.conversion.unplace import Recovered, recover
-from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, TensorTypeError, brief
+from ggufkit.diffusion.architecture import is_diffusion
+from ggufkit.errors import (
+    MISFORMED,
+    CheckpointError,
+    GGUFError,
+    TensorTypeError,
+    brief,
+    first_names,
+)
 from ggufkit.format.coerce import plain
 from ggufkit.format.types import tensor_type
 from ggufkit.models.any_model import takes_model
@@ -46,15 +54,16 @@ from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.sources import from_array, retyped
 from ggufkit.output.execute import Order, execute_all
 from ggufkit.output.layout import Plan
+from ggufkit.system.cancellation import shield
 from ggufkit.system.descriptors import AnyPath, as_path, sync_folder
 from ggufkit.system.folders import HiddenFolder
-from ggufkit.system.threads import Progress, Say
+from ggufkit.system.threads import Notify, Progress
 
 AUTO: Final = "auto"
 DTYPES: Final = {"bf16": "BF16", "f16": "F16", "f32": "F32"}
-SHOWN: Final = 5  # names in a note
 _WORDS: Final = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 _FLOATS: Final = tuple(_WORDS)
+_HEAD: Final = "cls.output.weight"
 _RETYPED: Final = ("general.file_type",)  # describes a quantization that the export no longer has
 
 
@@ -63,13 +72,13 @@ class _Attempt:
     """The result of exporting a model by one architecture."""
 
     model: Model
-    draft: Draft
-    recovered: Recovered
-    lost: list[str] = field(default_factory=list)
+    draft: Draft  # with its tensors
+    problems: list[str]
+    lost: list[str]
 
     @property
     def faults(self) -> tuple[int, int]:
-        return len(self.recovered.problems), len(self.lost)
+        return len(self.problems), len(self.lost)
 
 
 @takes_model
@@ -82,14 +91,14 @@ def export(  # noqa: PLR0913 (one argument for each choice of a user)
     arch_path: Sequence[Path] = (),
     threads: int | None = None,
     progress: Progress | None = None,
-    say: Say | None = None,
+    say: Notify | None = None,
 ) -> list[Path]:
     """Write `model` as a checkpoint into `folder`, which must be new or empty; return its files.
 
     `dtype` (auto, bf16, f16, f32) is the type that quantized tensors get; all but auto also apply
     to all other matrices. `shard_size` limits the bytes of a safetensors file. `arch_path`,
     `threads` and `progress` are as for `convert` and `write`. `say` is called with each note for
-    the user.
+    the user. An image or video model becomes safetensors files in the publisher's names, alone.
 
     Raises CheckpointError before anything is written, with `problems` that list everything that
     cannot be exported, and OutputError if the folder is not empty. The folder appears only when
@@ -98,40 +107,6 @@ def export(  # noqa: PLR0913 (one argument for each choice of a user)
     target = as_path(folder)
     plan = plan_export(model, dtype=dtype, shard_size=shard_size, arch_path=arch_path, say=say)
     return write_export(plan, target, threads=threads, progress=progress)
-
-
-def plan_export(
-    model: Model,
-    *,
-    dtype: str = AUTO,
-    shard_size: int | None = None,
-    arch_path: Sequence[Path] = (),
-    say: Say | None = None,
-) -> Plan:
-    """Return the plan of all files of the checkpoint; `export` documents the arguments."""
-    with _explained():
-        return _planned(model, dtype, shard_size, arch_path, say or (lambda _: None))
-
-
-def checkpoint_in_memory(
-    model: Model, dtype: str, *, arch_path: Sequence[Path] = (), say: Say | None = None
-) -> Draft:
-    """Return the checkpoint of `model`: its configuration, tensors, and small files that are text.
-
-    Quantized tensors get `dtype` (bf16, f16, f32), and all others keep theirs. Nothing is read from
-    tensors before the result is. Raises CheckpointError as `export` does.
-    """
-    tensors, note = model.tensors.values(), say or (lambda _: None)
-    kind = _kind(tensors, dtype)
-    with _explained():
-        plainer = model.replace(tensors=_plain(tensors, kind, all_of_them=False))
-        texts = {}
-        if _has_vocabulary(model):
-            written = tokenizer_texts(VocabularyKeys(model.metadata), note)
-            texts = {name: text.encode() for name, text in written.items()}
-        made = _best(plainer, lambda _: plainer, texts, arch_path)
-        held = Tensors(tensor for file in made.recovered.files for tensor in file)
-        return replace(made.draft, tensors=held)
 
 
 @contextlib.contextmanager
@@ -155,10 +130,24 @@ def _explained() -> Iterator[None]:
         ) from error
 
 
-def _planned(
-    model: Model, dtype: str, shard_size: int | None, arch_path: Sequence[Path], say_note: Say
+@_explained()
+def plan_export(
+    model: Model,
+    *,
+    dtype: str = AUTO,
+    shard_size: int | None = None,
+    arch_path: Sequence[Path] = (),
+    say: Notify | None = None,
 ) -> Plan:
+    """Return the plan of all files of the checkpoint; `export` documents the arguments."""
+    note = say or (lambda _: None)
+    model = _without_copied_head(model, note)
     tensors = model.tensors.values()
+    if is_diffusion(model.architecture, model.tensors):
+        plainer = _plain(tensors, _kind(tensors, dtype), all_of_them=dtype != AUTO)
+        original = with_original_shapes(model.replace(tensors=plainer))
+        laid = lay_folder([[*original.tensors.values()]], {}, shard_size)
+        return replace(laid, limit=model.readers_limit)
     packed = kept_experts(tensors) if dtype == AUTO else frozenset()
     kind = _kind([tensor for tensor in tensors if tensor.name not in packed], dtype)
 
@@ -167,20 +156,65 @@ def _planned(
         plainer = _plain(tensors, kind, kept_names, all_of_them=dtype != AUTO)
         return model.replace(tensors=plainer)
 
-    texts = {**_tokenizer(model, say_note), "README.md": model_card(model.metadata)}
+    texts = {**_tokenizer(model, note), "README.md": model_card(model.metadata)}
     made = _best(model, prepared, texts, arch_path)
     config = {**made.draft.config, "torch_dtype": _WORDS[kind]}
     files = {"config.json": as_json(config), **made.draft.contents}
-    held = [tensor for file in made.recovered.files for tensor in file]
-    draft = replace(made.draft, config=config, tensors=Tensors(held), contents={**files, KEPT: b""})
+    draft = replace(made.draft, config=config, contents={**files, KEPT: b""})
     is_decoded = any(
         t.type.is_quantized and made.model.tensors[t.name].type != t.type for t in tensors
     )
     passed = _RETYPED if is_decoded else ()
-    files[KEPT] = as_json(_kept(made.model, draft, kind, arch_path, passed, say_note))
-    _note_lost(made, say_note)
-    laid = lay_folder(made.recovered.files, files, shard_size)
+    files[KEPT] = as_json(_kept(made.model, draft, kind, arch_path, passed, note))
+    if made.lost:
+        keys = first_names(made.lost)
+        note(f"config.json cannot store these keys exactly, only {KEPT} can: {keys}")
+    laid = lay_folder([[*draft.tensors.values()]], files, shard_size)
     return replace(laid, limit=model.readers_limit)
+
+
+@_explained()
+def checkpoint_in_memory(
+    model: Model, dtype: str, *, arch_path: Sequence[Path] = (), say: Notify | None = None
+) -> Draft:
+    """Return the checkpoint of `model`: its configuration, tensors, and small files that are text.
+
+    Quantized tensors get `dtype` (bf16, f16, f32), and all others keep theirs. Nothing is read from
+    tensors before the result is. Raises CheckpointError as `export` does.
+    """
+    note = say or (lambda _: None)
+    model = _without_copied_head(model, note)
+    kind = _kind(model.tensors.values(), dtype)
+    plainer = model.replace(tensors=_plain(model.tensors.values(), kind, all_of_them=False))
+    texts = {}
+    if _has_vocabulary(model):
+        written = tokenizer_texts(VocabularyKeys(model.metadata), note)
+        texts = {name: text.encode() for name, text in written.items()}
+    return _best(plainer, lambda _: plainer, texts, arch_path).draft
+
+
+def _without_copied_head(model: Model, say: Notify) -> Model:
+    """Return the model without a head that copies rows of its output matrix, as rerankers have."""
+    keys = [f"{model.architecture}.{key}" for key in ("classifier.output_labels", "pooling_type")]
+    head, labels = model.tensors.get(_HEAD), plain(model.metadata.get(keys[0], ""))
+    output = model.tensors.get("output.weight", model.tensors.get("token_embd.weight"))
+    tokens = plain(model.metadata.get("tokenizer.ggml.tokens", ""))
+    if head is None or output is None or not {*labels} <= {*tokens}:
+        return model
+    rows = [output[row : row + 1].numpy() for row in map(tokens.index, labels)]
+    if (
+        head.shape != (len(rows), *output.shape[1:])
+        or not (np.concatenate(rows) == head.numpy()).all()
+    ):
+        return model
+    say(
+        f"left out: {_HEAD}, which copies the rows of {output.name} for {', '.join(labels)}. In a "
+        "folder whose name contains qwen3-reranker, `ggufkit convert` makes it again"
+    )
+    metadata = model.metadata.without(*keys, missing_ok=True)
+    return model.replace(
+        metadata=metadata, tensors=[t for t in model.tensors.values() if t is not head]
+    )
 
 
 def _kept(  # noqa: PLR0913 (the arguments of `export`)
@@ -189,7 +223,7 @@ def _kept(  # noqa: PLR0913 (the arguments of `export`)
     kind: str,
     arch_path: Sequence[Path],
     passed: Sequence[str],
-    say: Say,
+    say: Notify,
 ) -> dict[str, object]:
     """Return the content of ggufkit.json: what converting the checkpoint would not give."""
     try:
@@ -206,7 +240,7 @@ def _kept(  # noqa: PLR0913 (the arguments of `export`)
     return kept(model, made, passed)
 
 
-def _tokenizer(model: Model, say: Say) -> dict[str, bytes]:
+def _tokenizer(model: Model, say: Notify) -> dict[str, bytes]:
     if _has_vocabulary(model):
         return tokenizer_files(model.metadata, say)
     say("the file has no vocabulary, so no tokenizer files are written")
@@ -221,7 +255,7 @@ def write_export(
     plan: Plan, target: Path, *, threads: int | None = None, progress: Progress | None = None
 ) -> list[Path]:
     """Write a planned checkpoint; return the paths of its files."""
-    with HiddenFolder(target, plan.limit) as hidden:
+    with shield(), HiddenFolder(target, plan.limit) as hidden:
         orders = []
         for place in sorted({Path(file.name).parent for file in plan.files}):
             files = tuple(f for f in plan.files if Path(f.name).parent == place)
@@ -285,8 +319,8 @@ def _best(
     if not attempts:
         raise errors[0]
     best = min(attempts, key=lambda attempt: attempt.faults)
-    if best.recovered.problems:
-        raise CheckpointError("the model cannot be exported", best.recovered.problems)
+    if best.problems:
+        raise CheckpointError("the model cannot be exported", best.problems)
     return best
 
 
@@ -294,15 +328,17 @@ def _attempt(model: Model, architecture: Architecture, texts: dict[str, bytes]) 
     draft = rebuilt(model, architecture, texts)
     facts = ConfigFacts(draft, architecture)
     facts.functions.update(bound(MODEL, model))
-    extra = list(_from_keys(model, facts))
-    recovered = recover(model.tensors, facts, architecture.generated, extra)
-    lost = list(_lost(model, facts))
+    tensors, problems = invert_mapping(model.tensors, facts)
+    tensors += _from_keys(model, facts)
+    tensors.sort(key=lambda tensor: tensor.name)
     if architecture.mxfp4 and any(t.type == MXFP4 for t in model.tensors.values()):
         settings = quantization_config(architecture.mxfp4)
         draft = replace(draft, config={**draft.config, "quantization_config": settings})
-        files = [list(parted(file, architecture.mxfp4)) for file in recovered.files]
-        recovered = replace(recovered, files=files)
-    return _Attempt(model, draft, recovered, lost)
+        tensors = [*parted(tensors, architecture.mxfp4)]
+    draft = replace(draft, tensors=Tensors(tensors))
+    number = model.metadata.get("general.file_type")
+    facts.fields["file_type"] = None if number is None else plain(number)
+    return _Attempt(model, draft, problems, list(_lost(model, facts)))
 
 
 def _from_keys(model: Model, facts: ConfigFacts) -> Iterator[Tensor]:
@@ -323,9 +359,7 @@ def _from_keys(model: Model, facts: ConfigFacts) -> Iterator[Tensor]:
 def _lost(model: Model, facts: ConfigFacts) -> Iterator[str]:
     """Yield the keys that converting the exported configuration would not restore."""
     architecture = facts.architecture
-    number = model.metadata.get("general.file_type")
-    typed_facts = facts.with_field("file_type", None if number is None else plain(number))
-    tables = (parameters(typed_facts, t)[0] for t in (architecture.early, architecture.metadata))
+    tables = (parameters(facts, t)[0] for t in (architecture.early, architecture.metadata))
     made = {key: value for table in tables for key, value in table.items()}
     written = {full_key(architecture, key) for key in entries(architecture)}
     told = {full_key(architecture, text.split()[0]) for text in architecture.from_keys.values()}
@@ -336,9 +370,3 @@ def _lost(model: Model, facts: ConfigFacts) -> Iterator[str]:
             before, after = model.metadata.get(key), made.get(key)
             if before is None or after is None or plain(before) != plain(after):
                 yield key
-
-
-def _note_lost(made: _Attempt, say: Say) -> None:
-    if made.lost:
-        shown = ", ".join(made.lost[:SHOWN]) + (", ..." if len(made.lost) > SHOWN else "")
-        say(f"config.json cannot store these keys exactly, only {KEPT} can: {shown}")

@@ -39,16 +39,18 @@ def fused_qkv(tensors: Sequence[Tensor], architecture: str) -> list[Tensor]:
     """
     if architecture in (*UNFUSED_QKV, *SEPARATE_QKV):
         return list(tensors)
-    held = {tensor.name for tensor in tensors}
-    layers = {found[1] for name in held if (found := _LAYERED.fullmatch(name))}
-    groups: dict[str, list[str]] = {}
-    for layer in layers:
-        biases = [name for name in _names(layer, _QKV, "bias") if name in held]
-        if held.issuperset(_names(layer, _QKV, "weight")) and len(biases) in (0, len(_QKV)):
-            groups[f"blk.{layer}.attn_qkv.weight"] = _names(layer, _QKV, "weight")
-            if biases:
+    names = {tensor.name for tensor in tensors}
+    groups = {}
+    for layer in _layers(names):
+        weights, biases = (
+            [f"blk.{layer}.{kind}.{suffix}" for kind in _QKV] for suffix in ("weight", "bias")
+        )
+        count = len(names.intersection(biases))
+        if names.issuperset(weights) and count in (0, len(_QKV)):
+            groups[f"blk.{layer}.attn_qkv.weight"] = weights
+            if count:
                 groups[f"blk.{layer}.attn_qkv.bias"] = biases
-    return _fused(tensors, groups, _one_after_another)
+    return _fused(tensors, groups, concat)
 
 
 def fused_experts(tensors: Sequence[Tensor], architecture: str) -> list[Tensor]:
@@ -56,12 +58,12 @@ def fused_experts(tensors: Sequence[Tensor], architecture: str) -> list[Tensor]:
 
     Raises CheckpointError for an architecture with such experts and without such a tensor.
     """
-    held = {tensor.name for tensor in tensors}
-    layers = {found[1] for name in held if (found := _LAYERED.fullmatch(name))}
+    names = {tensor.name for tensor in tensors}
+    pairs = {layer: [f"blk.{layer}.{kind}.weight" for kind in _EXPERTS] for layer in _layers(names)}
     groups = {
-        f"blk.{layer}.ffn_gate_up_exps.weight": _names(layer, _EXPERTS, "weight")
-        for layer in layers
-        if held.issuperset(_names(layer, _EXPERTS, "weight"))
+        f"blk.{layer}.ffn_gate_up_exps.weight": pair
+        for layer, pair in pairs.items()
+        if names.issuperset(pair)
     }
     if groups and architecture not in FUSED_EXPERTS:
         raise CheckpointError(
@@ -71,42 +73,31 @@ def fused_experts(tensors: Sequence[Tensor], architecture: str) -> list[Tensor]:
     return _fused(tensors, groups, _side_by_side)
 
 
-def _names(layer: str, kinds: Sequence[str], suffix: str) -> list[str]:
-    return [f"blk.{layer}.{kind}.{suffix}" for kind in kinds]
-
-
-def _one_after_another(name: str, tensors: Sequence[Tensor]) -> Tensor:
-    """Return tensors as one along their first axis."""
-    return concat(name, _of_one_type(tensors))
-
-
-def _of_one_type(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return tensors of one type, F32 if they differ."""
-    is_mixed = len({tensor.type for tensor in tensors}) > 1
-    return [retyped(tensor, _F32) if is_mixed else tensor for tensor in tensors]
+def _layers(names: Iterable[str]) -> set[str]:
+    return {match[1] for name in names if (match := _LAYERED.fullmatch(name))}
 
 
 def _side_by_side(name: str, tensors: Sequence[Tensor]) -> Tensor:
     """Return stacks of experts as one: of each expert first the rows of the first stack."""
     count = tensors[0].shape[0]
-    alike = _of_one_type(tensors)
-    parts = [tensor[n : n + 1] for n in range(count) for tensor in alike]
-    flat = [reshape(part, part.shape[1:]) for part in parts]
-    joined = concat(name, flat)
+    parts = [tensor[n : n + 1] for n in range(count) for tensor in tensors]
+    joined = concat(name, [reshape(part, part.shape[1:]) for part in parts])
     return reshape(joined, (count, -1, joined.shape[-1]))
 
 
 def _fused(tensors: Iterable[Tensor], groups: Mapping[str, list[str]], join: Join) -> list[Tensor]:
-    """Return the tensors; those of a group are joined where its last one is."""
+    """Return the tensors; those of a group are joined where its last one is, F32 if they differ."""
     by_name = {tensor.name: tensor for tensor in tensors}
-    places = {name: at for at, name in enumerate(by_name)}
-    whole = {max(names, key=places.__getitem__): fused for fused, names in groups.items()}
+    places = {name: index for index, name in enumerate(by_name)}
+    lasts = {max(names, key=places.__getitem__): fused for fused, names in groups.items()}
     parts = {name for names in groups.values() for name in names}
-    made = []
+    joined = []
     for name, tensor in by_name.items():
-        if name in whole:
-            fused = whole[name]
-            made.append(join(fused, [by_name[part] for part in groups[fused]]))
+        if name in lasts:
+            group = [by_name[part] for part in groups[lasts[name]]]
+            if len({part.type for part in group}) > 1:
+                group = [retyped(part, _F32) for part in group]
+            joined.append(join(lasts[name], group))
         elif name not in parts:
-            made.append(tensor)
-    return made
+            joined.append(tensor)
+    return joined

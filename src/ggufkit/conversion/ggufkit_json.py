@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ggufkit.conversion.checkpoint.folder import KEPT, Checkpoint
-from ggufkit.errors import CheckpointError, GGUFError, ValueTypeError, brief
+from ggufkit.errors import CheckpointError, GGUFError, ValueTypeError, brief, first_names
 from ggufkit.format.coerce import plain, typed
 from ggufkit.format.encoding import CANONICAL
 from ggufkit.format.metadata import Encoded, Metadata
 from ggufkit.format.types import RESERVED_KEY
 from ggufkit.format.values import TypedValue, encode
 from ggufkit.models.model import Model
-from ggufkit.system.threads import Say
+from ggufkit.system.threads import Notify
 
 # Keys that ggufkit.json must not set: they follow from the configuration and the files, or are
 # only room in a header.
@@ -27,7 +27,6 @@ FORMAT: Final = 1
 _ABOUT: Final = (
     "What the GGUF file contained beyond this checkpoint; only `ggufkit convert` reads it"
 )
-_SHOWN: Final = 3  # keys in a note
 
 
 # Export.
@@ -84,7 +83,7 @@ def _value(value: Any, kind: str, made: Metadata, key: str) -> dict[str, Any]:  
     if not isinstance(value, list) or key not in made or made.type_name(key) != kind:
         return {"value": value}
     before = plain(made[key])
-    items = {str(at): new for at, (new, old) in enumerate(zip(value, before, strict=False))
+    items = {str(index): new for index, (new, old) in enumerate(zip(value, before, strict=False))
              if new != old}  # fmt: skip
     is_short = len(before) == len(value) and 2 * len(items) < len(value)
     return {"items": items} if is_short else {"value": value}
@@ -93,7 +92,7 @@ def _value(value: Any, kind: str, made: Metadata, key: str) -> dict[str, Any]:  
 # Conversion.
 
 
-def restored(checkpoint: Checkpoint, model: Model, user_keys: Iterable[str], say: Say) -> Model:
+def restored(checkpoint: Checkpoint, model: Model, user_keys: Iterable[str], say: Notify) -> Model:
     """Return the model with what ggufkit.json keeps of the file that the checkpoint came from.
 
     Keys in `user_keys` are set by the user and stay. Raises CheckpointError for a malformed file.
@@ -106,21 +105,16 @@ def restored(checkpoint: Checkpoint, model: Model, user_keys: Iterable[str], say
     valid = [
         e for e in entries if e.get("instead_of") == _digest(_encoded(model.metadata, e["key"]))
     ]
-    counted = {id(entry) for entry in valid}
-    _note_dropped([entry["key"] for entry in entries if id(entry) not in counted], say)
+    if dropped := [entry["key"] for entry in entries if entry not in valid]:
+        keys = first_names(dropped, 3)
+        say(f"the checkpoint has changed since it was exported: {KEPT} is ignored for {keys}")
     metadata = _changed(model, valid)
-    keys, names = _order(content, "keys"), _order(content, "tensors")
-    if sorted(keys) == sorted(metadata):
-        metadata = metadata.arranged(keys)
+    order, names = _order(content, "keys"), _order(content, "tensors")
+    if sorted(order) == sorted(metadata):
+        metadata = metadata.arranged(order)
     if sorted(names) == sorted(model.tensors):
         return model.replace(metadata=metadata, tensors=[model.tensors[name] for name in names])
     return model.replace(metadata=metadata)
-
-
-def _note_dropped(keys: list[str], say: Say) -> None:
-    if keys:
-        shown = ", ".join(keys[:_SHOWN]) + (", ..." if len(keys) > _SHOWN else "")
-        say(f"the checkpoint has changed since it was exported: {KEPT} is ignored for {shown}")
 
 
 def _entries(content: Mapping[str, Any]) -> list[dict[str, Any]]:

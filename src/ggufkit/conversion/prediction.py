@@ -92,11 +92,11 @@ def _without_counts(config: dict[str, Any]) -> dict[str, Any]:
 
 def _predicts(name: str, main_layers: object) -> bool:
     """Whether a tensor of a checkpoint belongs to a layer that predicts further tokens."""
-    found = _NUMBERED.match(name)
-    is_beyond = found and isinstance(main_layers, int) and int(found[1]) >= main_layers
+    match = _NUMBERED.match(name)
+    is_beyond = match and isinstance(main_layers, int) and int(match[1]) >= main_layers
     return name.startswith(_NAMED) or bool(is_beyond)
 
 
 def _layer(name: str) -> int:
-    found = _BLOCK.match(name)
-    return int(found[1]) if found else -1
+    match = _BLOCK.match(name)
+    return int(match[1]) if match else -1

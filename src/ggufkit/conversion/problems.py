@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Final
 
 from ggufkit.checks.consistency import inconsistencies
-from ggufkit.checks.subject import Broken, Subject
+from ggufkit.checks.model_view import ModelView, Violation
 from ggufkit.conversion.architecture.architecture import classes
 from ggufkit.conversion.architecture.config import ConfigFacts
-from ggufkit.conversion.place import Placement
+from ggufkit.conversion.map_tensors import TensorMapping
 from ggufkit.errors import CheckpointError
 from ggufkit.format.types import MAX_DIMS
 from ggufkit.models.model import Model, Tensor
 from ggufkit.rules.findings import finding
-from ggufkit.system.threads import Say
+from ggufkit.system.threads import Notify
 
 _LAYERED: Final = re.compile(r"(.*?blk\.)(\d+)\.(.*)")
 _QUOTED: Final = re.compile(r"'[^']*\.[^']*'")
@@ -28,7 +28,7 @@ REFUSED: Final = {
 }
 
 
-def about_layers(facts: ConfigFacts, placement: Placement[Tensor]) -> Iterator[str]:
+def about_layers(facts: ConfigFacts, placement: TensorMapping[Tensor]) -> Iterator[str]:
     """Yield problems if the layers with tensors are not those that the configuration counts."""
     count = facts.lookup("stored_layers") or facts.lookup("block_count")
     if not isinstance(count, int) or isinstance(count, bool) or placement.problems:
@@ -48,8 +48,9 @@ def about_shapes(facts: ConfigFacts, tensors: Sequence[Tensor]) -> Iterator[str]
     for tensor in tensors:
         if len(tensor.shape) > MAX_DIMS:
             yield f"{tensor.name} has {len(tensor.shape)} axes, but GGUF allows {MAX_DIMS}"
-        text = shapes.get(_without_layer(tensor.name))
-        number = next((int(part) for part in tensor.name.split(".") if part.isdecimal()), None)
+        parts = tensor.name.split(".")
+        text = shapes.get(".".join("{i}" if part.isdecimal() else part for part in parts))
+        number = next((int(part) for part in parts if part.isdecimal()), None)
         wanted = facts.value(text, number) if text else None
         if wanted is not None and list(tensor.shape) != wanted:
             yield (
@@ -58,20 +59,19 @@ def about_shapes(facts: ConfigFacts, tensors: Sequence[Tensor]) -> Iterator[str]
             )
 
 
-def loadable(model: Model, folder: Path, say: Say) -> Model:
-    """Return the model; CheckpointError if it breaks a known demand of llama.cpp's loader.
+def require_loadable(model: Model, folder: Path, say: Notify) -> None:
+    """Raise CheckpointError if a model breaks a known demand of llama.cpp's loader.
 
     A missing key is only a note, for the converter writes such files too.
     """
-    broken = list(inconsistencies(Subject.of(model)))
+    broken = list(inconsistencies(ModelView.of(model)))
     if problems := _messages(broken, REFUSED):
         raise CheckpointError(f"{folder} cannot be converted", problems)
     for message in _messages(broken, {"key-required"}):
         say(f"{message}. Set it with `ggufkit edit --set`")
-    return model
 
 
-def _messages(broken: Iterable[Broken], rules: Collection[str]) -> list[str]:
+def _messages(broken: Iterable[Violation], rules: Collection[str]) -> list[str]:
     return [finding(e.rule, 0, **e.details).message for e in broken if e.rule in rules]
 
 
@@ -82,7 +82,7 @@ def about_missing(model: Model, facts: ConfigFacts) -> list[str]:
     if _has_own_head(facts) and "output.weight" not in model.tensors:
         missing.append("output.weight is missing, but config.json says tie_word_embeddings: false")
     named = " ".join(missing)
-    refusals = _messages(inconsistencies(Subject.of(model)), REFUSED)
+    refusals = _messages(inconsistencies(ModelView.of(model)), REFUSED)
     refused = [each for each in refusals if not any(n in named for n in _QUOTED.findall(each))]
     return [*missing, *refused] if missing else []
 
@@ -99,9 +99,9 @@ def _lacking(names: Iterable[str], uneven: Sequence[str]) -> Iterator[tuple[str,
     """Yield tensors that a layer lacks, compared with a layer that has all its kinds and more."""
     layers: dict[str, dict[str, set[str]]] = {}
     for name in names:
-        found = _LAYERED.fullmatch(name)
-        if found and f"{found[1]}{{i}}.{found[3]}" not in uneven:
-            layers.setdefault(found[1], {}).setdefault(found[2], set()).add(found[3])
+        match = _LAYERED.fullmatch(name)
+        if match and f"{match[1]}{{i}}.{match[3]}" not in uneven:
+            layers.setdefault(match[1], {}).setdefault(match[2], set()).add(match[3])
     for stem, held in layers.items():
         kinds = {frozenset(each): number for number, each in held.items()}
         for number, own in held.items():
@@ -109,7 +109,3 @@ def _lacking(names: Iterable[str], uneven: Sequence[str]) -> Iterator[tuple[str,
             for kind in sorted(fuller - own):
                 why = f"layer {kinds[frozenset(fuller)]} has such a tensor, and all that this has"
                 yield f"{stem}{number}.{kind}", why
-
-
-def _without_layer(name: str) -> str:
-    return ".".join("{i}" if part.isdecimal() else part for part in name.split("."))

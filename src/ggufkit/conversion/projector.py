@@ -8,26 +8,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from ggufkit.conversion.architecture.architecture import Architecture, find
-from ggufkit.conversion.architecture.config import ConfigFacts
+from ggufkit.conversion.architecture.config import ConfigFacts, parameters
 from ggufkit.conversion.architecture.generated import generate
-from ggufkit.conversion.architecture.parameters import parameters
 from ggufkit.conversion.card.describe import describe
 from ggufkit.conversion.checkpoint.dequantize import decoded
 from ggufkit.conversion.checkpoint.folder import Checkpoint, with_folder
-from ggufkit.conversion.place import in_pattern_order, place
+from ggufkit.conversion.choices import Choices
+from ggufkit.conversion.map_tensors import in_pattern_order, map_tensors
 from ggufkit.conversion.tensors.storage_type import automatic, outtype_type, stored_each
 from ggufkit.errors import CheckpointError
 from ggufkit.format.file_types import NUMBER_OF
 from ggufkit.format.metadata import Metadata
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.quantization.file_keys import QUANTIZATION_VERSION
-from ggufkit.system.threads import Say
+from ggufkit.system.threads import Notify
 
 TYPE: Final = "mmproj"  # general.type
 # Files that say how pictures and sound are prepared, and the object in each whose fields count as
@@ -58,34 +57,22 @@ def preprocessor(checkpoint: Checkpoint) -> dict[str, Any]:
     return merged
 
 
-def projected(  # noqa: PLR0913 (the arguments of `convert`)
-    checkpoint: Checkpoint,
-    outtype: str,
-    name: str | None,
-    overrides: Mapping[str, Any] | None,
-    arch_path: Sequence[Path],
-    say: Say,
-) -> Model:
+def projected(checkpoint: Checkpoint, choices: Choices, say: Notify) -> Model:
     """Return the projector of an opened checkpoint as a lazy model."""
     config = checkpoint.config
-    architecture = find(classes(config), arch_path, config, projectors=True)
+    architecture = find(classes(config), choices.arch_path, config, projectors=True)
     if not architecture.beside:
-        return _made(checkpoint, architecture, outtype, name, overrides, say)
+        return _project(checkpoint, architecture, choices, say)
     both = with_folder(checkpoint, architecture.beside)
     try:
-        return _made(both, architecture, outtype, name, overrides, say)
+        return _project(both, architecture, choices, say)
     except BaseException:
         both.close()
         raise
 
 
-def _made(  # noqa: PLR0913 (the arguments of `convert`)
-    checkpoint: Checkpoint,
-    architecture: Architecture,
-    outtype: str,
-    name: str | None,
-    overrides: Mapping[str, Any] | None,
-    say: Say,
+def _project(
+    checkpoint: Checkpoint, architecture: Architecture, choices: Choices, say: Notify
 ) -> Model:
     """Return the projector that an architecture makes of a checkpoint."""
     config = checkpoint.config
@@ -101,10 +88,10 @@ def _made(  # noqa: PLR0913 (the arguments of `convert`)
             )
     plain = decoded(list(checkpoint.tensors.values()), config)
     ordered = in_pattern_order(plain.tensors, facts) if architecture.ordered else plain.tensors
-    placement = place(ordered, facts)
+    placement = map_tensors(ordered, facts)
     skipped = {*placement.skipped, *plain.skipped}
     own = [each for each in plain.tensors if each.name not in skipped]
-    kind = outtype_type(outtype) or automatic(own)
+    kind = outtype_type(choices.outtype) or automatic(own)
     facts.fields["file_type"] = NUMBER_OF[kind]
     keys, wrong = parameters(facts, architecture.metadata)
     kept, unstored = stored_each([*generate(facts), *placement.tensors], kind, architecture.types)
@@ -112,10 +99,11 @@ def _made(  # noqa: PLR0913 (the arguments of `convert`)
     problems += _about_layers(keys, kept, architecture.uneven)
     if problems:
         raise CheckpointError(f"the projector of {checkpoint.folder} cannot be converted", problems)
-    described = describe(checkpoint, name=name, overrides=overrides, tensors=kept, say=say)
     metadata = {
         "general.architecture": architecture.name,
-        **described,
+        **describe(
+            checkpoint, name=choices.name, overrides=choices.overrides, tensors=kept, say=say
+        ),
         "general.type": TYPE,
         **keys,
         "general.quantization_version": np.uint32(QUANTIZATION_VERSION),

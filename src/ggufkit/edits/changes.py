@@ -46,26 +46,26 @@ def changes(before: Metadata, after: Metadata) -> list[Change]:
     gone = [key for key in old if key not in new]
     fresh = [key for key in new if key not in old]
     renamed = dict(_moves(old, new, gone, fresh))
-    found = [
+    rows = [
         _change("changed", key, old, new)
         for key in old
         if key in new and _encoded(old, key) != _encoded(new, key)
     ]
-    found += [Change("renamed", key, name=name) for key, name in renamed.items()]
-    found += [_change("removed", key, old, new) for key in gone if key not in renamed]
-    return found + [_change("added", key, old, new) for key in fresh if key not in renamed.values()]
+    rows += [Change("renamed", key, name=name) for key, name in renamed.items()]
+    rows += [_change("removed", key, old, new) for key in gone if key not in renamed]
+    return rows + [_change("added", key, old, new) for key in fresh if key not in renamed.values()]
 
 
 def _moves(
     old: Metadata, new: Metadata, gone: list[str], fresh: list[str]
 ) -> Iterator[tuple[str, str]]:
     """Pair each removed key with an added key of the same value: these were renamed."""
-    left = {key: _encoded(new, key) for key in fresh}
+    unmatched = {key: _encoded(new, key) for key in fresh}
     for key in gone:
         content = _encoded(old, key)
-        name = next((name for name, each in left.items() if each == content), None)
+        name = next((name for name, each in unmatched.items() if each == content), None)
         if name is not None:
-            del left[name]
+            del unmatched[name]
             yield key, name
 
 

@@ -23,6 +23,7 @@ from ggufkit.format.values import whole_number
 from ggufkit.models.any_model import takes_model
 from ggufkit.models.model import PROJECTOR, Model
 from ggufkit.remote.range_file import RangeFile
+from ggufkit.system.cancellation import shield
 from ggufkit.system.edit_journal import follow, real
 from ggufkit.system.rename_files import rename_files
 
@@ -48,7 +49,7 @@ def conventional_name(model: Model) -> FileName:
         or getattr(in_name, part)
         for part in _PARTS
     }
-    found = replace(
+    name = replace(
         in_name,
         basename=parts["basename"],
         size_label=parts["size_label"] or _counted(model, count),
@@ -60,7 +61,7 @@ def conventional_name(model: Model) -> FileName:
         shard=(1, len(model.files)) if len(model.files) > 1 else None,
         conventional=False,
     )
-    return as_written(found)
+    return as_written(name)
 
 
 def rename(model: Model, parts: FileName) -> list[Path]:
@@ -87,9 +88,10 @@ def rename(model: Model, parts: FileName) -> list[Path]:
     pairs = [(file.path, path) for file, path in zip(model.files, paths, strict=True)]
     for old, _ in pairs:  # a journal would not find the file under its new name
         settle(real(old))
-    rename_files(pairs)
-    for old, new in pairs:
-        follow(old, new)
+    with shield():
+        rename_files(pairs)
+        for old, new in pairs:
+            follow(old, new)
     return paths
 
 

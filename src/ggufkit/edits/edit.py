@@ -9,7 +9,7 @@ from typing import Any, Final, TypedDict
 
 import numpy as np
 
-from ggufkit.checks.subject import TOKENS
+from ggufkit.checks.model_view import TOKENS
 from ggufkit.edits.header_slack import require_slack, slack, visible
 from ggufkit.edits.loadability import obstacles
 from ggufkit.errors import FormatError, MissingKeyError, ValueTypeError, brief
@@ -177,8 +177,8 @@ def _typed_as(metadata: Metadata, key: str, value: object, type: str | None) -> 
     """Return a value with the type that the caller named, its own type, or its key's."""
     try:
         keeps = type is None and not isinstance(value, _TYPED) and key in metadata
-        wanted = metadata.type_name(key) if keeps else type
-        return typed_value(value) if wanted is None else typed(wanted, value)
+        type_name = metadata.type_name(key) if keeps else type
+        return typed_value(value) if type_name is None else typed(type_name, value)
     except ValueTypeError as error:
         raise ValueTypeError(f"{key}: {error.message}", remedy=error.remedy) from None
 
@@ -217,8 +217,8 @@ def _replaced(array: TypedValue, places: list[int], value: object) -> Array:
         raise ValueTypeError(f"{brief(array)} is not an array and has no items", remedy=_THERE)
     place, *inner = places
     if not -len(array) <= place < len(array):
-        told = f"index {place} is out of range for {len(array)} elements"
-        raise ValueTypeError(told, remedy=_THERE)
+        problem = f"index {place} is out of range for {len(array)} elements"
+        raise ValueTypeError(problem, remedy=_THERE)
     if isinstance(array, Arrays):
         items = list(array)
         items[place] = (
@@ -277,8 +277,8 @@ def _special_token(metadata: Metadata, name: str, token: int | str) -> dict[str,
 
 
 def _id_of(metadata: Metadata, text: str) -> int:
-    held = metadata[TOKENS] if TOKENS in metadata else Strings()
-    tokens = held.tolist() if isinstance(held, Strings) else []
+    tokens_value = metadata[TOKENS] if TOKENS in metadata else Strings()
+    tokens = tokens_value.tolist() if isinstance(tokens_value, Strings) else []
     if text in tokens:
         return int(tokens.index(text))
     near = difflib.get_close_matches(text, [t for t in tokens if t[:1] == text[:1]], 1)
@@ -289,8 +289,8 @@ def _id_of(metadata: Metadata, text: str) -> int:
 def _tagged(metadata: Metadata, tags: tuple[str, ...]) -> Metadata:
     if not tags:
         return metadata
-    held = metadata[TAGS] if TAGS in metadata else Strings()
-    if not isinstance(held, Strings):
+    tags_value = metadata[TAGS] if TAGS in metadata else Strings()
+    if not isinstance(tags_value, Strings):
         raise ValueTypeError(f"{TAGS} is not an array of strings", remedy="Set the whole array")
-    kept = held.tolist()
-    return metadata.updated({TAGS: Strings(dict.fromkeys((*kept, *tags)))})
+    present = tags_value.tolist()
+    return metadata.updated({TAGS: Strings(dict.fromkeys((*present, *tags)))})

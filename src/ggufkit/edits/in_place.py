@@ -29,9 +29,9 @@ from ggufkit.models.open import open as open_model
 from ggufkit.output.execute import Order, execute_all
 from ggufkit.output.layout import layout
 from ggufkit.system import descriptors, disk_blocks, edit_journal
+from ggufkit.system.cancellation import check_cancelled, shield
 from ggufkit.system.descriptors import AnyPath, copy_at, naming, write_at
 from ggufkit.system.edit_journal import EditJournal
-from ggufkit.system.interrupts import HELD
 from ggufkit.system.staging import Staging, sweep
 from ggufkit.system.threads import Progress
 
@@ -55,6 +55,7 @@ class EditPlan:
     changes: tuple[Change, ...]
     journal: EditJournal
     metadata: Metadata | None = None
+    again: Callable[[], EditPlan] | None = None  # plans the same edit of the file as it is then
 
     @property
     def is_empty(self) -> bool:
@@ -110,6 +111,10 @@ def plan_by(
 ) -> EditPlan:
     """Plan an edit that depends on the metadata; the header is parsed once."""
     target = editable(first_file(path), force=force)
+
+    def again() -> EditPlan:
+        return plan_by(path, choose, reserve=reserve, force=force)
+
     part, old = _part(target)
     before = _whole(part)
     after = edit(before, force=force, **choose(before.metadata))
@@ -119,12 +124,12 @@ def plan_by(
         earlier = edit_journal.last_of(target, file.fileno())
         step = disk_blocks.block_bytes(file.fileno())
     if after.alignment != before.alignment:
-        return EditPlan(target, found, same, after.metadata)
+        return EditPlan(target, found, same, after.metadata, again)
     require_slack(reserve)
     if not found and reserve is None:
-        return EditPlan(target, found, same)
+        return EditPlan(target, found, same, again=again)
     new = refit(part.header, old, after.metadata, step=step, reserve=reserve)
-    return EditPlan(target, found, replace(same, new=new).after(earlier))
+    return EditPlan(target, found, replace(same, new=new).after(earlier), again=again)
 
 
 def editable(path: Path, *, force: bool) -> Path:
@@ -158,7 +163,7 @@ def _part(target: Path) -> tuple[ParsedFile, bytes]:
         part = open_part(target, opened)
         with part.file.unchanged():
             old = part.file.view(0, part.header.data_offset).tobytes()
-    return replace(part, header=part.header.upon(old)), old
+    return replace(part, header=part.header.with_data(old)), old
 
 
 def _whole(part: ParsedFile) -> Model:
@@ -175,9 +180,13 @@ def _whole(part: ParsedFile) -> Model:
 
 
 def apply(plan: EditPlan, *, progress: Progress | None = None) -> Edited:
-    """Carry out a plan, and return how it was done."""
+    """Carry out a plan, and return how it was done.
+
+    If another edit is running, this one waits for it, and then changes what it left.
+    """
     try:
-        way = _apply(plan, progress)
+        with shield():
+            plan, way = _apply(plan, progress)
     except OSError as error:
         if isinstance(error, GGUFError):
             raise
@@ -189,23 +198,26 @@ def apply(plan: EditPlan, *, progress: Progress | None = None) -> Edited:
     return Edited(plan.path, way, plan.journal.shift, plan.changes)
 
 
-def _apply(plan: EditPlan, progress: Progress | None) -> Way:
+def _apply(plan: EditPlan, progress: Progress | None) -> tuple[EditPlan, Way]:
+    """Carry out a plan, or a new one if another edit came first; return which, and how."""
     settle(plan.path)
     if plan.is_empty:
-        return "nothing"
+        return plan, "nothing"
     sweep(plan.path.parent)
     if plan.metadata is not None:
-        return _laid_out(plan, plan.metadata, progress)
+        return plan, _laid_out(plan, plan.metadata, progress)
     change, target = plan.journal, plan.path
     with contextlib.ExitStack() as held:
         descriptor = held.enter_context(edit_journal.exclusively(target))
-        if change.state(descriptor) != "before":
+        if change.state(descriptor) == "before":
+            if _in_place(target, descriptor, change):
+                return plan, "moved" if change.shift else "patched"
+            return plan, _replace_file(target, descriptor, change, held, progress)
+        if plan.again is None or edit_journal.last_of(target, descriptor) is None:
             raise FormatError(
                 "the file changed during the edit", remedy="Edit it again", path=str(target)
             )
-        if _in_place(target, descriptor, change):
-            return "moved" if change.shift else "patched"
-        return _anew(target, descriptor, change, held, progress)
+    return _apply(plan.again(), progress)
 
 
 def _in_place(target: Path, descriptor: int, change: EditJournal) -> bool:
@@ -221,22 +233,21 @@ def _in_place(target: Path, descriptor: int, change: EditJournal) -> bool:
 def _moved_and_written(target: Path, descriptor: int, change: EditJournal) -> bool:
     """Move the data and write the header; return False if the file system cannot.
 
-    A signal waits: these steps take no longer than taking them back would.
+    Nothing here checks for a signal: the steps take no longer than undoing them would.
     """
-    with HELD:
-        edit_journal.publish(target, change)
-        try:
-            if not disk_blocks.shift(descriptor, change.shift):
-                edit_journal.withdraw(target)
-                return False
-            write_at(descriptor, change.new, 0)
-            os.fsync(descriptor)
-        except BaseException:
-            with contextlib.suppress(OSError):  # if this fails, the next opening uses the journal
-                _take_back(target, descriptor, change)
-            raise
-        _finish(target)
-        return True
+    edit_journal.publish(target, change)
+    try:
+        if not disk_blocks.shift(descriptor, change.shift):
+            edit_journal.withdraw(target)
+            return False
+        write_at(descriptor, change.new, 0)
+        os.fsync(descriptor)
+    except BaseException:
+        with contextlib.suppress(OSError):  # if this fails, the next opening uses the journal
+            _take_back(target, descriptor, change)
+        raise
+    _finish(target)
+    return True
 
 
 def _finish(target: Path) -> None:
@@ -263,7 +274,7 @@ def _take_back(target: Path, descriptor: int, change: EditJournal) -> None:
     edit_journal.withdraw(target)
 
 
-def _anew(
+def _replace_file(
     target: Path,
     descriptor: int,
     change: EditJournal,
@@ -272,14 +283,13 @@ def _anew(
 ) -> Way:
     """Write the changed file next to the old one, and replace the old one."""
     with contextlib.ExitStack() as opened:
-        with HELD:
-            stage = Staging(target)
-            opened.callback(stage.discard)
-        way = _made_anew(stage, descriptor, change, progress)
+        stage = Staging(target)
+        opened.callback(stage.discard)
+        way = _write_copy(stage, descriptor, change, progress)
         inodes = (os.fstat(descriptor).st_ino, os.fstat(stage.descriptor).st_ino)
         if not descriptors.renames_open_files:
             held.close()
-        with HELD, _locked_on(stage):
+        with _locked_on(stage):
             edit_journal.publish(target, replace(change, inodes=inodes))
             stage.publish()
             _finish(target)
@@ -299,7 +309,7 @@ def _locked_on(stage: Staging) -> Iterator[None]:
         os.close(keeper)
 
 
-def _made_anew(stage: Staging, source: int, change: EditJournal, progress: Progress | None) -> Way:
+def _write_copy(stage: Staging, source: int, change: EditJournal, progress: Progress | None) -> Way:
     """Write the changed file next to the old one, complete and synced to disk."""
     begun = os.fstat(source).st_mtime_ns
     stage.resize(change.nbytes + change.shift)
@@ -339,6 +349,7 @@ def _copy(  # noqa: PLR0913 (from, to, how far)
     source: int, start: int, stop: int, target: int, shift: int, progress: Progress | None
 ) -> None:
     for at in range(start, stop, COPY_CHUNK):
+        check_cancelled()
         nbytes = min(COPY_CHUNK, stop - at)
         copy_at(source, at, target, at + shift, nbytes)
         if progress:

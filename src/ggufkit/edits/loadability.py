@@ -11,13 +11,13 @@ from typing import Final
 
 from ggufkit.checks.chat_template import template_faults, template_keys
 from ggufkit.checks.consistency import LOADING, inconsistencies
-from ggufkit.checks.subject import ARCHITECTURE, TOKENS, Broken, Subject, at_key
+from ggufkit.checks.model_view import ARCHITECTURE, TOKENS, ModelView, Violation, at_key
 from ggufkit.checks.vocabulary import vocabulary_faults
 from ggufkit.format.encoding import CANONICAL
 from ggufkit.format.types import SPLIT_TYPES
 from ggufkit.models.model import Model
 from ggufkit.rules.findings import finding
-from ggufkit.rules.rules import RULES
+from ggufkit.rules.rules import all_rules
 
 ALIGNMENT: Final = "general.alignment"
 BEYOND: Final = "token-id-range"  # llama.cpp ignores these, but no edit intends them
@@ -26,22 +26,22 @@ _NEEDED: Final = ("tokenizer.ggml.model", TOKENS, ARCHITECTURE)
 
 def obstacles(before: Model, after: Model) -> list[str]:
     """Return one sentence for each thing that an edit breaks; none if the model still loads."""
-    old, new = Subject.of(before), Subject.of(after)
+    old, new = ModelView.of(before), ModelView.of(after)
     broken = [*_newly_refused(old, new), *_broken_templates(old, new)]
     return [*_lost(old, new), *_sentences(broken)]
 
 
 def refusals(before: Model, after: Model) -> list[str]:
     """Return the reasons why llama.cpp refuses the new model and did not refuse the old."""
-    return list(_sentences(_newly_refused(Subject.of(before), Subject.of(after))))
+    return list(_sentences(_newly_refused(ModelView.of(before), ModelView.of(after))))
 
 
-def _newly_refused(old: Subject, new: Subject) -> list[Broken]:
+def _newly_refused(old: ModelView, new: ModelView) -> list[Violation]:
     known = _refused(old)
     return [broken for place, broken in _refused(new).items() if place not in known]
 
 
-def _lost(old: Subject, new: Subject) -> Iterator[str]:
+def _lost(old: ModelView, new: ModelView) -> Iterator[str]:
     """Check the keys that must not change or disappear."""
     for key in (ALIGNMENT, *SPLIT_TYPES):
         if _bytes(old, key) != _bytes(new, key) and not _is_set_right(key, old, new):
@@ -52,7 +52,7 @@ def _lost(old: Subject, new: Subject) -> Iterator[str]:
             yield f"{key} is removed, but llama.cpp may need it"
 
 
-def _is_set_right(key: str, old: Subject, new: Subject) -> bool:
+def _is_set_right(key: str, old: ModelView, new: ModelView) -> bool:
     """Whether a key about shards keeps its number and now has the type that llama.cpp needs."""
     number = new.number(key)
     if number is None or key not in SPLIT_TYPES or number != old.number(key):
@@ -60,36 +60,36 @@ def _is_set_right(key: str, old: Subject, new: Subject) -> bool:
     return new.metadata.type_name(key) == SPLIT_TYPES[key].name.lower()
 
 
-def _bytes(seen: Subject, key: str) -> bytes:
+def _bytes(seen: ModelView, key: str) -> bytes:
     return seen.metadata.arranged([key] if key in seen.metadata else []).encode(CANONICAL)
 
 
-def _refused(seen: Subject) -> dict[tuple[str, str, str], Broken]:
+def _refused(seen: ModelView) -> dict[tuple[str, str, str], Violation]:
     """Return the faults that llama.cpp refuses, by rule and place."""
-    found = [broken for rule in LOADING for broken in rule(seen)]
+    violations = [broken for rule in LOADING for broken in rule(seen)]
     if seen.is_language_model:
-        found += [*inconsistencies(seen), *vocabulary_faults(seen)]
+        violations += [*inconsistencies(seen), *vocabulary_faults(seen)]
     for key in seen.metadata:
         if seen.metadata.type_name(key) == "array[array]":
-            found.append(at_key("array-nested", key))
+            violations.append(at_key("array-nested", key))
     return {
         (broken.rule, broken.key, broken.tensor or str(broken.details.get("name", ""))): broken
-        for broken in found
-        if RULES[broken.rule].breaks == "llama.cpp" or broken.rule == BEYOND
+        for broken in violations
+        if all_rules()[broken.rule].breaks == "llama.cpp" or broken.rule == BEYOND
     }
 
 
-def _broken_templates(old: Subject, new: Subject) -> Iterator[Broken]:
+def _broken_templates(old: ModelView, new: ModelView) -> Iterator[Violation]:
     """Yield the faults of chat templates that the edit changes."""
     changed = [key for key in template_keys(new) if _bytes(old, key) != _bytes(new, key)]
     for broken in template_faults(new, changed) if changed else ():
-        if RULES[broken.rule].severity != "note":
+        if all_rules()[broken.rule].severity != "note":
             yield broken
 
 
-def _sentences(found: list[Broken]) -> Iterator[str]:
+def _sentences(violations: list[Violation]) -> Iterator[str]:
     """Yield a sentence for each rule: its first case, and the number of further cases."""
-    for rule in dict.fromkeys(broken.rule for broken in found):
-        first, *others = [broken for broken in found if broken.rule == rule]
+    for rule in dict.fromkeys(broken.rule for broken in violations):
+        first, *others = [broken for broken in violations if broken.rule == rule]
         more = f" (and {len(others)} more)" if others else ""
         yield finding(rule, 0, **first.details).message + more

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ggufkit.errors import MissingKeyError, MissingTensorError, ValueTypeError
+from ggufkit.validation.linear_regex import LinearPattern
 
 REGEX: Final = "re:"
 _WILD: Final = re.compile(r"\*|\?|\[!?\]?[^]]*\]")
@@ -19,16 +20,16 @@ class Pattern:
     """A pattern for names: a glob matches the whole name, a regular expression any part."""
 
     text: str
-    expression: re.Pattern[str]
+    expression: LinearPattern
 
     @property
     def is_glob(self) -> bool:
         """Whether the pattern was written as a glob."""
         return not self.text.startswith(REGEX)
 
-    def match(self, name: str) -> re.Match[str] | None:
-        """Return the match of a name, None if it does not match."""
-        return self.expression.fullmatch(name) if self.is_glob else self.expression.search(name)
+    def match(self, name: str) -> bool:
+        """Whether a name matches."""
+        return self.expression.search(name)
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,7 @@ class Rename:
 
     def apply(self, name: str) -> str | None:
         """Return the new name, None for a name that does not match."""
-        found = self.pattern.match(name)
-        if found is None:
-            return None
-        return name[: found.start()] + found.expand(self.replacement) + name[found.end() :]
+        return self.pattern.expression.replace_first(self.replacement, name)
 
 
 def pattern(text: str) -> Pattern:
@@ -56,13 +54,7 @@ def pattern(text: str) -> Pattern:
     if not text.removeprefix(REGEX):
         raise ValueTypeError("a pattern is empty", remedy="Write a name, a glob, or re:REGEX")
     expression = text.removeprefix(REGEX) if text.startswith(REGEX) else _globbed(text)
-    try:
-        return Pattern(text, re.compile(expression, re.DOTALL))
-    except re.error as error:
-        raise ValueTypeError(
-            f"{text!r} is not a valid pattern: {error}",
-            remedy="Write a name, a glob, or re: and a regular expression",
-        ) from None
+    return Pattern(text, LinearPattern(expression, re.DOTALL, written=text))
 
 
 def rename(text: str) -> Rename:
@@ -77,7 +69,7 @@ def rename(text: str) -> Rename:
     found = pattern(old)
     replacement = _placed(found, new) if found.is_glob else new
     try:
-        re.compile(f"{found.expression.pattern}|").sub(replacement, "")
+        found.expression.require_template(replacement)
     except (re.error, IndexError) as error:
         raise ValueTypeError(
             f"{new!r} is not a valid replacement for {old!r}: {error}",
@@ -87,12 +79,12 @@ def rename(text: str) -> Rename:
 
 
 def _globbed(text: str) -> str:
-    """Return the regular expression of a glob, with a group for each wildcard."""
+    """Return the regular expression of a whole name, with a group for each wildcard."""
     made, at = "", 0
     for wild in _WILD.finditer(text):
         made += re.escape(text[at : wild.start()]) + _group(wild[0])
         at = wild.end()
-    return made + re.escape(text[at:])
+    return rf"\A{made}{re.escape(text[at:])}\Z"
 
 
 def _group(wild: str) -> str:

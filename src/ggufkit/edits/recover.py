@@ -11,10 +11,10 @@ from ggufkit.format.file_name import parse_shard_name
 from ggufkit.models.caches import resolve
 from ggufkit.models.interrupted_edit import state_of
 from ggufkit.system import edit_journal
+from ggufkit.system.cancellation import shield
 from ggufkit.system.descriptors import AnyPath, as_path, naming, write_at
 from ggufkit.system.edit_journal import real
 from ggufkit.system.hidden_files import EDIT, PART, ForeignFileError, hidden
-from ggufkit.system.interrupts import HELD
 from ggufkit.system.staging import remove_leftover
 
 Outcome = Literal["nothing", "before", "after", "replaced"]
@@ -57,7 +57,7 @@ def settle(target: Path, *, force: bool = False) -> Outcome:
     """Recover the file itself; almost free if no edit was interrupted."""
     if not edit_journal.is_pending(target):
         return "nothing"
-    with HELD, naming(target), edit_journal.exclusively(target) as descriptor:
+    with shield(), naming(target), edit_journal.exclusively(target) as descriptor:
         journal = edit_journal.pending(target)
         if journal is None:  # another process was faster
             return "nothing"

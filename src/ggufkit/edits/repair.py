@@ -7,16 +7,17 @@ from typing import Final
 
 import numpy as np
 
-from ggufkit.checks.claims import false_claims
 from ggufkit.checks.consistency import inconsistencies
-from ggufkit.checks.subject import Broken, Subject
+from ggufkit.checks.declared_metadata import false_declarations
+from ggufkit.checks.model_view import ModelView, Violation
 from ggufkit.edits.edit import Edits
 from ggufkit.edits.in_place import EditPlan, plan
+from ggufkit.format.file_types import GUESSED
 from ggufkit.format.same_value import same_value
 from ggufkit.format.types import SPLIT_TYPES
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.open import open as open_model
-from ggufkit.quantization.eligibility import is_eligible
+from ggufkit.quantization.choice.eligibility import is_eligible
 from ggufkit.quantization.file_keys import QUANTIZATION_VERSION, VERSION_KEY, guessed_file_type
 from ggufkit.system.descriptors import AnyPath
 
@@ -47,14 +48,14 @@ def plan_repair(path: AnyPath) -> EditPlan:
 
 def repairs(model: Model) -> Edits:
     """Return the edits that repair a model; none if nothing is wrong, or no repair is safe."""
-    seen = Subject.of(model)
+    seen = ModelView.of(model)
     values: dict[str, object] = {}
     gone: list[str] = []
     for broken in _faults(seen) if seen.is_language_model else ():
         if broken.rule == "token-id-range":
             gone.append(broken.key)
         elif broken.rule.startswith("file-type-"):
-            values[broken.key] = np.uint32(guessed_file_type(_quantizable(seen)))
+            values[broken.key] = np.uint32(_file_type(_quantizable(seen)))
         elif broken.rule == "key-type":
             same = same_value(model.metadata.typed(broken.key), str(broken.details["wanted"]))
             values |= {} if same is None else {broken.key: same}
@@ -65,24 +66,30 @@ def repairs(model: Model) -> Edits:
     return Edits(set={k: v for k, v in values.items() if k not in gone}, unset=gone)
 
 
-def _quantizable(seen: Subject) -> list[Tensor]:
+def _quantizable(seen: ModelView) -> list[Tensor]:
     """Return the tensors that a recipe quantizes; all tensors if there are none."""
     tensors = list(seen.model.tensors.values())
     return [t for t in tensors if is_eligible(t, seen.architecture)] or tensors
 
 
+def _file_type(tensors: list[Tensor]) -> int:
+    """Return the number of the recipe of tensors: a guess, unless they have one type."""
+    number = guessed_file_type(tensors)
+    return number & ~GUESSED if len({tensor.type for tensor in tensors}) == 1 else number
+
+
 def _split_values(model: Model) -> dict[str, object]:
     """Return the right values for split keys in a single file; an opened set shows no such keys."""
-    told = ((key, kind.name.lower()) for key, kind in SPLIT_TYPES.items() if key in model.metadata)
-    found = {
+    types = ((key, kind.name.lower()) for key, kind in SPLIT_TYPES.items() if key in model.metadata)
+    values = {
         key: same_value(model.metadata.typed(key), name)
-        for key, name in told
+        for key, name in types
         if model.metadata.type_name(key) != name
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in values.items() if value is not None}
 
 
-def _faults(seen: Subject) -> Iterator[Broken]:
+def _faults(seen: ModelView) -> Iterator[Violation]:
     """Yield the faults of keys; claims come last, because their numbers are replaced."""
     yield from inconsistencies(seen)
-    yield from false_claims(seen)
+    yield from false_declarations(seen)

@@ -57,17 +57,19 @@ def select(  # noqa: PLR0913 (each is one choice)
     chosen = _renamed(chosen, texts("renames", renames))
     for donor, text in added:
         chosen = _grafted(chosen, donor, text)
-    kept = _kept_keys(chosen.metadata, texts("keep_keys", keep_keys), texts("drop_keys", drop_keys))
-    metadata = _with_keys(kept, added_keys)
+    kept_keys = _kept_keys(
+        chosen.metadata, texts("keep_keys", keep_keys), texts("drop_keys", drop_keys)
+    )
+    metadata = _with_keys(kept_keys, added_keys)
     if vocab_only:
         metadata = _vocabulary(metadata)
-    left = chosen.replace(metadata=metadata, tensors=None if tensors and not vocab_only else ())
+    result = chosen.replace(metadata=metadata, tensors=None if tensors and not vocab_only else ())
     donors = [donor for donor, _ in (*added, *added_keys)]
-    given = [donor for donor, _ in (*graft, *graft_keys)]
+    grafts = [donor for donor, _ in (*graft, *graft_keys)]
     files = [file for donor in donors for file in donor.inputs]
-    own = [d for d, g in zip(donors, given, strict=True) if d is not g]
-    left.made_from((*model.inputs, *files), *(donor.readers_limit for donor in donors))
-    return left.owning(file for donor in own for file in donor.inputs)
+    own = [d for d, g in zip(donors, grafts, strict=True) if d is not g]
+    result.made_from((*model.inputs, *files), *(donor.readers_limit for donor in donors))
+    return result.owning(file for donor in own for file in donor.inputs)
 
 
 def _opened(argument: str, grafts: Grafts) -> OpenGrafts:
@@ -94,8 +96,8 @@ def _with_keys(metadata: Metadata, grafts: OpenGrafts) -> Metadata:
 
 
 def _kept(tensors: Iterable[Tensor], keep: Sequence[str], drop: Sequence[str]) -> list[Tensor]:
-    held = {tensor.name: tensor for tensor in tensors}
-    return [held[name] for name in _chosen(list(held), keep, drop, of_keys=False)]
+    by_name = {tensor.name: tensor for tensor in tensors}
+    return [by_name[name] for name in _chosen(list(by_name), keep, drop, of_keys=False)]
 
 
 def _kept_keys(metadata: Metadata, keep: Sequence[str], drop: Sequence[str]) -> Metadata:
@@ -105,30 +107,30 @@ def _kept_keys(metadata: Metadata, keep: Sequence[str], drop: Sequence[str]) -> 
 def _chosen(
     names: list[str], keep: Sequence[str], drop: Sequence[str], *, of_keys: bool
 ) -> list[str]:
-    kept = {name for text in keep for name in matching(names, pattern(text), of_keys=of_keys)}
+    chosen = {name for text in keep for name in matching(names, pattern(text), of_keys=of_keys)}
     gone = {name for text in drop for name in matching(names, pattern(text), of_keys=of_keys)}
-    return [name for name in names if (name in kept or not keep) and name not in gone]
+    return [name for name in names if (name in chosen or not keep) and name not in gone]
 
 
 def _renamed(model: Model, renames: Sequence[str]) -> Model:
     rules = [rename(text) for text in renames]
     for rule in rules:
         matching(model.tensors, rule.pattern)
-    named = [
+    renamed_tensors = [
         replace(tensor, name=next(filter(None, (r.apply(tensor.name) for r in rules)), tensor.name))
         for tensor in model.tensors.values()
     ]
-    return model.replace(tensors=named)
+    return model.replace(tensors=renamed_tensors)
 
 
 def _vocabulary(metadata: Metadata) -> Metadata:
     """Return the keys that llama.cpp reads for a vocabulary, and the keys that name the model."""
-    kept = [
+    keys = [
         key
         for key in metadata
         if key.startswith(("general.", "tokenizer.")) or key.endswith(".vocab_size")
     ]
-    return metadata.arranged(kept)
+    return metadata.arranged(keys)
 
 
 # Grafts.
@@ -169,8 +171,8 @@ def _is_new_layer(name: str, model: Model) -> bool:
 def _require_all_layers(grafted: Model, model: Model, donor: Model) -> None:
     """Raise ShapeError if new layers do not follow those of the model without a gap."""
     counted = range(block_count(model.metadata)[1], block_count(donor.metadata)[1])
-    held = {layer_of(name) for name in grafted.tensors}
-    missing = [layer for layer in counted if layer not in held]
+    layers = {layer_of(name) for name in grafted.tensors}
+    missing = [layer for layer in counted if layer not in layers]
     if missing:
         raise ShapeError(
             f"the model has {counted.start} layers, the other one {counted.stop}, and layer "

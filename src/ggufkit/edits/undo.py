@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -47,7 +48,12 @@ def plan_undo(path: AnyPath, *, force: bool = False, again: bool = False) -> Edi
     require_header_change(target, found)
     now = parse(found.old, found.nbytes)
     then = parse(found.new, found.nbytes + found.shift)
-    return EditPlan(target, tuple(changes(now.metadata, then.metadata)), found)
+    return EditPlan(
+        target,
+        tuple(changes(now.metadata, then.metadata)),
+        found,
+        again=partial(plan_undo, path, force=force, again=again),
+    )
 
 
 def _refuse_undo(target: Path, *, is_known: bool, verb: str) -> NoReturn:

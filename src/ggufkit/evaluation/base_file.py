@@ -26,6 +26,7 @@ HEADER: Final = struct.Struct("<8sIii")
 MOST_CONTEXT: Final = 1 << 24  # tokens, far beyond any model
 LEAST_CONTEXT: Final = 8  # tokens: three positions count
 MOST_VOCABULARY: Final = 1 << 24
+MOST_TOKENS: Final = 1 << 26  # of a file: with them all the log probabilities take terabytes
 TOKEN_BYTES: Final = 4
 CODE_BYTES: Final = 2
 REMEDY: Final = "Write the base file again"
@@ -42,6 +43,7 @@ class BaseFile:
         self.vocabulary = vocabulary
         self._descriptor = descriptor
         self._row_bytes = units(vocabulary) * CODE_BYTES
+        self._start = HEADER.size + tokens.size * TOKEN_BYTES
 
     @property
     def context(self) -> int:
@@ -93,8 +95,7 @@ class BaseFile:
         write_at(self._descriptor, data, self._at(chunk, position))
 
     def _at(self, chunk: int, position: int) -> int:
-        start = HEADER.size + self.tokens.size * TOKEN_BYTES
-        return start + (chunk * counted(self.context) + position) * self._row_bytes
+        return self._start + (chunk * counted(self.context) + position) * self._row_bytes
 
 
 def open_base(path: Path, file: IO[bytes], chunks: int | None = None) -> BaseFile:
@@ -108,11 +109,20 @@ def open_base(path: Path, file: IO[bytes], chunks: int | None = None) -> BaseFil
     if len(head) < HEADER.size:
         raise _cut("the header ends early", path)
     _, context, vocabulary, held = HEADER.unpack(head)
-    _require_plausible(path, context, vocabulary, held)
+    sound = (
+        LEAST_CONTEXT <= context <= MOST_CONTEXT and 0 < vocabulary <= MOST_VOCABULARY
+    ) and 0 < held * context <= MOST_TOKENS
+    if not sound:
+        raise FormatError(
+            f"the header is wrong: chunks {held}, context {context}, vocabulary {vocabulary}",
+            remedy=REMEDY,
+            path=str(path),
+        )
     token_bytes = context * held * TOKEN_BYTES
     if HEADER.size + token_bytes > nbytes:
         raise _cut("the tokens end early", path)
-    tokens = np.frombuffer(file.read(token_bytes), "<i4").astype(np.int32).reshape(held, context)
+    tokens = np.frombuffer(file.read(token_bytes), "<i4").astype(np.int32, copy=False)
+    tokens = tokens.reshape(held, context)
     if not 0 <= tokens.min() <= tokens.max() < vocabulary:
         raise FormatError(
             f"a token is outside of the vocabulary of {vocabulary:,}", remedy=REMEDY, path=str(path)
@@ -122,30 +132,8 @@ def open_base(path: Path, file: IO[bytes], chunks: int | None = None) -> BaseFil
     complete = whole.complete_chunks(nbytes)
     if complete < wanted:
         raise _cut(f"only {complete} of {held} chunks are complete", path, complete)
-    return _FirstChunks(whole, wanted) if wanted < held else whole
-
-
-class _FirstChunks(BaseFile):
-    """The first chunks of a base file."""
-
-    def __init__(self, whole: BaseFile, chunks: int) -> None:
-        super().__init__(whole.name, whole._descriptor, whole.tokens[:chunks], whole.vocabulary)  # noqa: SLF001 (its own kind)
-        self._whole = whole
-
-    def _at(self, chunk: int, position: int) -> int:
-        return self._whole._at(chunk, position)  # noqa: SLF001 (its own kind)
-
-
-def _require_plausible(path: Path, context: int, vocabulary: int, chunks: int) -> None:
-    sound = (
-        LEAST_CONTEXT <= context <= MOST_CONTEXT and 0 < vocabulary <= MOST_VOCABULARY
-    ) and chunks > 0
-    if not sound:
-        raise FormatError(
-            f"the header is wrong: chunks {chunks}, context {context}, vocabulary {vocabulary}",
-            remedy=REMEDY,
-            path=str(path),
-        )
+    whole.tokens = tokens[:wanted]
+    return whole
 
 
 def _cut(what: str, path: Path, complete: int = 0) -> TruncatedError:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ggufkit.evaluation.comparison import Comparison, comparisons
 from ggufkit.evaluation.passes import Passes
 from ggufkit.evaluation.scores import Scores, counted
 from ggufkit.evaluation.statistics import (
+    Comparison,
     Divergence,
     Measurement,
+    comparisons,
     divergence,
     perplexity,
     perplexity_beside_base,
@@ -77,9 +78,9 @@ def evaluate(  # noqa: PLR0913 (the options of llama-perplexity)
     fails, ValueTypeError for a text that is too short or models that do not fit together,
     FormatError for a damaged base file, and OutputError for one that may not be replaced.
     """
-    named = (models,) if isinstance(models, (str, bytes, os.PathLike)) else tuple(models)
+    model_paths = (models,) if isinstance(models, (str, bytes, os.PathLike)) else tuple(models)
     task = EvaluationTask(
-        paths=tuple(as_path(each) for each in named),
+        paths=tuple(as_path(each) for each in model_paths),
         text=None if text is None else as_path(text),
         base=None if base is None else as_path(base),
         base_logits=None if base_logits is None else as_path(base_logits),
@@ -105,8 +106,8 @@ def _evaluation(
     with_base = passes.base is not None
     base = None
     if task.base is not None and base_scores is not None:
-        found = perplexity(base_scores)
-        base = Quality(str(task.base), nbytes_of(task.base), found, None, base_scores)
+        value = perplexity(base_scores)
+        base = Quality(str(task.base), nbytes_of(task.base), value, None, base_scores)
     return Evaluation(
         context=context,
         chunks=chunks,
@@ -118,7 +119,7 @@ def _evaluation(
 
 
 def _quality(path: Path, scores: Scores, *, with_base: bool) -> Quality:
-    found = perplexity_beside_base(scores) if with_base else perplexity(scores)
+    value = perplexity_beside_base(scores) if with_base else perplexity(scores)
     return Quality(
-        str(path), nbytes_of(path), found, divergence(scores) if with_base else None, scores
+        str(path), nbytes_of(path), value, divergence(scores) if with_base else None, scores
     )

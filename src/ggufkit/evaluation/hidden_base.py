@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from ggufkit.errors import FormatError, ValueTypeError
+from ggufkit.errors import FormatError, TensorTypeError, ValueTypeError
 from ggufkit.evaluation.base_file import LEAST_CONTEXT, REMEDY, TokenChunks
 from ggufkit.evaluation.log_probabilities import decode, encode
 from ggufkit.evaluation.reading import Prediction, TextReader
@@ -65,17 +65,14 @@ class HiddenBase:
 
     def log_probabilities(self, chunk: int, position: int) -> Floats:
         """Return the log probabilities at a counted position, rounded as in a base file."""
-        logits = self._row(chunk, position)
-        return decode(encode(logits), self.vocabulary)
-
-    def _row(self, chunk: int, position: int) -> Floats:
         block, row = divmod(position, TOGETHER)
         with self._lock:
             if self._logits is None or self._held != (chunk, block):
                 self._logits = self._computed(chunk, block)
                 self._held = (chunk, block)
-            found: Floats = self._logits[row]
-        return found
+            row_logits: Floats = self._logits[row]
+        logits = row_logits
+        return decode(encode(logits), self.vocabulary)
 
     def _computed(self, chunk: int, block: int) -> Floats:
         start = block * TOGETHER
@@ -100,14 +97,14 @@ class HiddenWriter:
         self._reader = reader
         self._matrix: OutputMatrix | None = None
 
-    def put(self, found: Prediction) -> None:
+    def put(self, prediction: Prediction) -> None:
         """Keep a position."""
-        if found.inputs is None:
+        if prediction.inputs is None:
             raise ValueError("the reader keeps no inputs")
-        self._rows[found.chunk, found.position] = found.inputs
-        if found.position == 0:
-            again = self.matrix().logits(found.inputs[np.newaxis], 1)[0]
-            if not np.allclose(again, found.logits, rtol=0, atol=TOLERANCE):
+        self._rows[prediction.chunk, prediction.position] = prediction.inputs
+        if prediction.position == 0:
+            again = self.matrix().logits(prediction.inputs[np.newaxis], 1)[0]
+            if not np.allclose(again, prediction.logits, rtol=0, atol=TOLERANCE):
                 raise self._refusal()
 
     def matrix(self) -> OutputMatrix:
@@ -149,7 +146,12 @@ class HiddenWriter:
 
 
 def output_matrix(tensor: Tensor) -> OutputMatrix:
-    """Return a tensor as an output matrix, its blocks in memory."""
+    """Return a tensor as an output matrix; TensorTypeError for a type that ggml cannot multiply."""
+    if not library().multiplies(tensor.type.id):
+        raise TensorTypeError(
+            f"the type of {tensor.name} is {tensor.type.name}, which llama.cpp cannot multiply",
+            remedy=REMEDY,
+        )
     rows, width = tensor.shape
     blocks = np.frombuffer(tensor.raw(), np.uint8).copy()
     return OutputMatrix(library(), tensor.type.id, rows, width, blocks)
@@ -158,18 +160,18 @@ def output_matrix(tensor: Tensor) -> OutputMatrix:
 def _tokens(model: Model, name: str) -> TokenChunks:
     """Return the tokens of a base file whose tensors fit together."""
     tensors = model.tensors
-    wanted = {TOKENS: "I32", HIDDEN: "F32", OUTPUT: None}
+    types = {TOKENS: "I32", HIDDEN: "F32", OUTPUT: None}
     sound = model.architecture == ARCHITECTURE and all(
         each in tensors and (kind is None or tensors[each].type == tensor_type(kind))
-        for each, kind in wanted.items()
+        for each, kind in types.items()
     )
     if not sound:
         raise FormatError("this is a model, not a base file", remedy=MISTAKEN, path=name)
-    shapes = [tensors[each].shape for each in wanted]
+    shapes = [tensors[each].shape for each in types]
     if [len(shape) for shape in shapes] != [2, 3, 2]:
         raise _wrong(name)
     (chunks, context), hidden, (rows, width) = shapes
-    if context < LEAST_CONTEXT or hidden != (chunks, counted(context), width):
+    if not chunks or context < LEAST_CONTEXT or hidden != (chunks, counted(context), width):
         raise _wrong(name)
     tokens: TokenChunks = np.array(tensors[TOKENS].numpy(), np.int32)
     if not 0 <= tokens.min() <= tokens.max() < rows:

@@ -7,7 +7,6 @@ import math
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +14,8 @@ import numpy as np
 
 from ggufkit.errors import DiskSpaceError, GGUFError, ValueTypeError
 from ggufkit.evaluation.base_file import BaseFile, TokenChunks, open_base
+from ggufkit.evaluation.evaluation_checkpoint import EvaluationCheckpoint, key_of, status_of
 from ggufkit.evaluation.hidden_base import HiddenBase, HiddenWriter
-from ggufkit.evaluation.kept import KeptScores, key_of, status_of
 from ggufkit.evaluation.log_probabilities import compare, encode, surprise, surprise_beside_codes
 from ggufkit.evaluation.reading import Meter, Prediction, TextReader
 from ggufkit.evaluation.scores import Scores, counted
@@ -33,42 +32,25 @@ GGUF: Final = b"GGUF"
 SATURATED: Final = 15.0  # log probabilities below are cut in a base file
 
 
-@dataclass
-class _Counter:
-    """Counts the chunks of all passes."""
-
-    progress: Progress | None
-    passes: int
-    before: int = 0
-
-    def show(self, done: int, chunks: int) -> None:
-        if self.progress:
-            self.progress(self.before + done, self.passes * chunks)
-
-
-class Passes:
+class Passes(contextlib.AbstractContextManager["Passes"]):
     """All passes of a task; a context manager."""
 
     def __init__(self, task: EvaluationTask, progress: Progress | None) -> None:
         """Read the text, and open the base file that is there."""
         self._task = task
         self._stack = contextlib.ExitStack()
-        self._counter = _Counter(progress, len(task.all_paths))
-        self._kept: list[KeptScores] = []
+        self._progress, self._chunks_before = progress, 0
+        self._checkpoints: list[EvaluationCheckpoint] = []
         self._tokens: TokenChunks | None = None
         self.base: BaseFile | HiddenBase | None = None
         self._text: bytes | None = None
         if task.text is not None:
             self._text = read_small(task.text, Most.CALIBRATION).removesuffix(b"\n")
 
-    def __enter__(self) -> Passes:
-        """Return itself."""
-        return self
-
     def __exit__(self, *_: object) -> None:
         """Close all files; what is kept stays."""
-        for kept in self._kept:
-            kept.leave()
+        for checkpoint in self._checkpoints:
+            checkpoint.stage.leave()
         self._stack.close()
 
     @property
@@ -80,8 +62,8 @@ class Passes:
 
     def finish(self) -> None:
         """Remove what was kept for a later run."""
-        for kept in self._kept:
-            kept.discard()
+        for checkpoint in self._checkpoints:
+            checkpoint.stage.discard()
 
     def read_base(self) -> Scores | None:
         """Read the base file that is there, or the base model; None unless a model was read."""
@@ -90,7 +72,11 @@ class Passes:
             return self._read_base_model(task.base)
         if task.base_logits is not None:
             base = self._open_base(task.base_logits, task.chunks)
-            self._require_context(base.context)
+            if self._task.context not in (None, base.context):
+                raise ValueTypeError(
+                    f"the base file has chunks of {base.context} tokens, not {self._task.context}",
+                    remedy="Leave out the context, or write another base file",
+                )
             self._tokens = base.tokens
         return None
 
@@ -98,13 +84,13 @@ class Passes:
         """Return the scores of a model, beside the base if there is one."""
         base = self.base
 
-        def beside(found: Prediction) -> tuple[float, ...]:
+        def beside(prediction: Prediction) -> tuple[float, ...]:
             assert base is not None  # noqa: S101 (for mypy)
-            known = base.log_probabilities(found.chunk, found.position)
-            return compare(found.logits, known, found.token)
+            known = base.log_probabilities(prediction.chunk, prediction.position)
+            return compare(prediction.logits, known, prediction.token)
 
-        def alone(found: Prediction) -> tuple[float, ...]:
-            return (surprise(found.logits, found.token),)
+        def alone(prediction: Prediction) -> tuple[float, ...]:
+            return (surprise(prediction.logits, prediction.token),)
 
         with self._reader(path) as reader:
             facts = status_of(Path(base.name)) if base is not None and base.name else None
@@ -120,7 +106,7 @@ class Passes:
             folder = Path(tempfile.gettempdir())
             file = tempfile.TemporaryFile(prefix="ggufkit-")  # noqa: SIM115 (the stack closes it)
             self._stack.enter_context(file)
-            self.base = BaseFile("", file.fileno(), self.tokens, reader.vocabulary)
+            self.base = BaseFile("", file.fileno(), self.tokens, reader.session.vocabulary_size)
             _require_space(folder, self.base.nbytes)
             self.base.begin()
             return self._pass(reader, _writing(self.base), None)
@@ -132,7 +118,9 @@ class Passes:
             return finished
 
         def fill(stage: Staging) -> Scores:
-            base = BaseFile(str(target), stage.descriptor, self.tokens, reader.vocabulary)
+            base = BaseFile(
+                str(target), stage.descriptor, self.tokens, reader.session.vocabulary_size
+            )
             if stage.is_new or not base.is_begun():
                 _require_space(target.parent, base.nbytes)
                 stage.resize(0)
@@ -148,13 +136,13 @@ class Passes:
         if not self._task.resume or not target.exists():
             return None
         with target.open("rb") as file:
-            kept = self._keep(reader, _facts_of(file.fileno()))
-        if kept.count < len(self.tokens):
-            kept.leave()
+            checkpoint = self._keep(reader, _facts_of(file.fileno()))
+        if checkpoint.count < len(self.tokens):
+            checkpoint.stage.leave()
             return None
-        self._kept.append(kept)
+        self._checkpoints.append(checkpoint)
         self._open_base(target)
-        return kept.first(kept.count)
+        return checkpoint.first(checkpoint.count)
 
     def _write_small_base(self, reader: TextReader, target: Path) -> Scores:
         """Write what follows from the layers, collected in a temporary file."""
@@ -166,9 +154,9 @@ class Passes:
             file.truncate(FLOAT_BYTES * math.prod(shape))
             writer = HiddenWriter(reader, np.memmap(file, np.float32, "r+", 0, shape))
 
-            def write(found: Prediction) -> tuple[float, ...]:
-                writer.put(found)
-                return (surprise_beside_codes(found.logits, found.token),)
+            def write(prediction: Prediction) -> tuple[float, ...]:
+                writer.put(prediction)
+                return (surprise_beside_codes(prediction.logits, prediction.token),)
 
             scores = self._pass(reader, write, None)
             writer.save(target, self.tokens, clobber=self._task.clobber)
@@ -205,10 +193,11 @@ class Passes:
         return reader
 
     def _fit_tokens(self, reader: TextReader) -> None:
-        if self.base is not None and self.base.vocabulary != reader.vocabulary:
+        size = reader.session.vocabulary_size
+        if self.base is not None and self.base.vocabulary != size:
             raise ValueTypeError(
-                f"{reader.path} has {reader.vocabulary:,} tokens in its vocabulary, and the base "
-                f"has {self.base.vocabulary:,}",
+                f"{reader.path} has {size:,} tokens in its vocabulary, and the base has "
+                f"{self.base.vocabulary:,}",
                 remedy="Compare models with the same tokenizer",
             )
         if self._text is None:
@@ -222,49 +211,52 @@ class Passes:
                 remedy="Use the text of the base file, and models with the same tokenizer",
             )
 
-    def _require_context(self, context: int) -> None:
-        if self._task.context not in (None, context):
-            raise ValueTypeError(
-                f"the base file has chunks of {context} tokens, not {self._task.context}",
-                remedy="Leave out the context, or write another base file",
-            )
-
     def _pass(
         self, reader: TextReader, meter: Meter, facts: object, base: BaseFile | None = None
     ) -> Scores:
         """Read all chunks, or those that no earlier run has read; `base` is being written."""
         tokens, together = self.tokens, reader.sequences
         parts: list[Scores] = []
-        kept = self._keep(reader, facts) if self._task.resume else None
+        checkpoint = self._keep(reader, facts) if self._task.resume else None
         start = 0
-        if kept:
-            self._kept.append(kept)
-            start = kept.count if base is None else _agreeing(base, kept.first(kept.count))
+        if checkpoint:
+            self._checkpoints.append(checkpoint)
+            start = (
+                checkpoint.count
+                if base is None
+                else _agreeing(base, checkpoint.first(checkpoint.count))
+            )
             start = start if start == len(tokens) else start // together * together
-            parts.append(kept.first(start))
-        self._counter.show(start, len(tokens))
+            parts.append(checkpoint.first(start))
+        self._report(start)
         for done, scores in reader.read(tokens, meter, start):
             parts.append(scores)
-            if kept:
-                kept.add(scores)
-            self._counter.show(done, len(tokens))
-        self._counter.before += len(tokens)
+            if checkpoint:
+                checkpoint.add(scores)
+            self._report(done)
+        self._chunks_before += len(tokens)
         return Scores(np.concatenate([part.values for part in parts]))
 
-    def _keep(self, reader: TextReader, facts: object) -> KeptScores:
+    def _report(self, done: int) -> None:
+        """Report the chunks of all passes that are done."""
+        if self._progress:
+            total = len(self._task.all_paths) * len(self.tokens)
+            self._progress(self._chunks_before + done, total)
+
+    def _keep(self, reader: TextReader, facts: object) -> EvaluationCheckpoint:
         with open_model(reader.path) as model:
             files = [status_of(file.path) for file in model.files]
         tokens = self.tokens
         key = key_of((files, tokens.shape, tokens.tobytes(), self._task.micro_batch, facts))
-        return KeptScores(reader.path, key, len(tokens), tokens.shape[1])
+        return EvaluationCheckpoint(reader.path, key, len(tokens), tokens.shape[1])
 
 
 def _writing(base: BaseFile) -> Meter:
     """Return what writes a base file."""
 
-    def write(found: Prediction) -> tuple[float, ...]:
-        base.put(found.chunk, found.position, encode(found.logits))
-        return (surprise_beside_codes(found.logits, found.token),)
+    def write(prediction: Prediction) -> tuple[float, ...]:
+        base.put(prediction.chunk, prediction.position, encode(prediction.logits))
+        return (surprise_beside_codes(prediction.logits, prediction.token),)
 
     return write
 
@@ -284,10 +276,10 @@ def _agreeing(base: BaseFile, scores: Scores) -> int:
     for chunk, surprises in enumerate(scores.field("surprise")):
         token = base.tokens[chunk, first + 1]
         try:
-            held = -float(base.log_probabilities(chunk, 0)[token])
+            stored = -float(base.log_probabilities(chunk, 0)[token])
         except (GGUFError, OSError):
             return chunk
-        if surprises[0] < SATURATED and abs(held - surprises[0]) > ROUNDING:
+        if surprises[0] < SATURATED and abs(stored - surprises[0]) > ROUNDING:
             return chunk
     return len(scores.values)
 

@@ -7,6 +7,7 @@ but only those of one piece are in memory, whatever the context.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
@@ -23,7 +24,8 @@ from ggufkit.llama_cpp.library import library
 from ggufkit.llama_cpp.output_matrix import OutputInputs
 from ggufkit.llama_cpp.session import Session
 from ggufkit.quants.parallel import Floats
-from ggufkit.system.threads import in_turn, pool_of, require_wanted
+from ggufkit.system.cancellation import check_cancelled
+from ggufkit.system.threads import in_turn, pool_of
 
 BATCH: Final = 2048  # tokens that llama-perplexity hands over at once
 MOST_SEQUENCES: Final = 64  # llama.cpp computes at most 256 together
@@ -46,7 +48,7 @@ class Prediction:
 Meter = Callable[[Prediction], tuple[float, ...]]  # returns the figures at a position
 
 
-class TextReader:
+class TextReader(contextlib.AbstractContextManager["TextReader"]):
     """A model in llama.cpp that reads a text chunk by chunk; a context manager."""
 
     def __init__(  # noqa: PLR0913 (what a reader is)
@@ -80,10 +82,6 @@ class TextReader:
             **watcher,
         )
 
-    def __enter__(self) -> TextReader:
-        """Return itself."""
-        return self
-
     def __exit__(self, *_: object) -> None:
         """Free the model."""
         self.session.close()
@@ -96,15 +94,15 @@ class TextReader:
                 remedy="Perplexity is for models that continue a text",
             )
         tokens = self.session.tokenize(text)
-        held = len(tokens) // self.context
-        if not held:
+        available = len(tokens) // self.context
+        if not available:
             raise ValueTypeError(
                 f"the text has {len(tokens)} tokens, but a chunk needs {self.context}",
                 remedy="Use a longer text, or fewer tokens per chunk",
             )
-        held = held if chunks is None else min(chunks, held)
-        whole = np.array(tokens[: held * self.context], np.int32)
-        return whole.reshape(held, self.context)
+        available = available if chunks is None else min(chunks, available)
+        whole = np.array(tokens[: available * self.context], np.int32)
+        return whole.reshape(available, self.context)
 
     def read(
         self, tokens: TokenChunks, meter: Meter, start: int = 0
@@ -112,6 +110,7 @@ class TextReader:
         """Yield groups of chunks from `start` on: how many are done, and their scores."""
         with pool_of(self._threads) as pool:
             for first in range(start, len(tokens), self.sequences):
+                check_cancelled()
                 last = min(first + self.sequences, len(tokens))
                 yield last, self._group(tokens, range(first, last), meter, pool)
 
@@ -176,7 +175,7 @@ class TextReader:
         return self.output.values
 
     def _note(self, meter: Meter, prediction: Prediction) -> tuple[float, ...]:
-        require_wanted()
+        check_cancelled()
         figures = meter(prediction)
         if not np.isfinite(figures).all():
             raise GGUFError(
@@ -184,8 +183,3 @@ class TextReader:
                 remedy="Look for damaged tensors: `ggufkit check --data`",
             )
         return figures + (0.0,) * (len(FIELDS) - len(figures))
-
-    @property
-    def vocabulary(self) -> int:
-        """The number of tokens that the model knows."""
-        return self.session.vocabulary_size

@@ -61,7 +61,20 @@ def require_sensible(task: EvaluationTask) -> None:
     if len(set(task.all_paths)) < len(task.all_paths):
         raise ValueTypeError("a model is named twice", remedy="Name each model once")
     _require_other_output(task)
-    _require_one_vocabulary(task)
+    # Before hours of work; `open` also refuses what llama.cpp would abort on.
+    known: dict[Path, object] = {}
+    for path in task.all_paths:
+        with open_model(path) as model:
+            require_weights(model)
+            found = model.metadata.get(VOCABULARY)
+            known[path] = list(found) if isinstance(found, Strings) else found
+    first = task.all_paths[0]
+    for path, tokens in known.items():
+        if tokens != known[first]:
+            raise ValueTypeError(
+                f"{path} has another vocabulary than {first}",
+                remedy="Compare models with the same tokenizer",
+            )
 
 
 def is_small(base_logits: Path | None) -> bool:
@@ -84,20 +97,3 @@ def _require_other_output(task: EvaluationTask) -> None:
         raise OutputError(f"{out} is also an input", remedy="Write to another name")
     if not task.clobber and not task.resume:  # resuming may find its finished base there
         raise exists_already(out)
-
-
-def _require_one_vocabulary(task: EvaluationTask) -> None:
-    """Raise an error before hours of work; `open` also refuses what llama.cpp would abort on."""
-    known: dict[Path, object] = {}
-    for path in task.all_paths:
-        with open_model(path) as model:
-            require_weights(model)
-            found = model.metadata.get(VOCABULARY)
-            known[path] = list(found) if isinstance(found, Strings) else found
-    first = task.all_paths[0]
-    for path, tokens in known.items():
-        if tokens != known[first]:
-            raise ValueTypeError(
-                f"{path} has another vocabulary than {first}",
-                remedy="Compare models with the same tokenizer",
-            )

@@ -6,6 +6,7 @@ each change. What is measured here, a written file has too, if it holds the same
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Mapping
 from typing import Final
@@ -29,7 +30,7 @@ from ggufkit.system.text_file import Most, read_small
 CONTEXT: Final = 512  # tokens of a chunk, as in llama-perplexity
 
 
-class Variants:
+class Variants(contextlib.AbstractContextManager["Variants"]):
     """A loaded model, its log probabilities on a text, and its variants; a context manager.
 
     `scores` are those of the unchanged model.
@@ -47,30 +48,25 @@ class Variants:
     ) -> None:
         """Load the model, and read the text with it as it is. Raises as `evaluate` does."""
         content = read_small(as_path(text), Most.CALIBRATION).removesuffix(b"\n")
-        self._model = open_model(model)
-        self._file = tempfile.TemporaryFile(prefix="ggufkit-")  # noqa: SIM115 (`close` closes it)
-        try:
-            self._reader = TextReader(
-                as_path(model),
-                context,
-                micro_batch=micro_batch,
-                threads=worker_count(threads),
-                kind=ChangeableSession,
+        with contextlib.ExitStack() as opened:
+            self._model = opened.enter_context(open_model(model))
+            file = opened.enter_context(tempfile.TemporaryFile(prefix="ggufkit-"))
+            self._reader = opened.enter_context(
+                TextReader(
+                    as_path(model),
+                    context,
+                    micro_batch=micro_batch,
+                    threads=worker_count(threads),
+                    kind=ChangeableSession,
+                )
             )
-        except BaseException:
-            self._file.close()
-            self._model.close()
-            raise
-        assert isinstance(self._reader.session, ChangeableSession)  # noqa: S101 (for mypy)
-        self._session = self._reader.session
-        self._changed: set[str] = set()
-        try:
+            assert isinstance(self._reader.session, ChangeableSession)  # noqa: S101 (for mypy)
+            self._session = self._reader.session
+            self._changed: set[str] = set()
             tokens = self._reader.tokenize(content, chunks)
-            self._base = BaseFile("", self._file.fileno(), tokens, self._reader.vocabulary)
+            self._base = BaseFile("", file.fileno(), tokens, self._reader.session.vocabulary_size)
             self.scores: Scores = self._read(self._write)
-        except BaseException:
-            self.close()
-            raise
+            self._opened = opened.pop_all()
 
     def measure(self, tensors: Mapping[str, npt.ArrayLike]) -> Scores:
         """Return the scores of the model with these tensors, beside the model as it is.
@@ -115,24 +111,14 @@ class Variants:
         parts = [scores.values for _, scores in self._reader.read(self._base.tokens, meter)]
         return Scores(np.concatenate(parts))
 
-    def _write(self, found: Prediction) -> tuple[float, ...]:
-        self._base.put(found.chunk, found.position, encode(found.logits))
-        return (surprise(found.logits, found.token),)
+    def _write(self, prediction: Prediction) -> tuple[float, ...]:
+        self._base.put(prediction.chunk, prediction.position, encode(prediction.logits))
+        return (surprise(prediction.logits, prediction.token),)
 
-    def _compare(self, found: Prediction) -> tuple[float, ...]:
-        base = self._base.log_probabilities(found.chunk, found.position)
-        return compare(found.logits, base, found.token)
-
-    def close(self) -> None:
-        """Free the model."""
-        self._reader.session.close()
-        self._file.close()
-        self._model.close()
-
-    def __enter__(self) -> Variants:
-        """Return itself."""
-        return self
+    def _compare(self, prediction: Prediction) -> tuple[float, ...]:
+        base = self._base.log_probabilities(prediction.chunk, prediction.position)
+        return compare(prediction.logits, base, prediction.token)
 
     def __exit__(self, *_: object) -> None:
         """Free the model."""
-        self.close()
+        self._opened.close()

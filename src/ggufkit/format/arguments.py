@@ -9,48 +9,48 @@ from typing import Any
 from ggufkit.errors import ValueTypeError, brief
 
 
-def texts(argument: str, given: object) -> tuple[str, ...]:
+def texts(argument: str, value: object) -> tuple[str, ...]:
     """Return the strings of an argument: one string is one item, not a list of letters."""
-    items = (given,) if isinstance(given, str) else _items(argument, given, "a string or strings")
+    items = (value,) if isinstance(value, str) else _items(argument, value, "a string or strings")
     for item in items:
         if not isinstance(item, str):
             raise refusal(argument, item, "a string")
     return items
 
 
-def whole_numbers(argument: str, given: object) -> tuple[int, ...]:
+def whole_numbers(argument: str, value: object) -> tuple[int, ...]:
     """Return the whole numbers of an argument: one number is one item."""
-    items = (given,) if isinstance(given, int) else _items(argument, given, "whole numbers")
+    items = (value,) if isinstance(value, int) else _items(argument, value, "whole numbers")
     try:
         return tuple(operator.index(item) for item in items)
     except TypeError:
-        raise refusal(argument, given, "whole numbers") from None
+        raise refusal(argument, value, "whole numbers") from None
 
 
-def mapping(argument: str, given: object) -> Mapping[str, Any]:
+def mapping(argument: str, value: object) -> Mapping[str, Any]:
     """Return the mapping of an argument, an empty one for None."""
-    if given is None:
+    if value is None:
         return {}
-    if not isinstance(given, Mapping):
-        raise refusal(argument, given, "a dict")
-    for key in given:
+    if not isinstance(value, Mapping):
+        raise refusal(argument, value, "a dict")
+    for key in value:
         if not isinstance(key, str):
             raise refusal(f"{argument}, a key", key, "a string")
-    return given
+    return value
 
 
-def refusal(argument: str, given: object, wanted: str) -> ValueTypeError:
+def refusal(argument: str, value: object, expected: str) -> ValueTypeError:
     """Return the error of an argument of the wrong kind."""
     return ValueTypeError(
-        f"the argument {argument} must be {wanted}, not {brief(given)}",
+        f"the argument {argument} must be {expected}, not {brief(value)}",
         remedy="Look at `help` of the function",
     )
 
 
-def _items(argument: str, given: object, wanted: str) -> tuple[Any, ...]:
-    if isinstance(given, bytes) or not isinstance(given, Iterable):
-        raise refusal(argument, given, wanted)
-    return tuple(given)
+def _items(argument: str, value: object, expected: str) -> tuple[Any, ...]:
+    if isinstance(value, bytes) or not isinstance(value, Iterable):
+        raise refusal(argument, value, expected)
+    return tuple(value)
 
 
 def require_known(options: Collection[str], known: Collection[str], function: str) -> None:

@@ -16,9 +16,9 @@ def is_bytewise(type: TensorType) -> bool:
     return not type.is_opaque and not _wide_fields(type.fields)
 
 
-def to_byte_order(data: Bytes, type: TensorType, order: ByteOrder, wanted: ByteOrder) -> Bytes:
+def to_byte_order(data: Bytes, type: TensorType, order: ByteOrder, target: ByteOrder) -> Bytes:
     """Return packed rows of `type` in another byte order; unchanged if no byte moves."""
-    if order == wanted or type.is_opaque or is_bytewise(type) or data.size == 0:
+    if order == target or type.is_opaque or is_bytewise(type) or data.size == 0:
         return data
     swapped = np.array(data, order="C")
     blocks = swapped.size // type.block_bytes
@@ -31,11 +31,11 @@ def to_byte_order(data: Bytes, type: TensorType, order: ByteOrder, wanted: ByteO
 @functools.cache
 def _wide_fields(fields: str) -> list[tuple[int, int, int]]:
     """Return place, count and width of fields wider than a byte; "2 16*1" is as in types.py."""
-    found: list[tuple[int, int, int]] = []
-    at = 0
+    wide_fields: list[tuple[int, int, int]] = []
+    offset = 0
     for field in fields.split():
         count, _, width = field.rpartition("*")
         if int(width) > 1:
-            found.append((at, int(count or 1), int(width)))
-        at += int(count or 1) * int(width)
-    return found
+            wide_fields.append((offset, int(count or 1), int(width)))
+        offset += int(count or 1) * int(width)
+    return wide_fields

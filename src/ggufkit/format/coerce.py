@@ -83,10 +83,10 @@ def plain_exactly(value: TypedValue | Value) -> Any:  # noqa: ANN401 (as JSON is
 
 def _notation(name: str) -> tuple[int, ValueType]:
     """Return the depth of nested arrays in a type's name, and the innermost type."""
-    found = _NOTATION.fullmatch(name.strip().upper())
-    depth = len(found["end"]) if found else 0
-    if found and found["outer"] == "ARRAY[" * depth and found["inner"] in ValueType.__members__:
-        return _checked_depth(depth), ValueType[found["inner"]]
+    match = _NOTATION.fullmatch(name.strip().upper())
+    depth = len(match["end"]) if match else 0
+    if match and match["outer"] == "ARRAY[" * depth and match["inner"] in ValueType.__members__:
+        return _checked_depth(depth), ValueType[match["inner"]]
     known = ", ".join(kind.name.lower() for kind in ValueType)
     raise ValueTypeError(
         f"unknown value type {brief(name)}", remedy=f"Use one of {known}, or array[...] of one"

@@ -32,7 +32,7 @@ class Encoding:
 
     def count(self, number: int) -> bytes:
         """Encode a length or count."""
-        return struct.pack(self.mark + ("Q" if self.wide else "I"), number)
+        return number.to_bytes(self.count_bytes, self.byte_order)
 
     def u32(self, number: int) -> bytes:
         """Encode a type id."""

@@ -97,10 +97,10 @@ def parse_name(file_name: str, parameters: int = 0) -> FileName:
     name is refused: whatever remains is the base name. `parameters` is the number of
     the model's parameters, 0 where unknown.
     """
-    found = _CONVENTION.fullmatch(file_name)
-    if not found:
+    match = _CONVENTION.fullmatch(file_name)
+    if not match:
         return _wild_name(file_name, parameters)
-    parts = {key: text or "" for key, text in found.groupdict().items()}
+    parts = {key: text or "" for key, text in match.groupdict().items()}
     shard = parts.pop("shard")
     return FileName(**parts, shard=_shard_numbers(shard), conventional=True)
 
@@ -128,8 +128,8 @@ def _plainly(parts: FileName) -> FileName:
 
 def wrong_part(part: str, text: str) -> str:
     """Return what a part of a conventional name looks like; nothing if `text` is one."""
-    wanted, form = PART_FORMS[part]
-    return "" if form.fullmatch(text) else wanted
+    expected, form = PART_FORMS[part]
+    return "" if form.fullmatch(text) else expected
 
 
 def build_name(parts: FileName) -> str:
@@ -180,7 +180,7 @@ def parse_model_id(model_id: str, parameters: int = 0) -> ModelId:
     organization, slash, rest = model_id.partition("/")
     name = rest if slash else organization
     parts = _annotated([part for part in name.split("-") if part], parameters)
-    found = ModelId(
+    parsed = ModelId(
         name=name,
         organization=organization if slash and organization[:1] != "." else None,
         basename="-".join(part.text for part in parts if part.is_base) or None,
@@ -188,9 +188,9 @@ def parse_model_id(model_id: str, parameters: int = 0) -> ModelId:
         version=_joined(parts, "version"),
         size_label=_joined(dict.fromkeys(parts), "size_label"),
     )
-    if found.size_label is None and found.finetune is None and found.version is None:
-        return replace(found, basename=None)
-    return found
+    if parsed.size_label is None and parsed.finetune is None and parsed.version is None:
+        return replace(parsed, basename=None)
+    return parsed
 
 
 def title(name: str) -> str:
@@ -231,16 +231,16 @@ def _shard_numbers(text: str) -> tuple[int, int] | None:
 def _wild_name(file_name: str, parameters: int) -> FileName:
     stem = file_name[:-5] if file_name.lower().endswith(".gguf") else file_name
     shard, kind, sidecar, encoding = None, "", "", ""
-    if found := _SHARD.fullmatch(stem):
-        stem, shard = found[1], (int(found[2]), int(found[3]))
-    if found := _TYPE.fullmatch(stem):
-        stem, kind = found[1], _TYPES[found[2].lower()]
-    if found := _SIDECAR.fullmatch(stem):
-        sidecar, stem = found[1].lower(), found[2]
-    if found := _ENCODING.fullmatch(stem):
-        stem, encoding = found[1], found[2]
-    if found := _SIDECAR_BEHIND.fullmatch(stem):
-        stem, sidecar = found[1], found[2].lower()
+    if match := _SHARD.fullmatch(stem):
+        stem, shard = match[1], (int(match[2]), int(match[3]))
+    if match := _TYPE.fullmatch(stem):
+        stem, kind = match[1], _TYPES[match[2].lower()]
+    if match := _SIDECAR.fullmatch(stem):
+        sidecar, stem = match[1].lower(), match[2]
+    if match := _ENCODING.fullmatch(stem):
+        stem, encoding = match[1], match[2]
+    if match := _SIDECAR_BEHIND.fullmatch(stem):
+        stem, sidecar = match[1], match[2].lower()
     said = parse_spoken(stem, parameters)
     if said.basename is None:
         said = ModelId(basename=stem)
@@ -351,5 +351,5 @@ def shard_name(prefix: str, number: int, count: int) -> str:
 
 def parse_shard_name(name: str) -> tuple[str, int, int] | None:
     """Return prefix, number (from 0) and count of a shard's name; None if it is not one."""
-    found = _SHARD.fullmatch(name.removesuffix(".gguf")) if name.endswith(".gguf") else None
-    return (found[1], int(found[2]) - 1, int(found[3])) if found and found[1] else None
+    match = _SHARD.fullmatch(name.removesuffix(".gguf")) if name.endswith(".gguf") else None
+    return (match[1], int(match[2]) - 1, int(match[3])) if match and match[1] else None

@@ -98,7 +98,7 @@ class Header:
         """The key-value pairs, not decoded yet."""
         return Metadata.encoded(self.entries.items())
 
-    def upon(self, data: bytes) -> Header:
+    def with_data(self, data: bytes) -> Header:
         """Return this header with its values in `data`, a copy of what was parsed."""
         entries = {key: replace(entry, data=data) for key, entry in self.entries.items()}
         return replace(self, entries=entries)
@@ -133,8 +133,8 @@ def parse(data: Data, nbytes: int) -> Header:
         data, *([nbytes] if len(data) < nbytes else [])
     )
     findings = Findings()
-    for rule, at, a, b in problems:
-        findings.add(rule, at, a=a, b=b)
+    for rule, offset, a, b in problems:
+        findings.add(rule, offset, a=a, b=b)
     encoding = Encoding("big" if big else "little", wide=version != 1)
     _about_version(version, encoding, findings)
     entries = _entries(data, np.frombuffer(key_table, KEY_RECORD), encoding, findings)
@@ -147,9 +147,9 @@ def parse(data: Data, nbytes: int) -> Header:
         else:
             alignment = _alignment(entries, findings)
             places = _places(infos, end, alignment, nbytes, findings)
-    found = findings.all()
+    all_findings = findings.all()
     order = encoding.byte_order
-    placed = (end, places, found, unplaced, (keys, tensors))
+    placed = (end, places, all_findings, unplaced, (keys, tensors))
     return Header(nbytes, version, order, entries, alignment, *placed)
 
 
@@ -181,19 +181,19 @@ def _entries(
     return entries
 
 
-def _about_key(key: str, size: int, at: int, is_known: bool, findings: Findings) -> None:  # noqa: FBT001
+def _about_key(key: str, size: int, offset: int, is_known: bool, findings: Findings) -> None:  # noqa: FBT001
     if not key:
-        findings.add("key-empty", at)
+        findings.add("key-empty", offset)
     if is_known:
-        findings.add("key-duplicate", at, key=key)
+        findings.add("key-duplicate", offset, key=key)
     if size > MAX_KEY_BYTES:
-        findings.add("key-size", at, key=key, size=size, limit=MAX_KEY_BYTES)
+        findings.add("key-size", offset, key=key, size=size, limit=MAX_KEY_BYTES)
     elif "\0" in key:
-        findings.add("key-nul", at, key=key)
+        findings.add("key-nul", offset, key=key)
     elif not is_utf8(key):
-        findings.add("key-utf8", at, key=key)
+        findings.add("key-utf8", offset, key=key)
     elif key and not _KEY_FORM.fullmatch(key):
-        findings.add("key-form", at, key=key)
+        findings.add("key-form", offset, key=key)
 
 
 def _about_value(key: str, entry: Encoded, findings: Findings) -> None:
@@ -212,15 +212,15 @@ def _longest(entry: Encoded) -> int:
 
 
 def _about_split(entries: dict[str, Encoded], findings: Findings) -> None:
-    for key, wanted in SPLIT_TYPES.items():
+    for key, expected in SPLIT_TYPES.items():
         entry = entries.get(key)
         if entry is None:
             continue
         value = entry.decode() if entry.element_type is None else "an array"
         if not isinstance(value, np.integer) or value < 0:
             findings.add("split-value", entry.start, key=key, value=str(value))
-        elif entry.type is not wanted:
-            names = {"type": entry.type_name, "wanted": wanted.name.lower()}
+        elif entry.type is not expected:
+            names = {"type": entry.type_name, "wanted": expected.name.lower()}
             findings.add("split-type", entry.start, key=key, **names)
 
 
@@ -243,10 +243,10 @@ def _alignment(entries: dict[str, Encoded], findings: Findings) -> int:
 
 def _unplaced(infos: Infos) -> Places | None:
     """Return the tensors of a header that is cut, if their names and shapes are right."""
-    found = Findings()
-    about_names(infos, found)
-    about_shapes(infos, found)
-    return None if first_error(found.all()) else Places.of(infos, 0)
+    findings = Findings()
+    about_names(infos, findings)
+    about_shapes(infos, findings)
+    return None if first_error(findings.all()) else Places.of(infos, 0)
 
 
 def _places(infos: Infos, end: int, alignment: int, nbytes: int, findings: Findings) -> Places:

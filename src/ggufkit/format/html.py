@@ -14,10 +14,10 @@ _SHOWN_CHARACTERS: Final = 200  # of a cell
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], count: int) -> str:
     """Return a table of up to SHOWN_ROWS rows of `count`."""
-    shown = list(rows)[:SHOWN_ROWS]
+    rows_shown = list(rows)[:SHOWN_ROWS]
     head = _row("th", columns)
-    more = f"<p>{count - len(shown):,} more</p>" if count > len(shown) else ""
-    return f"<table>{head}{''.join(_row('td', row) for row in shown)}</table>{more}"
+    more = f"<p>{count - len(rows_shown):,} more</p>" if count > len(rows_shown) else ""
+    return f"<table>{head}{''.join(_row('td', row) for row in rows_shown)}</table>{more}"
 
 
 def definitions(title: object, facts: Mapping[str, object]) -> str:
@@ -27,8 +27,8 @@ def definitions(title: object, facts: Mapping[str, object]) -> str:
 
 
 def _row(tag: str, cells: Iterable[object]) -> str:
-    made = "".join(f'<{tag} style="text-align: left">{_text(cell)}</{tag}>' for cell in cells)
-    return f"<tr>{made}</tr>"
+    html_cells = "".join(f'<{tag} style="text-align: left">{_text(cell)}</{tag}>' for cell in cells)
+    return f"<tr>{html_cells}</tr>"
 
 
 def _text(value: object) -> str:

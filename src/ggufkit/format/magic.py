@@ -51,8 +51,8 @@ def identify(head: bytes, size: int) -> Finding:
 def _by_text(head: bytes) -> Finding | None:
     text = head.removeprefix(_BYTE_ORDER_MARK)
     if text.startswith(_LFS):
-        found = _LFS_SIZE.search(text)
-        size = f"{int(found[1])} bytes" if found else "of unknown size"
+        match = _LFS_SIZE.search(text)
+        size = f"{int(match[1])} bytes" if match else "of unknown size"
         return finding("git-lfs-pointer", 0, size=size)
     if _MARKUP.match(text):
         return finding("html", 0)

@@ -15,6 +15,7 @@ from ggufkit.format.arguments import texts
 from ggufkit.format.coerce import plain_exactly, typed, typed_value
 from ggufkit.format.encoding import CANONICAL, Encoding, is_utf8
 from ggufkit.format.html import SHOWN_ROWS, table
+from ggufkit.format.key_types import known_type
 from ggufkit.format.types import DEFAULT_ALIGNMENT, MAX_KEY_BYTES, VALUE_TYPES, ValueType
 from ggufkit.format.values import (
     Strings,
@@ -56,6 +57,11 @@ class Encoded:
             self.data, self.element_type, self.count, self.value_at, self.end, self.encoding
         )
 
+    def is_utf8(self) -> bool:
+        """Whether a text is valid UTF-8, found out without decoding it."""
+        text = Strings.lying(self.data, self.value_at, self.end, 1, self.encoding)
+        return text.first_invalid() is None
+
     def bytes(self, encoding: Encoding) -> bytes:
         """Return the bytes in `encoding`, copied unchanged if they already have it."""
         if encoding == self.encoding:
@@ -82,7 +88,7 @@ class Metadata(Mapping[str, Value]):
     __slots__ = ("_entries",)
 
     def __init__(self, items: Mapping[str, object] | Iterable[tuple[str, object]] = ()) -> None:
-        """Type each plain value by the defaults of `ggufkit.format.coerce.typed_value`."""
+        """Type each plain value as llama.cpp reads its key, or as `typed_value` does."""
         self._entries = _typed_entries(items, {})
 
     @classmethod
@@ -126,8 +132,8 @@ class Metadata(Mapping[str, Value]):
 
     def __repr__(self) -> str:
         """Show keys and types, no values."""
-        shown = ", ".join(f"{key}: {self.type_name(key)}" for key in self)
-        return f"Metadata({shown})"
+        entries = ", ".join(f"{key}: {self.type_name(key)}" for key in self)
+        return f"Metadata({entries})"
 
     def __reduce__(self) -> tuple[type[Metadata], tuple[list[tuple[str, TypedValue]]]]:
         """Pickle the typed values, which need no file."""
@@ -216,13 +222,13 @@ class Metadata(Mapping[str, Value]):
         self._other(key, None, "an array of numbers")
         return np.empty(0, np.float32)
 
-    def _other(self, key: str, default: object, wanted: str) -> object:
+    def _other(self, key: str, default: object, expected: str) -> object:
         """Return the default of a missing key; ValueTypeError for a value of another type."""
-        return self._refuse(key, wanted) if key in self else default
+        return self._refuse(key, expected) if key in self else default
 
-    def _refuse(self, key: str, wanted: str) -> NoReturn:
+    def _refuse(self, key: str, expected: str) -> NoReturn:
         raise ValueTypeError(
-            f"{key} is of type {self.type_name(key)}, but it must be {wanted}",
+            f"{key} is of type {self.type_name(key)}, but it must be {expected}",
             remedy="Correct the key with `ggufkit edit`, or get another file",
         )
 
@@ -236,6 +242,10 @@ class Metadata(Mapping[str, Value]):
         changed = Metadata()
         changed._entries = {**self._entries, **_typed_entries(items, self._entries)}
         return changed
+
+    def __or__(self, items: Mapping[str, object]) -> Metadata:
+        """Return `metadata.updated(items)`: other values keep their types."""
+        return self.updated(items)
 
     def without(self, *keys: str, missing_ok: bool = False) -> Metadata:
         """Return metadata without `keys`; MissingKeyError for unknown ones unless `missing_ok`."""
@@ -308,14 +318,19 @@ def _checked_key(key: object) -> str:
 def _typed_for(
     key: str, value: object, present: Encoded | TypedValue | None
 ) -> Encoded | TypedValue:
-    if present is not None and isinstance(value, _PLAIN):
-        name = present.type_name if isinstance(present, Encoded) else type_name(present)
+    if isinstance(value, _PLAIN) and (name := _type_of(present) or known_type(key)):
         with contextlib.suppress(ValueTypeError):
             return typed(name, value)
     try:
         return typed_value(value)
     except ValueTypeError as error:
         raise ValueTypeError(f"{key}: {error.message}", remedy=error.remedy) from None
+
+
+def _type_of(present: Encoded | TypedValue | None) -> str | None:
+    if present is None:
+        return None
+    return present.type_name if isinstance(present, Encoded) else type_name(present)
 
 
 def alignment_of(metadata: Metadata) -> int:

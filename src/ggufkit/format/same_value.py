@@ -17,11 +17,11 @@ _DTYPES: Final = {
 }
 
 
-def same_value(value: TypedValue, wanted: str) -> object | None:
+def same_value(value: TypedValue, type_name: str) -> object | None:
     """Return the same number or numbers in another type; None if that type cannot hold them."""
-    item = wanted.removeprefix("array[").removesuffix("]")
+    item = type_name.removeprefix("array[").removesuffix("]")
     is_array = isinstance(value, np.ndarray)
-    if item not in _DTYPES or is_array != (item != wanted):
+    if item not in _DTYPES or is_array != (item != type_name):
         return None
     if not isinstance(value, np.ndarray | np.generic | bool):
         return None

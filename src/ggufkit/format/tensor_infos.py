@@ -88,7 +88,9 @@ def _shapes(data: Data, table: Table, encoding: Encoding) -> list[tuple[int, ...
     places, counts = table["dims_at"].tolist(), table["n_dims"].tolist()
     form = encoding.mark + "{}" + ("Q" if encoding.wide else "I")
     unpack = {count: struct.Struct(form.format(count)).unpack_from for count in set(counts)}
-    shapes = (unpack[count](data, at)[::-1] for at, count in zip(places, counts, strict=True))
+    shapes = (
+        unpack[count](data, offset)[::-1] for offset, count in zip(places, counts, strict=True)
+    )
     known: dict[tuple[int, ...], tuple[int, ...]] = {}  # layers share shapes
     return [known.setdefault(shape, shape) for shape in shapes]
 
@@ -103,9 +105,9 @@ def about_names(infos: Infos, findings: Findings) -> None:
     places = (infos.table["name_at"] - np.uint64(infos.encoding.count_bytes)).tolist()
     sizes = infos.table["name_len"].tolist()
     seen: set[str] = set()
-    for name, size, at in zip(infos.names, sizes, places, strict=True):
+    for name, size, offset in zip(infos.names, sizes, places, strict=True):
         for rule, details in _broken_by(name, size, name in seen):
-            findings.add(rule, at, name=name, **details)
+            findings.add(rule, offset, name=name, **details)
         seen.add(name)
 
 
@@ -304,8 +306,8 @@ def _about_overlaps(places: Places, findings: Findings) -> None:
     names = places.infos.names
     for first, second in places.overlaps():
         if max(places.stops[first], places.stops[second]) <= places.room:
-            at = places.infos.place(second, "offset")
-            findings.add("tensor-overlap", at, name=names[first], other=names[second])
+            offset = places.infos.place(second, "offset")
+            findings.add("tensor-overlap", offset, name=names[first], other=names[second])
 
 
 def _about_missing(places: Places, data_offset: int, findings: Findings) -> None:

@@ -16,7 +16,9 @@ from ggufkit.errors import TensorTypeError
 
 MAGIC: Final = b"GGUF"
 MAX_DIMS: Final = 4  # ggml's GGML_MAX_DIMS: what llama.cpp loads
-MAX_NAME_BYTES: Final = 64  # the specification's limit; ggml stops at 63 (GGML_MAX_NAME)
+# What ComfyUI's patched ggml reads: names of HunyuanVideo have 65. The specification says 64, and
+# ggml stops at 63 (GGML_MAX_NAME).
+MAX_NAME_BYTES: Final = 127
 MAX_KEY_BYTES: Final = 65535  # the specification's limit
 DEFAULT_ALIGNMENT: Final = 32  # bytes, if general.alignment is absent
 

@@ -35,11 +35,11 @@ INNER_ARRAY: Final = np.dtype(
 class _Packed(Sequence[Any]):
     """A run of encoded array elements inside a buffer, decoded when asked for."""
 
-    __slots__ = ("_at", "_count", "_data", "_encoding", "_end", "_index")
+    __slots__ = ("_count", "_data", "_encoding", "_end", "_index", "_offset")
 
-    def __init__(self, data: Data, at: int, end: int, count: int, encoding: Encoding) -> None:
+    def __init__(self, data: Data, offset: int, end: int, count: int, encoding: Encoding) -> None:
         self._data = data
-        self._at = at
+        self._offset = offset
         self._end = end
         self._count = count
         self._encoding = encoding
@@ -52,7 +52,7 @@ class _Packed(Sequence[Any]):
         """Return the elements' bytes in `encoding`; untouched ones are copied as they are."""
         if encoding == self._encoding:
             with view(self._data) as raw:
-                return bytes(raw[self._at : self._end])
+                return bytes(raw[self._offset : self._end])
         return self._recoded(encoding)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
@@ -89,10 +89,10 @@ class Strings(_Packed):
         super().__init__(data, 0, len(data), len(packed), CANONICAL)
 
     @classmethod
-    def lying(cls, data: Data, at: int, end: int, count: int, encoding: Encoding) -> Strings:
+    def lying(cls, data: Data, offset: int, end: int, count: int, encoding: Encoding) -> Strings:
         """Make the sequence encoded in `data[at:end]`."""
         strings = cls.__new__(cls)
-        _Packed.__init__(strings, data, at, end, count, encoding)
+        _Packed.__init__(strings, data, offset, end, count, encoding)
         return strings
 
     @overload
@@ -148,7 +148,7 @@ class Strings(_Packed):
         """Return the index of the first item that is not UTF-8, None if all are."""
         wide = self._encoding.wide
         with view(self._data) as raw:
-            index = _native.utf8_problem(raw, self._at, self._count, wide, self._big)
+            index = _native.utf8_problem(raw, self._offset, self._count, wide, self._big)
         return None if index < 0 else index
 
     def tolist(self) -> list[str]:
@@ -160,7 +160,7 @@ class Strings(_Packed):
         if self._index is None:
             wide = self._encoding.wide
             with view(self._data) as raw:
-                places = _native.string_index(raw, self._at, self._count, wide, self._big)
+                places = _native.string_index(raw, self._offset, self._count, wide, self._big)
             self._index = np.frombuffer(places, "u8")
         return self._index
 
@@ -173,9 +173,9 @@ class Strings(_Packed):
             return []
         if start and self._index is None:
             self.raw(start)
-        at = self._at if start == 0 or self._index is None else int(self._index[start])
+        offset = self._offset if start == 0 or self._index is None else int(self._index[start])
         with view(self._data) as raw:
-            return _native.strings(raw, at, stop - start, self._encoding.wide, self._big)
+            return _native.strings(raw, offset, stop - start, self._encoding.wide, self._big)
 
     def _recoded(self, encoding: Encoding) -> bytes:
         return b"".join(encode_string(item, encoding) for item in self)
@@ -195,10 +195,10 @@ class Arrays(_Packed):
         super().__init__(data, 0, len(data), len(packed), CANONICAL)
 
     @classmethod
-    def lying(cls, data: Data, at: int, end: int, count: int, encoding: Encoding) -> Arrays:
+    def lying(cls, data: Data, offset: int, end: int, count: int, encoding: Encoding) -> Arrays:
         """Make the sequence encoded in `data[at:end]`."""
         arrays = cls.__new__(cls)
-        _Packed.__init__(arrays, data, at, end, count, encoding)
+        _Packed.__init__(arrays, data, offset, end, count, encoding)
         return arrays
 
     @overload
@@ -212,10 +212,10 @@ class Arrays(_Packed):
         if self._index is None:
             wide, big = self._encoding.wide, self._encoding.byte_order == "big"
             with view(self._data) as raw:
-                records = _native.array_index(raw, self._at, self._count, wide, big)
+                records = _native.array_index(raw, self._offset, self._count, wide, big)
             self._index = np.frombuffer(records, INNER_ARRAY)
-        kind, _, count, at, end = self._index[self._position(index)].tolist()
-        return decode_array(self._data, VALUE_TYPES[kind], count, at, end, self._encoding)
+        kind, _, count, offset, end = self._index[self._position(index)].tolist()
+        return decode_array(self._data, VALUE_TYPES[kind], count, offset, end, self._encoding)
 
     def __eq__(self, other: object) -> bool:
         """Whether `other` holds the same arrays, types included."""
@@ -254,37 +254,39 @@ def _check_depth(inner: list[Array]) -> None:
 
 
 def _shorten(name: str, items: Sequence[Any], count: int) -> str:
-    shown = ", ".join(repr(item) for item in items[:3])
-    return f"{name}([{shown}{', ...' if count > 3 else ''}], length={count})"  # noqa: PLR2004
+    listed = ", ".join(repr(item) for item in items[:3])
+    return f"{name}([{listed}{', ...' if count > 3 else ''}], length={count})"  # noqa: PLR2004
 
 
 # Bytes to values.
 
 
-def decode_scalar(data: Data, kind: ValueType, at: int, end: int, encoding: Encoding) -> TypedValue:
+def decode_scalar(
+    data: Data, kind: ValueType, offset: int, end: int, encoding: Encoding
+) -> TypedValue:
     """Return the scalar of type `kind` in `data[at:end]`."""
     with view(data) as raw:
         if kind is ValueType.STRING:
-            return bytes(raw[at + encoding.count_bytes : end]).decode("utf-8", "surrogateescape")
+            return str(raw[offset + encoding.count_bytes : end], "utf-8", "surrogateescape")
         if kind is ValueType.BOOL:
-            return raw[at] != 0
-        number: np.generic = np.frombuffer(raw, f"{encoding.mark}{kind.dtype}", 1, at)[0]
+            return raw[offset] != 0
+        number: np.generic = np.frombuffer(raw, f"{encoding.mark}{kind.dtype}", 1, offset)[0]
         return number
 
 
 def decode_array(  # noqa: PLR0913 (a span and its type: one idea)
-    data: Data, kind: ValueType, count: int, at: int, end: int, encoding: Encoding
+    data: Data, kind: ValueType, count: int, offset: int, end: int, encoding: Encoding
 ) -> Array:
     """Return the array of `count` elements of type `kind` in `data[at:end]`."""
     if kind is ValueType.STRING:
-        return Strings.lying(data, at, end, count, encoding)
+        return Strings.lying(data, offset, end, count, encoding)
     if kind is ValueType.ARRAY:
-        return Arrays.lying(data, at, end, count, encoding)
+        return Arrays.lying(data, offset, end, count, encoding)
     dtype = np.dtype(f"{encoding.mark}{kind.dtype}")
     if count == 0:
         return np.empty(0, dtype)
     with view(data) as raw:
-        array = np.frombuffer(raw, dtype, count, at)
+        array = np.frombuffer(raw, dtype, count, offset)
     array.flags.writeable = False
     return array
 

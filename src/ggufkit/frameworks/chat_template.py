@@ -60,8 +60,24 @@ class ChatTemplate:
         Raises ChatTemplateError if the template refuses the conversation, fails or takes too long.
         """
         library("jinja2", "templates")
-        _require_mappings(messages, tools)
-        text = self._chosen(name, with_tools=bool(tools))
+        if isinstance(messages, str | Mapping) or not all(isinstance(m, Mapping) for m in messages):
+            raise ChatTemplateError(
+                "`messages` is not a list of messages",
+                remedy='Write [{"role": "user", "content": "..."}]',
+            )
+        if not all(isinstance(tool, Mapping) for tool in tools or ()):
+            raise ChatTemplateError(
+                "`tools` is not a list of JSON schemas",
+                remedy="transformers.utils.get_json_schema(function) makes one of a function",
+            )
+        chosen = name or (FOR_TOOLS if bool(tools) and FOR_TOOLS in self.templates else DEFAULT)
+        if chosen not in self.templates:
+            known = ", ".join(self.templates)
+            raise ChatTemplateError(
+                f"the model has no chat template {brief(chosen)}",
+                remedy=f"Use one of its names: {known}",
+            )
+        text = self.templates[chosen]
         given = {
             **self.special_tokens,
             "documents": None,
@@ -71,16 +87,6 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         return _rendered(text, given)
-
-    def _chosen(self, name: str | None, *, with_tools: bool) -> str:
-        wanted = name or (FOR_TOOLS if with_tools and FOR_TOOLS in self.templates else DEFAULT)
-        if wanted not in self.templates:
-            known = ", ".join(self.templates)
-            raise ChatTemplateError(
-                f"the model has no chat template {brief(wanted)}",
-                remedy=f"Use one of its names: {known}",
-            )
-        return self.templates[wanted]
 
 
 def chat_template(model: AnyModel) -> ChatTemplate:
@@ -102,22 +108,9 @@ def chat_template(model: AnyModel) -> ChatTemplate:
     return ChatTemplate(templates, specials)
 
 
-def _require_mappings(messages: Messages, tools: Sequence[Mapping[str, Any]] | None) -> None:
-    if isinstance(messages, str | Mapping) or not all(isinstance(m, Mapping) for m in messages):
-        raise ChatTemplateError(
-            "`messages` is not a list of messages",
-            remedy='Write [{"role": "user", "content": "..."}]',
-        )
-    if not all(isinstance(tool, Mapping) for tool in tools or ()):
-        raise ChatTemplateError(
-            "`tools` is not a list of JSON schemas",
-            remedy="transformers.utils.get_json_schema(function) makes one of a function",
-        )
-
-
-def _rendered(text: str, given: Mapping[str, Any]) -> str:
+def _rendered(text: str, variables: Mapping[str, Any]) -> str:
     try:
-        done = _servant().answer_of({"template": text, "variables": given}, MAX_SECONDS)
+        done = _servant().answer_of({"template": text, "variables": variables}, MAX_SECONDS)
     except (TypeError, ValueError, RecursionError) as error:
         raise ChatTemplateError(
             f"the conversation cannot be passed to the template as JSON: {error}",

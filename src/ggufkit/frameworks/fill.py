@@ -11,18 +11,18 @@ from typing import Any, Final
 import numpy as np
 
 from ggufkit.errors import TensorTypeError
-from ggufkit.format.types import TENSOR_TYPES, TensorType, tensor_type
+from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import Source
 from ggufkit.models.sources import in_order
 from ggufkit.quants import codec
 from ggufkit.quants.parallel import Numbers, aligned
+from ggufkit.system.cancellation import check_cancelled
 from ggufkit.system.cpu import worker_count
-from ggufkit.system.threads import Progress, pool_of, require_wanted, result_of, submit
+from ggufkit.system.threads import Progress, pool_of, result_of
 
 PIECE: Final = 1 << 20  # elements: large enough that a read is cheap, small beside any model
 BITS16: Final = np.dtype(np.uint16)  # NumPy has no bfloat16: its bits take the place
-_DTYPES: Final = {kind.name: np.dtype(kind.dtype) for kind in TENSOR_TYPES.values() if kind.dtype}
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def decoded_type(tensor: Tensor, floats: str | None) -> TensorType:
             remedy="Leave it out: ggufkit.select(model, drop=[...])",
         )
     is_plain = not tensor.type.is_quantized
-    is_integer = (tensor.type.dtype or "").startswith("i")
+    is_integer = (tensor.type.dtype or "f").startswith(("i", "u", "?"))
     if is_plain and (floats is None or is_integer):
         return tensor.type
     return tensor_type(floats or "F32")
@@ -55,7 +55,7 @@ def decoded_type(tensor: Tensor, floats: str | None) -> TensorType:
 
 def dtype_of(type: TensorType) -> np.dtype[Any]:
     """Return the dtype of arrays that hold a plain type; the bits of BF16 are uint16."""
-    return _DTYPES.get(type.name, BITS16)
+    return np.dtype(type.dtype) if type.dtype else BITS16
 
 
 def decoded_arrays(
@@ -70,19 +70,19 @@ def decoded_arrays(
     Memory beyond the arrays is a few MiB per thread. `progress(done, total)` counts elements.
     Raises what reading and decoding raise.
     """
-    made = [
+    arrays = [
         aligned(tensor.shape, dtype_of(kind)) for tensor, kind in zip(tensors, types, strict=True)
     ]
     _run(
         [
             piece
-            for tensor, kind, array in zip(tensors, types, made, strict=True)
+            for tensor, kind, array in zip(tensors, types, arrays, strict=True)
             for piece in _pieces(tensor, kind, array)
         ],
         threads,
         progress,
     )
-    return made
+    return arrays
 
 
 def _pieces(tensor: Tensor, type: TensorType, array: Numbers) -> Iterator[_Piece]:
@@ -107,7 +107,7 @@ def _run(pieces: Sequence[_Piece], threads: int | None, progress: Progress | Non
                 piece = todo.popleft()
             except IndexError:
                 return
-            require_wanted()
+            check_cancelled()
             _decode(piece)
             if progress:
                 with counting:
@@ -116,7 +116,7 @@ def _run(pieces: Sequence[_Piece], threads: int | None, progress: Progress | Non
 
     with pool_of(count) as pool:
         try:
-            for task in [submit(pool, drain) for _ in range(count)]:
+            for task in [pool.submit(drain) for _ in range(count)]:
                 result_of(task)
         finally:
             todo.clear()  # after an error or Ctrl-C, stop all threads

@@ -61,8 +61,10 @@ def as_in_llama_cpp(rules: TokenizerRules, keys: VocabularyKeys) -> TokenizerRul
     for number in found_by_text(keys):
         known = added.get(number) or {"id": number, **added_token(keys, number)}
         added[number] = {**known, "special": True, "normalized": False}
-    kept = ordinary(keys)
-    tokens = [_with_spaces(added[n], keys) for n in sorted(added) if keys.texts[n] not in kept]
+    ordinary_texts = ordinary(keys)
+    tokens = [
+        _with_spaces(added[n], keys) for n in sorted(added) if keys.texts[n] not in ordinary_texts
+    ]
     normalizer = rules["normalizer"]
     if keys.model == "bert":
         normalizer = {"type": "Sequence", "normalizers": [*_letters(normalizer), normalizer]}

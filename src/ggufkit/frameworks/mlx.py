@@ -1,25 +1,19 @@
-"""MLX: load a model as arrays, and save arrays as GGUF."""
+"""MLX: load a model as arrays; `frameworks.numpy.save` writes them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ggufkit.errors import ValueTypeError
 from ggufkit.format.types import TensorType
 from ggufkit.frameworks.extras import library
 from ggufkit.frameworks.fill import decoded_arrays, decoded_type
 from ggufkit.models.any_model import AnyModel, opened
-from ggufkit.output.write import WriteOptions
-from ggufkit.output.write import save as save_arrays
 from ggufkit.quants.parallel import Numbers
-from ggufkit.system.descriptors import AnyPath
 from ggufkit.system.threads import Progress
 
 if TYPE_CHECKING:
     import mlx.core as mx
-    from typing_extensions import Unpack
 
 EXTRA: Final = "mlx"
 _FLOATS: Final = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
@@ -38,7 +32,7 @@ def load(
     tensors become `dtype`: float32, float16 or bfloat16. Integers stay integers.
     """
     library("mlx.core", EXTRA)
-    name = None if dtype is None else _name_of(dtype)
+    name = None if dtype is None else str(dtype).rpartition(".")[2]
     if name is not None and name not in _FLOATS:
         raise ValueTypeError(
             f"cannot decode to {dtype}", remedy=f"Use None or one of {', '.join(_FLOATS)}"
@@ -55,21 +49,7 @@ def load(
     }
 
 
-def save(
-    tensors: Mapping[str, Any],
-    path: AnyPath | IO[bytes],
-    metadata: Mapping[str, object] | None = None,
-    **options: Unpack[WriteOptions],
-) -> list[Path]:
-    """Write arrays and plain metadata as a GGUF file: `ggufkit.save` with the arrays first."""
-    return save_arrays(path, tensors, metadata, **options)
-
-
-def _name_of(dtype: object) -> str:
-    return str(dtype).rpartition(".")[2]
-
-
 def _as_mlx(array: Numbers, kind: TensorType) -> mx.array:
     core = library("mlx.core", EXTRA)
-    made = core.array(array)
-    return made.view(core.bfloat16) if kind.dtype is None else made
+    converted = core.array(array)
+    return converted.view(core.bfloat16) if kind.dtype is None else converted

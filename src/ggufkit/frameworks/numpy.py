@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ggufkit.conversion.diffusion.original_shapes import original_shape
 from ggufkit.errors import ValueTypeError
 from ggufkit.frameworks.fill import decoded_arrays, decoded_type
 from ggufkit.models.any_model import AnyModel, opened
@@ -36,20 +37,25 @@ def load(
     With `dtype` None plain tensors keep theirs, and all others become float32; else all float
     tensors become `dtype`: float16, float32, float64 or ml_dtypes.bfloat16. Integers stay integers.
     `progress(done, total)` counts elements. The arrays have `__dlpack__`, except bfloat16.
+    Tensors of image models have the shapes of the checkpoint.
     """
-    wanted = None if dtype is None else np.dtype(dtype)
-    floats = float_type(wanted and wanted.name)
+    target = None if dtype is None else np.dtype(dtype)
+    floats = float_type(target and target.name)
     with opened(model) as source:
         tensors = [*source.tensors.values()]
         types = [
             decoded_type(tensor, "F32" if floats is None and tensor.type.dtype is None else floats)
             for tensor in tensors
         ]
+        shapes = [original_shape(tensor, source.metadata) for tensor in tensors]
         arrays = decoded_arrays(tensors, types, threads=threads, progress=progress)
-    return {
-        tensor.name: array.view(wanted) if kind.dtype is None and wanted is not None else array
-        for tensor, kind, array in zip(tensors, types, arrays, strict=True)
-    }
+    if target is not None:
+        arrays = [
+            array.view(target) if kind.dtype is None else array
+            for kind, array in zip(types, arrays, strict=True)
+        ]
+    named = zip(tensors, shapes, arrays, strict=True)
+    return {tensor.name: array.reshape(shape) for tensor, shape, array in named}
 
 
 def save(

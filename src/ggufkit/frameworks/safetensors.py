@@ -6,8 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from ggufkit.conversion.checkpoint.folder_layout import lay_folder
-from ggufkit.conversion.checkpoint.safetensors import open_safetensors
+from ggufkit.conversion.checkpoint.safetensors import lay_folder, open_safetensors
 from ggufkit.errors import OutputError
 from ggufkit.format.metadata import Metadata
 from ggufkit.frameworks.fill import decoded_type
@@ -55,6 +54,6 @@ def save(
         plain = [retyped(each, decoded_type(each, floats)) for each in source.tensors.values()]
         laid = lay_folder([plain], {})
         (file,) = laid.files
-        named = replace(laid, files=(replace(file, name=target.name),))
-        execute_all([Order(named, target.parent)], threads=threads, progress=progress)
+        renamed_plan = replace(laid, files=(replace(file, name=target.name),))
+        execute_all([Order(renamed_plan, target.parent)], threads=threads, progress=progress)
     return target

@@ -2,14 +2,116 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
 
 from ggufkit.conversion.tokenizer.keys import VocabularyKeys
-from ggufkit.errors import ValueTypeError
-from ggufkit.frameworks.token_pieces import TokenPieces
-from ggufkit.frameworks.tokenizer import tokenizer
+from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceType
+from ggufkit.conversion.tokenizer.token_text import BYTE_OF
+from ggufkit.conversion.tokenizer.tokenizer_json import OF_CHARACTERS
+from ggufkit.errors import CheckpointError, ValueTypeError
+from ggufkit.frameworks.llama_tokens import found_by_text, ordinary
+from ggufkit.frameworks.tokenizer import errors_of_library, tokenizer
 from ggufkit.models.any_model import AnyModel, opened
+
+_KINDS: Final = ("llama", "bert", "t5", "gpt2", "gemma4")
+_KEEPING_SPACES: Final = frozenset({"sarvam-moe"})  # pre-tokenizers over characters
+_AS_WRITTEN: Final = frozenset(
+    (PieceType.CONTROL, PieceType.UNKNOWN, PieceType.USER_DEFINED)
+)  # their text is what they stand for
+_BYTE_TOKEN: Final = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_GAPS: Final = (
+    (re.compile(rb" (?=[?!.,])"), b""),
+    (re.compile(rb" ' "), b"'"),
+    (re.compile(rb" (?='(?:[sm]|re|ve))"), b""),
+)  # spaces that llama.cpp removes one after the other, where a tokenizer cleans them
+
+
+class TokenPieces:
+    """The bytes that each token stands for, by id, as llama.cpp makes them.
+
+    Source: `token_to_piece` and `detokenize` in llama.cpp's `llama-vocab.cpp`.
+    """
+
+    def __init__(self, keys: VocabularyKeys) -> None:
+        """Take the keys of a vocabulary; CheckpointError for a kind without known pieces."""
+        if keys.model not in _KINDS:
+            raise CheckpointError(
+                f"the tokens of a tokenizer of the kind {keys.model!r} cannot be decoded",
+                remedy=f"ggufkit decodes {', '.join(_KINDS)}",
+            )
+        self._keys = keys
+
+    def __len__(self) -> int:
+        """Return the number of tokens."""
+        return len(self._keys.texts)
+
+    def piece(self, number: int) -> bytes:
+        """Return the bytes of a token, perhaps a part of a character; ValueTypeError if none."""
+        if not 0 <= number < len(self):
+            raise ValueTypeError(
+                f"the vocabulary has no token {number}", remedy=f"Use ids from 0 to {len(self) - 1}"
+            )
+        text, kind = self._keys.texts[number], self._keys.types[number]
+        if number in self._controls or kind in _AS_WRITTEN:
+            return _utf8(text)
+        if kind == PieceType.BYTE:
+            match = _BYTE_TOKEN.fullmatch(text)
+            return bytes([int(match[1], 16)]) if match else b""
+        if kind != PieceType.NORMAL:
+            return b""
+        return _of_bytes(text) if self._is_byte_level else _utf8(text.replace(SPACE, " "))
+
+    def text(self, numbers: Iterable[int]) -> bytes:
+        """Return the text of tokens, special tokens included; the bytes may be no valid UTF-8."""
+        pieces = [self.piece(number) for number in numbers]
+        if pieces and self._adds_space:
+            pieces[0] = pieces[0].removeprefix(b" ")
+        joined = b"".join(pieces)
+        for gap, instead in _GAPS if self._cleans_spaces else ():
+            joined = gap.sub(instead, joined)
+        return joined
+
+    @cached_property
+    def _controls(self) -> frozenset[int]:
+        """The tokens that llama.cpp takes for control tokens by their text."""
+        normal = ordinary(self._keys)
+        numbers = found_by_text(self._keys)
+        return frozenset(number for number in numbers if self._keys.texts[number] not in normal)
+
+    @property
+    def _is_byte_level(self) -> bool:
+        return self._keys.model == "gpt2" and self._keys.pre not in OF_CHARACTERS
+
+    @property
+    def _cleans_spaces(self) -> bool:
+        if self._keys.pre in _KEEPING_SPACES:
+            return False
+        return self._keys.model in {"bert", "gemma4"} or self._keys.cleans_spaces
+
+    @property
+    def _adds_space(self) -> bool:
+        value = self._keys.get("add_space_prefix")
+        return self._keys.model == "llama" if value is None else bool(value)
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _of_bytes(text: str) -> bytes:
+    """Return the bytes that the characters of GPT-2's alphabet stand for."""
+    if all(char in BYTE_OF for char in text):
+        return bytes(BYTE_OF[char] for char in text)
+    return b"".join(
+        bytes([BYTE_OF[char]])
+        if char in BYTE_OF
+        else b"[UNK_BYTE_0x%s%s]" % (_utf8(char).hex().encode(), _utf8(text))
+        for char in text
+    )
 
 
 @dataclass(frozen=True)
@@ -42,7 +144,9 @@ def tokenize(model: AnyModel, text: str, *, add_special: bool = True) -> Tokeniz
             remedy="Decode it as UTF-8 first",
         ) from None
     with opened(model) as source:
-        ids = tokenizer(source).encode(text, add_special_tokens=add_special).ids
+        splitter = tokenizer(source)
+        with errors_of_library():
+            ids = splitter.encode(text, add_special_tokens=add_special).ids
         pieces = TokenPieces(VocabularyKeys(source.metadata))
         return TokenizedText(tuple(ids), tuple(map(pieces.piece, ids)))
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from ggufkit.conversion.tokenizer.keys import VocabularyKeys
 from ggufkit.conversion.tokenizer.tokenizer_json import MODELS
@@ -11,13 +16,15 @@ from ggufkit.errors import CheckpointError
 from ggufkit.frameworks.extras import library
 from ggufkit.frameworks.llama_tokens import as_in_llama_cpp
 from ggufkit.models.any_model import AnyModel, opened
-from ggufkit.system.threads import Say
+from ggufkit.system.threads import Notify
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+MAX_TOKENS: Final = 1 << 20  # the largest vocabularies have 262,144
 
-def tokenizer(model: AnyModel, *, say: Say | None = None) -> Tokenizer:
+
+def tokenizer(model: AnyModel, *, say: Notify | None = None) -> Tokenizer:
     """Return a `tokenizers.Tokenizer` that gives the ids that llama.cpp gives.
 
     `encode(text)` adds the tokens that llama.cpp adds; `add_special_tokens=False` leaves them out.
@@ -33,13 +40,78 @@ def tokenizer(model: AnyModel, *, say: Say | None = None) -> Tokenizer:
                 f"Hugging Face's library has no tokenizer of the kind {keys.model!r}",
                 remedy=f"ggufkit can rebuild {', '.join(MODELS)}",
             )
+        if len(keys.texts) > MAX_TOKENS:
+            raise CheckpointError(
+                f"the vocabulary has {len(keys.texts):,} tokens, more than {MAX_TOKENS:,}",
+                remedy="`ggufkit check` lists what is wrong with a vocabulary",
+            )
+        require_charsmap(bytes(keys.get("precompiled_charsmap") or []))
         rules = MODELS[keys.model](keys, say or (lambda _: None))
         text = json.dumps(as_in_llama_cpp(rules, keys), ensure_ascii=False, separators=(",", ":"))
-    try:
+    with errors_of_library():
         found: Tokenizer = made.from_str(text)
-    except Exception as error:  # the library has no class of its own
+        return found
+
+
+@contextlib.contextmanager
+def errors_of_library() -> Iterator[None]:
+    """Turn what Hugging Face's library raises, also a panic, into CheckpointError."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of Rust is no Exception
         raise CheckpointError(
             f"the tokens and merges of the file do not fit together: {error}",
             remedy="`ggufkit check` lists what is wrong with a vocabulary",
         ) from error
-    return found
+
+
+MAX_REPLACEMENT: Final = 1024  # bytes for one character; Unicode's longest has 33
+_UNIT_BYTES: Final = 4
+_BLOCK: Final = 256  # units that one byte chooses from
+_VALUE: Final = 1 << 31  # marks a unit that is a value
+_HAS_LEAF: Final = 1 << 8
+_CONTINUED, _CONTINUATION = 0xC0, 0x80  # the bits of a byte within a character, and their values
+
+Units = npt.NDArray[np.int64]
+
+
+def require_charsmap(data: bytes) -> None:
+    """Raise CheckpointError for a `precompiled_charsmap` that is damaged; an empty one is none.
+
+    It is the size of a trie, the trie (a double array of 32-bit units), and replacements that each
+    end with a zero byte. Hugging Face's library trusts it: a unit that leads out of the array, or a
+    replacement that begins within a character, would end its thread by a panic.
+    """
+    if data and (fault := _fault(data)):
+        raise CheckpointError(
+            f"the precompiled_charsmap of this vocabulary is damaged: {fault}",
+            remedy="Convert the model again",
+        )
+
+
+def _fault(data: bytes) -> str:
+    """Return what is wrong with a map, nothing if it is sound."""
+    size = int.from_bytes(data[:_UNIT_BYTES], "little")
+    start, end = _UNIT_BYTES, _UNIT_BYTES + size
+    if size < _UNIT_BYTES or size % _UNIT_BYTES or end > len(data):
+        return f"its trie cannot have {size:,} bytes"
+    units: Units = np.frombuffer(data[start:end], "<u4").astype(np.int64)
+    replacements = data[end:]
+    try:
+        replacements.decode()
+    except UnicodeDecodeError:
+        return "its replacements are not UTF-8"
+    if max(map(len, replacements.split(b"\0"))) > MAX_REPLACEMENT:
+        return f"a replacement has more than {MAX_REPLACEMENT:,} bytes"
+    inner = np.flatnonzero(units < _VALUE)
+    shifts = (units[inner] & (1 << 9)) >> 6
+    reached = inner ^ (units[inner] >> 10 << shifts)
+    if not len(inner) or inner[0] or (reached | (_BLOCK - 1)).max() >= len(units):
+        return "a unit of its trie leads out of it"
+    starts = np.append(np.frombuffer(replacements, np.uint8) & _CONTINUED != _CONTINUATION, True)
+    values = units[reached[(units[inner] & _HAS_LEAF) > 0]] & (_VALUE - 1)
+    if (values >= len(starts)).any() or not starts[values].all():
+        return "a value of its trie is not where a replacement begins"
+    return ""

@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ggufkit.conversion.diffusion.original_shapes import original_shape
 from ggufkit.errors import TensorTypeError, ValueTypeError
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import TensorType, tensor_type
@@ -73,7 +74,7 @@ def load(  # noqa: PLR0913 (one argument for each choice of a user)
 
     With `mmap` plain tensors that keep their dtype are not read: they share a private map of the
     file. You may write to them, which changes neither the file nor other maps. `progress(done,
-    total)` counts elements.
+    total)` counts elements. Tensors of image models have the shapes of the checkpoint.
 
     Raises TensorTypeError for a type that cannot be decoded, ValueTypeError for another dtype.
     """
@@ -83,12 +84,16 @@ def load(  # noqa: PLR0913 (one argument for each choice of a user)
     with opened(model) as source:
         tensors = [*source.tensors.values()]
         types = [decoded_type(tensor, floats) for tensor in tensors]
+        shapes = [original_shape(tensor, source.metadata) for tensor in tensors]
         if place.type == "cpu":
-            return _on_cpu(tensors, types, mmap=mmap, threads=threads, progress=progress)
-        return {
-            tensor.name: _on_device(tensor, kind, place)
-            for tensor, kind in zip(tensors, types, strict=True)
-        }
+            arrays = _on_cpu(tensors, types, mmap=mmap, threads=threads, progress=progress)
+        else:
+            arrays = {
+                tensor.name: _on_device(tensor, kind, place)
+                for tensor, kind in zip(tensors, types, strict=True)
+            }
+    named = zip(tensors, shapes, strict=True)
+    return {tensor.name: arrays[tensor.name].reshape(shape) for tensor, shape in named}
 
 
 def load_packed(
@@ -132,15 +137,15 @@ def save(
             f"`tensors` is a {tensors.__class__.__name__}",
             remedy="Write save(state_dict, path, metadata)",
         )
-    made = Tensors(as_gguf(name, value) for name, value in tensors.items())
-    return write(Model(Metadata(metadata or {}), made), path, **options)
+    gguf_tensors = Tensors(as_gguf(name, value) for name, value in tensors.items())
+    return write(Model(Metadata(metadata or {}), gguf_tensors), path, **options)
 
 
 def as_gguf(name: str, value: object) -> Tensor:
     """Return the tensor that `value` describes, as `save` documents it."""
     torch = library("torch", EXTRA)
     pair = value if isinstance(value, tuple) and len(value) == 2 else (value, None)  # noqa: PLR2004
-    array, wanted = pair
+    array, target = pair
     if isinstance(value, PackedTensor):
         rows, width = rows_and_width(value.shape)
         data = value.data.reshape(rows, value.type.row_bytes(width))
@@ -158,7 +163,7 @@ def as_gguf(name: str, value: object) -> Tensor:
     tensor = Tensor.over(
         name, tensor_type(kind), tuple(plain.shape), TorchRows(plain.reshape(rows, width))
     )
-    return tensor if wanted is None else retyped(tensor, wanted)
+    return tensor if target is None else retyped(tensor, target)
 
 
 @dataclass(frozen=True, eq=False)  # tensors do not compare to one bool
@@ -179,11 +184,11 @@ def float_type(dtype: torch.dtype | None) -> str | None:
     """Return the tensor type that floats become, None to keep theirs."""
     if dtype is None:
         return None
-    found = _FLOATS.get(_name_of(dtype))
-    if found is None:
+    dtype_found = _FLOATS.get(_name_of(dtype))
+    if dtype_found is None:
         known = ", ".join(f"torch.{name}" for name in _FLOATS)
         raise ValueTypeError(f"cannot decode to {dtype}", remedy=f"Use None or one of {known}")
-    return found
+    return dtype_found
 
 
 def _name_of(dtype: object) -> str:
@@ -226,11 +231,11 @@ def _mapped(tensors: list[Tensor], types: list[TensorType]) -> dict[str, torch.T
     """Return views of private maps for the tensors that need no decoding."""
     torch = library("torch", EXTRA)
     maps: dict[MappedFile, Any] = {}
-    found = {}
+    arrays = {}
     for tensor, kind in zip(tensors, types, strict=True):
         span = tensor.source.span
-        is_as_it_lies = tensor.type == kind and tensor.source.byte_order == "little"
-        if span is None or not is_as_it_lies or not span.nbytes:
+        has_same_bytes = tensor.type == kind and tensor.source.byte_order == "little"
+        if span is None or not has_same_bytes or not span.nbytes:
             continue
         if not isinstance(span.file, MappedFile) or span.offset % kind.block_bytes:
             continue
@@ -240,8 +245,8 @@ def _mapped(tensors: list[Tensor], types: list[TensorType]) -> dict[str, torch.T
         flat = torch.frombuffer(
             maps[span.file], dtype=dtype, count=tensor.elements, offset=span.offset
         )
-        found[tensor.name] = flat.reshape(tensor.shape)
-    return found
+        arrays[tensor.name] = flat.reshape(tensor.shape)
+    return arrays
 
 
 # On another device.

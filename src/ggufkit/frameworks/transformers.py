@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ggufkit.conversion.architecture.config_json import Draft
 from ggufkit.conversion.export import checkpoint_in_memory
-from ggufkit.errors import CheckpointError, brief
+from ggufkit.errors import CheckpointError, brief, first_names
 from ggufkit.frameworks.extras import library
 from ggufkit.frameworks.fill import decoded_arrays, decoded_type
+from ggufkit.frameworks.tokenizer import errors_of_library
 from ggufkit.frameworks.torch import DTYPES, as_torch, float_type
 from ggufkit.models.any_model import AnyModel, opened
 from ggufkit.models.model import Model
-from ggufkit.system.threads import Progress, Say
+from ggufkit.system.threads import Notify, Progress
 
 if TYPE_CHECKING:
     import torch
     import transformers
 
 EXTRA: Final = "transformers"
-SHOWN: Final = 5  # names in a message
 _FLOATS: Final = ("BF16", "F16")
 _NOT_ARGUMENTS: Final = ("tokenizer_class", "added_tokens_decoder")
 
@@ -43,7 +43,7 @@ def load(  # noqa: PLR0913 (one argument for each choice of a user)
     arch_path: Sequence[Path] = (),
     threads: int | None = None,
     progress: Progress | None = None,
-    say: Say | None = None,
+    say: Notify | None = None,
     **options: Any,
 ) -> LoadedModel:
     """Return the model of a GGUF file as transformers has it, and its tokenizer.
@@ -90,18 +90,21 @@ def _model(
             f"transformers {transformers.__version__} has no class {brief(name)}",
             remedy="Install a later version of transformers, or use ggufkit.export",
         )
+    takes = "add_pooling_layer" in inspect.signature(kind).parameters
     made, info = kind.from_pretrained(
         None,
         config=config,
         state_dict=state,
         dtype=getattr(torch, DTYPES[floats]),
         output_loading_info=True,
-        **_without_pooler(kind, state),
+        **(
+            {"add_pooling_layer": False} if takes and not any("pooler." in n for n in state) else {}
+        ),
         **options,
     )
     missing = sorted(info["missing_keys"])
     if missing:
-        names = ", ".join(missing[:SHOWN]) + (", ..." if len(missing) > SHOWN else "")
+        names = first_names(missing)
         raise CheckpointError(
             f"the model lacks {len(missing)} tensors of {name}: {names}",
             remedy="`ggufkit check` shows whether the file is complete",
@@ -115,12 +118,6 @@ def _model(
 def _spelled(name: str, known: Sequence[str]) -> str:
     """Return a class by its name in transformers: some models spell it in other cases."""
     return next((each for each in known if each.lower() == name.lower()), name)
-
-
-def _without_pooler(kind: type, state: Mapping[str, torch.Tensor]) -> dict[str, bool]:
-    """Return the argument that leaves out a layer which GGUF files of encoders lack."""
-    takes = "add_pooling_layer" in inspect.signature(kind).parameters
-    return {"add_pooling_layer": False} if takes and not any("pooler." in n for n in state) else {}
 
 
 def _config(draft: Draft) -> Any:  # noqa: ANN401 (a class of transformers)
@@ -141,7 +138,8 @@ def _tokenizer(draft: Draft) -> Any:  # noqa: ANN401 (a class of transformers)
     rules = draft.text("tokenizer.json")
     if rules is None:
         return None
-    made = library("tokenizers", EXTRA).Tokenizer.from_str(rules)
+    with errors_of_library():
+        made = library("tokenizers", EXTRA).Tokenizer.from_str(rules)
     settings = json.loads(draft.text("tokenizer_config.json") or "{}")
     chosen = {key: value for key, value in settings.items() if key not in _NOT_ARGUMENTS}
     template = draft.text("chat_template.jinja")

@@ -58,9 +58,11 @@ class _Collector:
         """Say whether a node is needed (`ask`), or read it."""
         operation = self.llama.functions.ggml_op_name(node.op)
         if asks:
-            wanted = operation == b"MUL_MAT_ID" or (operation == b"MUL_MAT" and self._wants(node))
-            return wanted and self._needs(node)
-        name = _weight_name(node.src[0].contents.name.decode(errors="replace"))
+            is_collected = operation == b"MUL_MAT_ID" or (
+                operation == b"MUL_MAT" and self._wants(node)
+            )
+            return is_collected and self._needs(node)
+        name = _weight_name(node)
         if operation == b"MUL_MAT_ID":
             self._add_experts(name, node)
         else:
@@ -71,14 +73,14 @@ class _Collector:
         inputs = node.src[1].contents
         if inputs.ne[1] < FEW_TOKENS or inputs.type != F32:
             return False
-        name = _weight_name(node.src[0].contents.name.decode(errors="replace"))
+        name = _weight_name(node)
         return name.startswith("blk.") or (self.process_output and name == OUTPUT)
 
     def _needs(self, node: GraphTensor) -> bool:
         """Whether the inputs of a product are needed; while moments learn, it is only noted."""
         if self.moments is None:
             return True
-        name = _weight_name(node.src[0].contents.name.decode(errors="replace"))
+        name = _weight_name(node)
         if self.moments.learns:
             self.moments.look(name, node)
             return False
@@ -150,8 +152,9 @@ def _with_squares(values: Floats, rows: Floats, name: str) -> Floats:
     return total
 
 
-def _weight_name(name: str) -> str:
-    """Return a weight's name without what devices add to it: "CPU#blk.0.x.weight#0"."""
+def _weight_name(node: GraphTensor) -> str:
+    """Return the name of a product's weight; devices add to it: "CPU#blk.0.x.weight#0"."""
+    name: str = node.src[0].contents.name.decode(errors="replace")
     parts = name.split("#")
     return parts[1] if len(parts) > 1 else name
 
@@ -239,8 +242,8 @@ class _TextPasses:
         moments.learned()
         passes = moments.passes(memory)
         with MomentsStore(target, in_memory=len(passes) == 1) as store:
-            for number, wanted in enumerate(passes):
-                moments.begin(wanted)
+            for number, names in enumerate(passes):
+                moments.begin(names)
                 self.collector.moments_only = number > 0
                 self._read_all(len(passes))
                 store.keep(moments)
@@ -264,16 +267,16 @@ def _groups(
     tokens: list[int], context: int, chunks: int | None, sequences: int
 ) -> Iterator[list[list[int]]]:
     """Yield the chunks of each batch."""
-    held = len(tokens) // context
-    if not held:
+    available = len(tokens) // context
+    if not available:
         raise ValueTypeError(
             f"the text has {len(tokens)} tokens, but a chunk needs {context}",
             remedy="Use a longer text, or fewer tokens per chunk",
         )
-    total = held if chunks is None else min(chunks, held)
+    total = available if chunks is None else min(chunks, available)
     for first in range(0, total, sequences):
         last = min(first + sequences, total)
-        yield [tokens[at * context : (at + 1) * context] for at in range(first, last)]
+        yield [tokens[number * context : (number + 1) * context] for number in range(first, last)]
 
 
 def _read(session: Session, group: list[list[int]], batch: int) -> None:

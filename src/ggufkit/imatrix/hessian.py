@@ -21,16 +21,19 @@ from ggufkit.imatrix.hessian_file import (
     MOMENT_COUNTS,
     MOMENTS,
     OWNERS,
+    diagonal,
     first_row,
+    folded_shape,
+    unfolded,
 )
 from ggufkit.imatrix.matrix import HESSIAN_REMEDY, STACK_AXES, Counts, Entry, Imatrix, is_selected
 from ggufkit.imatrix.moments import PARTS
-from ggufkit.imatrix.triangles import diagonal, folded_shape, unfolded
 from ggufkit.models.layers import named
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.open import open as open_model
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.descriptors import AnyPath, as_path
+from ggufkit.validation.typed_values import integer
 
 FITTED: Final = (0,)
 HELD_OUT: Final = (1,)
@@ -66,7 +69,7 @@ class Moments:
         return np.asarray(self.counts.numpy(), np.int64).reshape(PARTS, -1)
 
     def mean(self, matrix: int, parts: tuple[int, ...], pooled: Floats | None = None) -> Floats:
-        """Return the mean moments of one matrix, drawn towards `pooled`, those of all, if given.
+        """Return the mean moments of one matrix, shrunk towards `pooled` (of all) if given.
 
         Raises FormatError if they are infinite or not numbers.
         """
@@ -76,12 +79,7 @@ class Moments:
             total, count = total + np.float32(added) * pooled, count + added
         found: Floats = total / np.float32(max(count, 1))
         if not np.isfinite(found).all():
-            raise FormatError(
-                f"the second moments of {self.sums.name.removesuffix(MOMENTS)!r} are infinite or "
-                "not numbers",
-                remedy=HESSIAN_REMEDY,
-                path=str(self.sums.path or ""),
-            )
+            raise _not_finite(self.sums.name.removesuffix(MOMENTS), self.sums.path)
         return found
 
     def pooled(self, parts: tuple[int, ...]) -> Floats:
@@ -152,7 +150,7 @@ class Hessian:
         location = as_path(path)
         source = open_model(location)
         try:
-            return cls(source, _entries(source, str(location)), location)
+            return cls(source, _entries(source, location), location)
         except BaseException:
             source.close()
             raise
@@ -169,14 +167,10 @@ class Hessian:
         entries = {name: squares[id(moments)] for name, moments in sorted(self.entries.items())}
         for name, entry in entries.items():
             if not np.isfinite(entry.sums).all():
-                raise FormatError(
-                    f"the second moments of {name!r} are infinite or not numbers",
-                    remedy=HESSIAN_REMEDY,
-                    path=str(self.path),
-                )
+                raise _not_finite(name, self.path)
         size, tokens = (whole_number(self.metadata.get(f"hessian.{key}")) or 0 for key in _SIZES)
         datasets = (str(self.metadata.get("hessian.dataset", "")),)
-        chunks = tokens // max(size, 1)
+        chunks = integer(tokens // max(size, 1), "the number of chunks", most=MAX_CHUNKS)
         return Imatrix(
             entries,
             datasets,
@@ -220,6 +214,8 @@ class Hessian:
         if known is None:
             return True
         rows = (known.numpy().astype(np.float64), first_row(tensor).astype(np.float64))
+        if rows[0].shape != rows[1].shape:
+            return False
         product, squares = rows[0] @ rows[1], (rows[0] @ rows[0]) * (rows[1] @ rows[1])
         return not product < ALIKE * math.sqrt(squares)  # rows of zeros are like any
 
@@ -229,50 +225,51 @@ class Hessian:
         return (stacked, tensor.shape[-1]) == (moments.matrices, moments.width)
 
 
+MAX_CHUNKS: Final = (1 << 32) - 1  # files count them in 32 bits
 _SIZES: Final = ("chunk_size", "token_count")
 
 
-def _entries(source: Model, path: str) -> dict[str, Moments]:
+def _wrong(message: str, path: Path | None) -> FormatError:
+    return FormatError(message, remedy=HESSIAN_REMEDY, path=str(path or ""))
+
+
+def _not_finite(name: str, path: Path | None) -> FormatError:
+    return _wrong(f"the second moments of {name!r} are infinite or not numbers", path)
+
+
+def _entries(source: Model, path: Path) -> dict[str, Moments]:
     if source.metadata.get("general.type") != KIND:
-        raise FormatError("this GGUF file is not a Hessian", remedy=HESSIAN_REMEDY, path=path)
+        raise _wrong("this GGUF file is not a Hessian", path)
     names, owners = (source.metadata.get(key) for key in (MATRICES, OWNERS))
     if not (isinstance(names, Strings) and isinstance(owners, Strings)) or len(names) != len(
         owners
     ):
-        raise FormatError(
-            "this Hessian does not list its matrices", remedy=HESSIAN_REMEDY, path=path
-        )
+        raise _wrong("this Hessian does not list its matrices", path)
     known = {owner: _moments(source, owner, path) for owner in sorted(set(owners))}
     unseen = [owner for owner, each in known.items() if not each.tokens().sum(axis=1).all()]
     if unseen:
         raise FormatError(
             f"no token reached {named(unseen)} in this Hessian",
             remedy="Compute it on a longer text",
-            path=path,
+            path=str(path),
         )
     return {name: known[owner] for name, owner in zip(names, owners, strict=True)}
 
 
-def _moments(source: Model, owner: str, path: str) -> Moments:
-    pair = [source.tensors.get(owner + end) for end in (MOMENTS, MOMENT_COUNTS)]
-    sums, counts = pair
+def _moments(source: Model, owner: str, path: Path) -> Moments:
+    sums, counts = (source.tensors.get(owner + end) for end in (MOMENTS, MOMENT_COUNTS))
     if sums is None or counts is None:
-        raise FormatError(
-            f"this Hessian has no data of {owner!r}", remedy=HESSIAN_REMEDY, path=path
-        )
+        raise _wrong(f"this Hessian has no data of {owner!r}", path)
     matrices = counts.shape[-1] if len(counts.shape) == len((PARTS, 1)) else 0
     stack = (matrices,) if matrices > 1 else ()
+    known = (PARTS, max(matrices, 1))
     kinds = (sums.type.name, counts.type.name)
     width = _width_of(sums)
     shapes = [(PARTS, *stack, *each) for each in ((width, width), folded_shape(width))]
-    if kinds != ("F32", "I64") or sums.shape not in shapes or counts.shape[:1] != (PARTS,):
-        raise FormatError(
-            f"the data of {owner!r} in this Hessian does not fit together",
-            remedy=HESSIAN_REMEDY,
-            path=path,
-        )
+    if kinds != ("F32", "I64") or sums.shape not in shapes or counts.shape != known:
+        raise _wrong(f"the data of {owner!r} in this Hessian does not fit together", path)
     if (counts.numpy() < 0).any():
-        raise FormatError(f"a count of {owner!r} is impossible", remedy=HESSIAN_REMEDY, path=path)
+        raise _wrong(f"a count of {owner!r} is impossible", path)
     return Moments(sums, counts)
 
 

@@ -1,7 +1,7 @@
 """Hessian files: second moments of the inputs of matrices, in GGUF.
 
 `OWNER.moments` holds sums of products (F32, shape (parts, [matrices,] rows, columns), folded as
-`triangles.py` says) and `OWNER.moment_counts` the numbers of tokens. The first part is to quantize
+`folded_shape` says) and `OWNER.moment_counts` the numbers of tokens. The first part is to quantize
 with, the second was held out. `hessian.matrices` and `hessian.owners` list each matrix with the
 owner of its inputs, and `NAME.first_row` holds the first row of its weights, by which the Hessian
 of another model is known.
@@ -9,12 +9,12 @@ of another model is known.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Final
 
 import numpy as np
@@ -25,14 +25,15 @@ from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import tensor_type
 from ggufkit.imatrix.matrix import Counts
 from ggufkit.imatrix.moments import InputMoments
-from ggufkit.imatrix.triangles import FoldedTriangles, folded_shape
 from ggufkit.inspection.digest import CONTENT, digest
 from ggufkit.models.layers import named
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.open import open as open_model
+from ggufkit.models.rows import Made
 from ggufkit.models.tensors.in_memory import as_tensor
 from ggufkit.output.write import write
 from ggufkit.quants.parallel import Floats, Numbers
+from ggufkit.system.mapped_file import Bytes
 
 HESSIAN_MEMORY: Final = 4 << 30  # bytes of sums that are held at once
 MOMENTS: Final = ".moments"
@@ -79,7 +80,7 @@ def first_row(tensor: Tensor) -> Floats:
     return np.asarray(tensor.numpy(), np.float32)
 
 
-class MomentsStore:
+class MomentsStore(contextlib.AbstractContextManager["MomentsStore"]):
     """Keeps the sums of several passes until they are saved; a context manager.
 
     They are in memory, or in a file without a name in the folder of the output.
@@ -130,16 +131,7 @@ class MomentsStore:
         tensors.extend(as_tensor(name, row) for name, row in rows)
         write(Model(Metadata(metadata), Tensors(tensors)), self._target)
 
-    def __enter__(self) -> MomentsStore:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Remove the file."""
         self._sums.clear()
         if self._file:
@@ -152,3 +144,49 @@ def _folded(name: str, sums: Floats) -> Tensor:
     stack = (matrices,) if matrices > 1 else ()
     source = FoldedTriangles(sums.reshape(-1, width, width))
     return Tensor.over(name, tensor_type("F32"), (parts, *stack, *folded_shape(width)), source)
+
+
+def folded_shape(width: int) -> tuple[int, int]:
+    """Return the shape of the rectangle that holds one triangle of a symmetric W x W matrix.
+
+    Its row i is row i of the upper triangle, and then row W - 1 - i: W + 1 numbers together.
+    """
+    return -(-width // 2), width + 1
+
+
+@dataclass(frozen=True, eq=False)
+class FoldedTriangles(Made):
+    """Rows of the rectangles of float32 matrices: (matrices, width, width)."""
+
+    squares: Floats
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Return rows `start` to `stop`."""
+        width = self.squares.shape[-1]
+        found = np.empty((stop - start, width + 1), np.float32)
+        for place, out in enumerate(found, start):
+            matrix, row = divmod(place, folded_shape(width)[0])
+            last = width - 1 - row
+            out[: width - row] = self.squares[matrix, row, row:]
+            out[width - row :] = self.squares[matrix, last, last:]
+        return found.view(np.uint8)
+
+
+def unfolded(rectangle: Floats) -> Floats:
+    """Return the matrix of a rectangle."""
+    width = rectangle.shape[-1] - 1
+    square = np.empty((width, width), rectangle.dtype)
+    for row, numbers in enumerate(rectangle):
+        last = width - 1 - row
+        square[row, row:] = square[row:, row] = numbers[: width - row]
+        square[last, last:] = square[last:, last] = numbers[width - row :]
+    return square
+
+
+def diagonal(rectangle: Floats) -> Floats:
+    """Return the diagonal of the matrix of a rectangle."""
+    rows, width = np.arange(len(rectangle)), rectangle.shape[-1] - 1
+    found = np.empty(width, rectangle.dtype)
+    found[width - 1 - rows] = rectangle[rows, width - rows]
+    found[rows] = rectangle[:, 0]
+    return found

@@ -100,10 +100,10 @@ class Imatrix:
         try:
             with file.unchanged():
                 is_gguf = bytes(file.data[: len(MAGIC)]) == MAGIC
-                found = None if is_gguf else read_legacy(file.data, str(location))
+                legacy = None if is_gguf else read_legacy(file.data, str(location))
         finally:
             file.close()
-        read = _from_legacy(found, str(location)) if found else _read_gguf(location)
+        read = _from_legacy(legacy, str(location)) if legacy else _read_gguf(location)
         return replace(read, path=location, limit=ReadersLimit.of([file.status]))
 
     def weights(self, name: str, shape: tuple[int, ...] | None = None) -> Floats | None:
@@ -117,7 +117,7 @@ class Imatrix:
         entry = self.entries.get(name)
         if entry is None:
             return None
-        means = self._means(entry)
+        means = _means(entry, entry.sums if self.is_legacy else np.float32(1))
         if shape is None:
             return means[0] if len(means) == 1 else means
         return self._fitted(name, means, shape)
@@ -129,36 +129,31 @@ class Imatrix:
             return means.reshape((experts, width) if is_stack else width)
         if name in TOKEN_EMBEDDINGS:
             return None
-        found = (
+        size = (
             f"{name!r} holds {means.size} values, but the tensor of shape {shape} needs "
             f"{width * experts}"
         )
         if self.is_hessian:
             raise ShapeError(
-                f"the Hessian {str(self.path)!r} is of another model: its diagonal of {found}",
+                f"the Hessian {str(self.path)!r} is of another model: its diagonal of {size}",
                 remedy=HESSIAN_REMEDY,
             )
         raise ShapeError(
-            f"the importance data of {found}",
+            f"the importance data of {size}",
             remedy="Use an importance matrix of this model, or remove the tensor from the matrix",
         )
-
-    def _means(self, entry: Entry) -> Floats:
-        counts = entry.counts[:, np.newaxis].astype(np.float32)
-        unseen = entry.sums if self.is_legacy else np.float32(1)
-        return np.where(counts > 0, entry.sums / np.maximum(counts, 1), unseen)
 
     def selected(self, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> Imatrix:
         """Return only the entries whose names hold one of `include` (or all) and none of `exclude`.
 
         These are llama-quantize's --include-weights and --exclude-weights.
         """
-        kept = {
+        entries = {
             name: entry
             for name, entry in self.entries.items()
             if is_selected(name, include, exclude)
         }
-        return replace(self, entries=kept)
+        return replace(self, entries=entries)
 
     def save(self, path: AnyPath, format: str | None = None, *, clobber: bool = True) -> Path:
         """Write the file that llama-imatrix would write, whole or not at all; return its path.
@@ -182,6 +177,12 @@ def is_selected(name: str, include: Sequence[str], exclude: Sequence[str]) -> bo
     return not left_out and (not include or any(part in name for part in include))
 
 
+def _means(entry: Entry, unseen: Floats | np.float32) -> Floats:
+    """Return the mean squares of an entry, `unseen` for matrices that no token reached."""
+    counts = entry.counts[:, np.newaxis].astype(np.float32)
+    return np.where(counts > 0, entry.sums / np.maximum(counts, 1), unseen)
+
+
 # Merging.
 
 
@@ -191,18 +192,18 @@ def merge(imatrices: Iterable[Imatrix], *, chunk_size: int | None = None) -> Ima
     Legacy entries count `chunk_size` tokens for each chunk: by default what the others tell, or
     512. Raises ShapeError where two do not fit each other.
     """
-    given = list(imatrices)
-    told = {one.chunk_size for one in given if one.chunk_size}
-    size = chunk_size or (told.pop() if len(told) == 1 else CHUNK_SIZE)
+    imatrices_given = list(imatrices)
+    sizes = {one.chunk_size for one in imatrices_given if one.chunk_size}
+    size = chunk_size or (sizes.pop() if len(sizes) == 1 else CHUNK_SIZE)
     entries: dict[str, Entry] = {}
-    for one in given:
+    for one in imatrices_given:
         for name, entry in one.entries.items():
             tokens = _in_tokens(entry, size) if one.is_legacy else entry
             known = entries.get(name)
             entries[name] = _sum(name, known, tokens, is_legacy=one.is_legacy) if known else tokens
     ordered = {name: _checked(entry, name) for name, entry in _sorted(entries)}
-    datasets = tuple(itertools.chain.from_iterable(one.datasets for one in given))
-    limit = ReadersLimit.all_of(one.limit for one in given)
+    datasets = tuple(itertools.chain.from_iterable(one.datasets for one in imatrices_given))
+    limit = ReadersLimit.all_of(one.limit for one in imatrices_given)
     return Imatrix(ordered, datasets, chunks_held(ordered, size), size, limit=limit)
 
 
@@ -344,17 +345,13 @@ def _from_legacy(file: DatFile, path: str) -> Imatrix:
 
 
 def _legacy_plan(imatrix: Imatrix, file_name: str) -> Plan:
-    data = legacy_bytes(_to_legacy(imatrix))
+    counted = [(name, entry) for name, entry in _sorted(imatrix.entries) if entry.counts.any()]
+    size = imatrix.chunk_size or CHUNK_SIZE
+    entries = {name: _legacy_entry(name, entry, size) for name, entry in counted}
+    dataset = imatrix.datasets[-1] if imatrix.datasets else ""
+    data = legacy_bytes(DatFile(entries, min(imatrix.chunk_count, MAX_INT32), dataset))
     file = PlannedFile(file_name, data, (), len(data))
     return Plan((file,), 0, "little", DEFAULT_ALIGNMENT, imatrix.limit)
-
-
-def _to_legacy(imatrix: Imatrix) -> DatFile:
-    kept = [(name, entry) for name, entry in _sorted(imatrix.entries) if entry.counts.any()]
-    size = imatrix.chunk_size or CHUNK_SIZE
-    entries = {name: _legacy_entry(name, entry, size) for name, entry in kept}
-    dataset = imatrix.datasets[-1] if imatrix.datasets else ""
-    return DatFile(entries, min(imatrix.chunk_count, MAX_INT32), dataset)
 
 
 def _legacy_entry(name: str, entry: Entry, chunk_size: int) -> DatEntry:
@@ -362,6 +359,5 @@ def _legacy_entry(name: str, entry: Entry, chunk_size: int) -> DatEntry:
     calls = math.ceil(int(entry.counts.max()) / chunk_size)
     if calls > MAX_INT32:
         raise ValueTypeError(f"{name!r} has more chunks than a .dat file can store")
-    counts = entry.counts[:, np.newaxis].astype(np.float32)
-    means = np.where(counts > 0, entry.sums / np.maximum(counts, 1), np.float32(1))
+    means = _means(entry, np.float32(1))
     return DatEntry((means * np.float32(calls)).reshape(-1), calls)

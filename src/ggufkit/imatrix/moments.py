@@ -55,14 +55,14 @@ class InputMoments:
     def passes(self, memory: int) -> list[frozenset[str]]:
         """Return groups of owners whose sums fit into `memory` bytes; each has at least one."""
         groups: list[list[str]] = [[]]
-        held = 0
+        group_bytes = 0
         for name, (matrices, width) in self.shapes.items():
             nbytes = PARTS * matrices * width * width * FLOAT_BYTES
-            if groups[-1] and held + nbytes > memory:
+            if groups[-1] and group_bytes + nbytes > memory:
                 groups.append([])
-                held = 0
+                group_bytes = 0
             groups[-1].append(name)
-            held += nbytes
+            group_bytes += nbytes
         return [frozenset(group) for group in groups]
 
     def begin(self, wanted: frozenset[str]) -> None:

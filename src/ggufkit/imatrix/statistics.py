@@ -64,18 +64,18 @@ def statistics(imatrix: Imatrix) -> list[Statistics]:
     Tensors that no token reached are left out.
     """
     raw = merge([imatrix]) if imatrix.is_legacy else imatrix
-    found = [
+    rows = [
         replace(_about(name, means), similarity=_similarity(name, raw))
         for name, means in ((name, _means(entry)) for name, entry in raw.entries.items())
         if means.size
     ]
-    return sorted(found, key=lambda one: (one.tensor.encode(), -one.total))
+    return sorted(rows, key=lambda one: (one.tensor.encode(), -one.total))
 
 
-def by_layer(found: Iterable[Statistics]) -> list[LayerStatistics]:
+def by_layer(tensors: Iterable[Statistics]) -> list[LayerStatistics]:
     """Return the averages of each layer, in order."""
     layers: dict[int, list[Statistics]] = defaultdict(list)
-    for one in found:
+    for one in tensors:
         if one.layer.isdecimal():
             layers[int(one.layer)].append(one)
     return [_averages(layer, layers[layer]) for layer in sorted(layers)]
@@ -107,7 +107,10 @@ def _about(name: str, means: Floats) -> Statistics:
         above = (means - mean) / deviation > 1 if deviation > 0 else np.zeros(0, bool)
     entropy = _entropy(means, total)
     most = math.log2(means.size)
-    layer, tensor = _parts(name)
+    words = name.split(".")
+    layers = [after for word, after in itertools.pairwise(words) if word == "blk"]
+    kinds = [word for word, after in itertools.pairwise(words) if after == "weight"]
+    layer, tensor = next(iter(layers), OTHER), next(iter(kinds), name)
     return Statistics(
         name,
         layer,
@@ -141,10 +144,10 @@ def _entropy(means: Floats, total: np.float32) -> float:
 
 def _similarity(name: str, imatrix: Imatrix) -> float:
     """Return the cosine between the sums of a tensor and those of the layer before."""
-    found = BLOCK.search(name)
-    if not found:
+    match = BLOCK.search(name)
+    if not match:
         return 0.0
-    before = f"{name[: found.start(1)]}{int(found[1]) - 1}{name[found.end(1) :]}"
+    before = f"{name[: match.start(1)]}{int(match[1]) - 1}{name[match.end(1) :]}"
     other = imatrix.entries.get(before)
     mine = imatrix.entries[name].sums.reshape(-1)
     if other is None or other.sums.size != mine.size:
@@ -153,11 +156,3 @@ def _similarity(name: str, imatrix: Imatrix) -> float:
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = np.sqrt(_sum(mine * mine)) * np.sqrt(_sum(theirs * theirs))
         return float(_sum(mine * theirs) / lengths) if lengths > 0 else 0.0
-
-
-def _parts(name: str) -> tuple[str, str]:
-    """Return the layer of a tensor's name, and the word before "weight"."""
-    words = name.split(".")
-    layers = [after for word, after in itertools.pairwise(words) if word == "blk"]
-    kinds = [word for word, after in itertools.pairwise(words) if after == "weight"]
-    return next(iter(layers), OTHER), next(iter(kinds), name)

@@ -47,11 +47,11 @@ class Cells:
 
     @classmethod
     def of(
-        cls, memory: Memory, asked: int, sequences: int, micro_batch: int, *, unified: bool
+        cls, memory: Memory, context: int, sequences: int, micro_batch: int, *, unified: bool
     ) -> Cells:
-        """Return the room for `asked` tokens of all texts together."""
+        """Return the room for `context` tokens of all texts together."""
         streams = 1 if unified else sequences
-        whole = padded(padded(asked, CELL_STEP) // streams, CELL_STEP)
+        whole = padded(padded(context, CELL_STEP) // streams, CELL_STEP)
         seen = memory.window * (sequences if unified else 1) + micro_batch
         window = padded(min(whole, seen), CELL_STEP) if memory.window else whole
         return cls(whole, window, streams, sequences)

@@ -18,8 +18,14 @@ from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import LAYOUT_KEYS
 from ggufkit.format.values import Value
 from ggufkit.models.any_model import AnyModel, opened
+from ggufkit.models.byte_ranges import (
+    Tally,
+    byte_ranges,
+    decoded,
+    little_endian_bytes,
+    reading_threads,
+)
 from ggufkit.models.model import Model, Tensor
-from ggufkit.models.tiles import Tally, decoded, packed, reading_threads, tiles
 from ggufkit.quants.parallel import Doubles
 from ggufkit.system.threads import Progress, in_turn, pool_of
 
@@ -207,24 +213,26 @@ class _Work:
 
 def _unequal(work: _Work, pairs: list[TensorPair]) -> set[str]:
     """Return the names of those pairs of one type whose bytes differ."""
-    found = {old.name for old, new in pairs if old.nbytes != new.nbytes}  # unknown types may
+    unequal = {old.name for old, new in pairs if old.nbytes != new.nbytes}  # unknown types may
     work.tally.expect(sum(old.nbytes for old, _ in pairs))
 
     def tasks() -> Iterator[Callable[[], tuple[str, int, bool]]]:
         for old, new in pairs:
-            for start, stop in tiles(old, TILE_BYTES):
-                if old.name not in found:
+            for start, stop in byte_ranges(old, TILE_BYTES):
+                if old.name not in unequal:
                     yield functools.partial(_tile_differs, old, new, start, stop)
 
     for name, nbytes, differs in work.results(tasks()):
         work.tally.add(nbytes)
         if differs:
-            found.add(name)
-    return found
+            unequal.add(name)
+    return unequal
 
 
 def _tile_differs(old: Tensor, new: Tensor, start: int, stop: int) -> tuple[str, int, bool]:
-    differs = not np.array_equal(packed(old, start, stop), packed(new, start, stop))
+    differs = not np.array_equal(
+        little_endian_bytes(old, start, stop), little_endian_bytes(new, start, stop)
+    )
     return old.name, stop - start, differs
 
 
@@ -258,7 +266,7 @@ def _measured(old: Tensor, new: Tensor, start: int) -> tuple[Tensor, _DeviationS
 def _decoded(tensor: Tensor, start: int, stop: int) -> Doubles:
     """Return elements of the tensor, counted through all rows."""
     kind = tensor.type
-    return decoded(packed(tensor, kind.row_bytes(start), kind.row_bytes(stop)), kind)
+    return decoded(little_endian_bytes(tensor, kind.row_bytes(start), kind.row_bytes(stop)), kind)
 
 
 class _DeviationSums(NamedTuple):

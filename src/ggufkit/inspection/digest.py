@@ -21,10 +21,10 @@ from ggufkit.format.arguments import texts
 from ggufkit.format.encoding import CANONICAL
 from ggufkit.format.types import LAYOUT_KEYS
 from ggufkit.models.any_model import takes_model
+from ggufkit.models.byte_ranges import Tally, byte_ranges, little_endian_bytes, reading_threads
 from ggufkit.models.model import Model, Tensor
-from ggufkit.models.tiles import Tally, packed, reading_threads, tiles
 from ggufkit.system.mapped_file import Bytes
-from ggufkit.system.threads import Progress, in_turn, pool_of, result_of, submit
+from ggufkit.system.threads import Progress, in_turn, pool_of, result_of
 
 # In the order of llama-gguf-hash's lines. Only a whole model has an identifier.
 BY_TENSOR: Final = ("xxh64", "sha1", "sha256")
@@ -74,11 +74,15 @@ def digest(
     bytes.
     Raises ValueTypeError for an unknown algorithm, FormatError if a file changes while it is read.
     """
-    wanted = _known(algorithms)
+    algorithm_names = _known(algorithms)
     workers = reading_threads([model], threads)
-    by_tensor: list[str] = [name for name in BY_TENSOR if name in wanted and tensors]
-    inner = [*by_tensor, "sha256"] if CONTENT in wanted and "sha256" not in by_tensor else by_tensor
-    whole = {name: _new(name) for name in wanted if name != CONTENT}
+    by_tensor: list[str] = [name for name in BY_TENSOR if name in algorithm_names and tensors]
+    inner = (
+        [*by_tensor, "sha256"]
+        if CONTENT in algorithm_names and "sha256" not in by_tensor
+        else by_tensor
+    )
+    whole = {name: _new(name) for name in algorithm_names if name != CONTENT}
     done = Tally(progress)
     done.expect(sum(tensor.nbytes for tensor in model.tensors.values()))
     with pool_of(workers) as pool:
@@ -86,19 +90,21 @@ def digest(
             digests = _in_order((pool, workers), model, inner, list(whole.values()), done)
         else:
             digests = _side_by_side(pool, model, inner, done)
-    totals = {name: made.hexdigest() for name, made in whole.items()}
-    if CONTENT in wanted:
+    totals = {name: hasher.hexdigest() for name, hasher in whole.items()}
+    if CONTENT in algorithm_names:
         totals[CONTENT] = _content(model, {name: held["sha256"] for name, held in digests.items()})
-    shown = {name: {kind: held[kind] for kind in by_tensor} for name, held in digests.items()}
-    return Digests(totals, shown if by_tensor else {})
+    tensor_digests = {
+        name: {kind: held[kind] for kind in by_tensor} for name, held in digests.items()
+    }
+    return Digests(totals, tensor_digests if by_tensor else {})
 
 
 def _known(algorithms: str | Iterable[str]) -> list[str]:
-    given = set(texts("algorithms", algorithms))
-    if not given or not given.issubset(ALGORITHMS):
-        unknown = ", ".join(sorted(given.difference(ALGORITHMS))) or "none given"
+    requested = set(texts("algorithms", algorithms))
+    if not requested or not requested.issubset(ALGORITHMS):
+        unknown = ", ".join(sorted(requested.difference(ALGORITHMS))) or "none given"
         raise ValueTypeError(f"unknown hash: {unknown}", remedy=f"Use {', '.join(ALGORITHMS)}")
-    return [name for name in ALGORITHMS if name in given]
+    return [name for name in ALGORITHMS if name in requested]
 
 
 class _Xxh64:
@@ -124,13 +130,13 @@ class _Uuid:
 
 
 def _new(algorithm: str) -> Hash:
-    made: dict[str, Callable[[], Any]] = {
+    constructors: dict[str, Callable[[], Any]] = {
         "xxh64": _Xxh64,
         "sha1": lambda: hashlib.sha1(usedforsecurity=False),
         "sha256": hashlib.sha256,
         UUID: _Uuid,
     }
-    hash_: Hash = made[algorithm]()
+    hash_: Hash = constructors[algorithm]()
     return hash_
 
 
@@ -146,9 +152,9 @@ def _in_order(
     digests: dict[str, dict[str, str]] = {}
     for tensor in model.tensors.values():
         own = {name: _new(name) for name in inner}
-        for _ in tiles(tensor, TILE_BYTES):
+        for _ in byte_ranges(tensor, TILE_BYTES):
             data = next(ahead)
-            for taken in [submit(pool, each.update, data) for each in (*own.values(), *whole)]:
+            for taken in [pool.submit(each.update, data) for each in (*own.values(), *whole)]:
                 result_of(taken)
             done.add(data.nbytes)
         digests[tensor.name] = {name: each.hexdigest() for name, each in own.items()}
@@ -158,9 +164,9 @@ def _in_order(
 def _read_ahead(pool: Executor, model: Model, workers: int) -> Iterator[Bytes]:
     """Return all tiles of all tensors in order, reading a few ahead."""
     tasks = (
-        functools.partial(packed, tensor, start, stop)
+        functools.partial(little_endian_bytes, tensor, start, stop)
         for tensor in model.tensors.values()
-        for start, stop in tiles(tensor, TILE_BYTES)
+        for start, stop in byte_ranges(tensor, TILE_BYTES)
     )
     return in_turn(pool, tasks, max(READ_AHEAD, workers))
 
@@ -182,8 +188,8 @@ def _side_by_side(
 
 def _digested(tensor: Tensor, inner: list[str]) -> dict[str, str]:
     own = {name: _new(name) for name in inner}
-    for start, stop in tiles(tensor, TILE_BYTES):
-        data = packed(tensor, start, stop)
+    for start, stop in byte_ranges(tensor, TILE_BYTES):
+        data = little_endian_bytes(tensor, start, stop)
         for each in own.values():
             each.update(data)
     return {name: each.hexdigest() for name, each in own.items()}
@@ -196,13 +202,13 @@ def _content(model: Model, data: Mapping[str, str]) -> str:
     """Return the digest of keys and tensors in the order of their names; `data` has SHA-256s."""
     metadata = model.metadata.without(*LAYOUT_KEYS, missing_ok=True)
     keys = sorted(metadata, key=_utf8)
-    made = hashlib.sha256(CONTENT_FORM)
-    made.update(struct.pack("<QQ", len(keys), len(model.tensors)))
-    made.update(metadata.arranged(keys).encode(CANONICAL))
+    hasher = hashlib.sha256(CONTENT_FORM)
+    hasher.update(struct.pack("<QQ", len(keys), len(model.tensors)))
+    hasher.update(metadata.arranged(keys).encode(CANONICAL))
     for name in sorted(model.tensors, key=_utf8):
-        made.update(_info(model.tensors[name]))
-        made.update(bytes.fromhex(data[name]))
-    return made.hexdigest()
+        hasher.update(_info(model.tensors[name]))
+        hasher.update(bytes.fromhex(data[name]))
+    return hasher.hexdigest()
 
 
 def _utf8(text: str) -> bytes:

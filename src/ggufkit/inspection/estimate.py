@@ -13,7 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypedDict
 
+from ggufkit.diffusion.architecture import general_names
 from ggufkit.errors import ShapeError, ValueTypeError
+from ggufkit.format.arguments import refusal
 from ggufkit.format.types import TensorType, padded, tensor_type
 from ggufkit.format.values import whole_number
 from ggufkit.inspection.compute_buffer import (
@@ -133,7 +135,7 @@ class Estimate:
         device = 0
         for room in memories:
             sums = list(itertools.accumulate(parts[sum(split) :], initial=self.compute))
-            count = max(sum(held <= room for held in sums) - 1, 0)
+            count = max(sum(nbytes <= room for nbytes in sums) - 1, 0)
             device += sums[count] if count else 0
             split.append(count)
         layers = sum(split)
@@ -163,12 +165,12 @@ def estimate(  # noqa: PLR0913 (how llama.cpp is started)
     `sequences` texts, in one cache if `unified`. `cache_type` is that of keys, and of values unless
     `value_cache_type` says another. `full_window` keeps whole texts where a window would do.
 
-    Of a multimodal projector only the weights are counted: it has no cache.
+    Only the weights of a multimodal projector, and of an image or video model, are counted.
 
     Raises ValueTypeError and ShapeError for what llama.cpp refuses, and for architectures that
     remember in ways unknown here.
     """
-    if is_projector(model):
+    if has_only_weights(model):
         nbytes = sum(tensor.nbytes for tensor in model.tensors.values())
         return Estimate(0, (), 0, nbytes, 0, 0, 0)
     memory = memory_of(model)
@@ -186,10 +188,10 @@ def estimate(  # noqa: PLR0913 (how llama.cpp is started)
             f"llama.cpp cannot compute {sequences} texts at once",
             remedy=f"Use a number up to {MAX_SEQUENCES}",
         )
-    asked = _context(model, context)
+    tokens = _context(model, context)
     if not is_encoder(model):
-        micro_batch = min(micro_batch, padded(asked, CELL_STEP))  # so does llama.cpp
-    cells = Cells.of(memory, asked, sequences, micro_batch, unified=unified)
+        micro_batch = min(micro_batch, padded(tokens, CELL_STEP))  # so does llama.cpp
+    cells = Cells.of(memory, tokens, sequences, micro_batch, unified=unified)
     cells = replace(cells, window=cells.whole) if full_window else cells
     if not flash_attention:
         memory = memory.with_padded_values()
@@ -207,9 +209,9 @@ def estimate(  # noqa: PLR0913 (how llama.cpp is started)
     )
 
 
-def is_projector(model: Model) -> bool:
-    """Whether this is a multimodal projector, which llama.cpp loads next to a text model."""
-    return model.architecture == PROJECTOR
+def has_only_weights(model: Model) -> bool:
+    """Whether only weights are estimated: of projectors, and of image and video models."""
+    return model.architecture == PROJECTOR or model.architecture in general_names()
 
 
 def _weights(model: Model) -> Counter[int]:
@@ -223,10 +225,12 @@ def _weights(model: Model) -> Counter[int]:
 def _layers(
     memory: Memory, weights: Counter[int], types: tuple[TensorType, TensorType], cells: Cells
 ) -> Iterator[LayerEstimate]:
-    kept = {layer.number: layer for layer in memory.layers}
-    held = {place for place in weights if place >= 0}
-    for number in sorted(held.union(kept)):  # a name may tell any number, so this is no range
-        yield _layer(kept.get(number, LayerMemory(number)), weights[number], types, cells)
+    memory_of = {layer.number: layer for layer in memory.layers}
+    numbers = {place for place in weights if place >= 0}
+    for number in sorted(
+        numbers.union(memory_of)
+    ):  # a name may tell any number, so this is no range
+        yield _layer(memory_of.get(number, LayerMemory(number)), weights[number], types, cells)
 
 
 @takes_model
@@ -270,20 +274,22 @@ def _cache_types(
     return types
 
 
-def _context(model: Model, asked: int | None) -> int:
+def _context(model: Model, context: int | None) -> int:
     """Return the tokens asked for; else those that the model was trained with."""
-    return asked or trained_context(model) or DEFAULT_CONTEXT
+    return context or trained_context(model) or DEFAULT_CONTEXT
 
 
 def trained_context(model: Model) -> int | None:
     """Return the tokens of the context that a model was trained with, None if it does not say."""
     key = f"{model.metadata.text('general.architecture')}.context_length"
-    found = whole_number(model.metadata.get(key))
-    return found if found and 0 < found <= MAX_CONTEXT else None
+    context = whole_number(model.metadata.get(key))
+    return context if context and 0 < context <= MAX_CONTEXT else None
 
 
 def _require_positive(**numbers: int | None) -> None:
     for name, number in numbers.items():
+        if not isinstance(number, int | None):
+            raise refusal(name, number, "a whole number")
         if number is not None and not 0 < number <= MAX_CONTEXT:
             raise ValueTypeError(f"{name} is {number}", remedy=f"Use a number up to {MAX_CONTEXT}")
 

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 from ggufkit.errors import FormatError
 from ggufkit.remote.range_file import RangeFile
+from ggufkit.system.cancellation import check_cancelled
 from ggufkit.system.text_file import open_text
-from ggufkit.system.threads import require_wanted
 
 CHUNK_BYTES: Final = 1 << 20
 REMOTE_CHUNK_BYTES: Final = 32 << 20  # fetched in parallel parts
@@ -74,7 +74,7 @@ def file_digest(file: Path | RangeFile, tell: Callable[[int], None] | None = Non
     """
     made = hashlib.sha256()
     for data in _chunks(file):
-        require_wanted()
+        check_cancelled()
         made.update(data)
         if tell:
             tell(len(data))

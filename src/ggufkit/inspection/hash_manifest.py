@@ -73,8 +73,8 @@ class Manifest:
 
     def names(self) -> str:
         """Return the names of the models that it is about, some of them where there are many."""
-        found = dict.fromkeys(name.partition(":")[0] for _, name in self.digests)
-        return ", ".join([*found][:SHOWN_NAMES]) + (", ..." if len(found) > SHOWN_NAMES else "")
+        names = dict.fromkeys(name.partition(":")[0] for _, name in self.digests)
+        return ", ".join([*names][:SHOWN_NAMES]) + (", ..." if len(names) > SHOWN_NAMES else "")
 
     def result(self, line: Line) -> Result:
         """Return the result for a digest."""
@@ -94,8 +94,8 @@ def read_manifest(path: Path) -> Manifest:
     with open_text(path) as file:
         for text in file:
             met.update(text.split(None, 1)[:1])
-            if found := _LINE.fullmatch(text.strip()):
-                digests.setdefault((found["algorithm"], found["name"]), found["digest"])
+            if match := _LINE.fullmatch(text.strip()):
+                digests.setdefault((match["algorithm"], match["name"]), match["digest"])
     algorithms = tuple(name for name in STRONGEST_FIRST if name in met)
     if not algorithms:
         raise FormatError(
@@ -109,7 +109,7 @@ def read_manifest(path: Path) -> Manifest:
 
 def verdict(results: Iterable[tuple[Line, Result]]) -> Verdict:
     """Return llama-gguf-hash's verdict: one entry must be there, and no entry may differ."""
-    found = [result for _, result in results if result is not Result.NOT_FOUND]
-    if not found:
+    known = [result for _, result in results if result is not Result.NOT_FOUND]
+    if not known:
         return Verdict.MISSING_ENTRY
-    return Verdict.FAILURE if Result.MISMATCH in found else Verdict.SUCCESS
+    return Verdict.FAILURE if Result.MISMATCH in known else Verdict.SUCCESS

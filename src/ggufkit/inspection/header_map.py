@@ -48,7 +48,7 @@ def dissect(path: str | os.PathLike[str]) -> tuple[list[Field], tuple[Finding, .
             fields = list(_Map(file, header).fields()) if file.nbytes else []
     finally:
         file.close()
-    return fields, tuple(found.at(str(path)) for found in header.findings)
+    return fields, tuple(finding.at(str(path)) for finding in header.findings)
 
 
 class _Map:
@@ -62,17 +62,17 @@ class _Map:
 
     def fields(self) -> Iterator[Field]:
         """Yield every field that the scan reached."""
-        at = 0
+        offset = 0
         error = self._fatal()
         for field in self._entries():
             if error and field.offset >= error.offset:
                 break
-            at = field.offset + field.nbytes
+            offset = field.offset + field.nbytes
             yield field
         if error is None:
             yield from self._rest()
         else:
-            yield from self._stopped(at, error)
+            yield from self._stopped(offset, error)
 
     def _entries(self) -> Iterator[Field]:
         if not self.header.version:
@@ -86,12 +86,12 @@ class _Map:
 
     def _fatal(self) -> Finding | None:
         """Return the error at which the scan ended."""
-        found = (f for f in self.header.findings if f.severity == "error")
-        return next((f for f in found if f.offset == self.header.end), None)
+        errors = (f for f in self.header.findings if f.severity == "error")
+        return next((f for f in errors if f.offset == self.header.end), None)
 
     def _field(self, offset: int, nbytes: int, meaning: str) -> Field:
-        shown = bytes(memoryview(self.data)[offset : offset + min(nbytes, SHOWN_BYTES)])
-        return Field(offset, nbytes, shown, meaning)
+        raw = bytes(memoryview(self.data)[offset : offset + min(nbytes, SHOWN_BYTES)])
+        return Field(offset, nbytes, raw, meaning)
 
     def _number(self, offset: int, nbytes: int) -> int:
         raw = memoryview(self.data)[offset : offset + nbytes]
@@ -124,29 +124,29 @@ class _Map:
             body = self._elements(inner, count, value_at, end)
             yield self._field(value_at, end - value_at, body)
 
-    def _scalar(self, kind: ValueType, at: int, end: int) -> Iterator[Field]:
+    def _scalar(self, kind: ValueType, offset: int, end: int) -> Iterator[Field]:
         if kind is ValueType.STRING:
             wide = self.encoding.count_bytes
-            size = end - at - wide
-            yield self._field(at, wide, f"string length {size}")
+            size = end - offset - wide
+            yield self._field(offset, wide, f"string length {size}")
             if size:
-                yield self._field(at + wide, size, repr(self._text(at + wide, size)))
+                yield self._field(offset + wide, size, repr(self._text(offset + wide, size)))
             return
-        value = decode_scalar(self.data, kind, at, end, self.encoding)
-        yield self._field(at, end - at, f"value {value}")
+        value = decode_scalar(self.data, kind, offset, end, self.encoding)
+        yield self._field(offset, end - offset, f"value {value}")
 
-    def _text(self, at: int, size: int) -> str:
-        raw = bytes(memoryview(self.data)[at : at + min(size, SHOWN_BYTES)])
+    def _text(self, offset: int, size: int) -> str:
+        raw = bytes(memoryview(self.data)[offset : offset + min(size, SHOWN_BYTES)])
         text = raw.decode("utf-8", "replace" if size > SHOWN_BYTES else "surrogateescape")
         return text + ("..." if size > SHOWN_BYTES else "")
 
-    def _elements(self, kind: ValueType, count: int, at: int, end: int) -> str:
-        array = decode_array(self.data, kind, count, at, end, self.encoding)
+    def _elements(self, kind: ValueType, count: int, offset: int, end: int) -> str:
+        array = decode_array(self.data, kind, count, offset, end, self.encoding)
         if isinstance(array, Arrays):
             return "arrays"
         items: list[object] = list(array[:SHOWN_ITEMS])
-        shown = ", ".join(repr(i[:SHOWN_BYTES]) if isinstance(i, str) else str(i) for i in items)
-        return shown + (", ..." if count > SHOWN_ITEMS else "")
+        listed = ", ".join(repr(i[:SHOWN_BYTES]) if isinstance(i, str) else str(i) for i in items)
+        return listed + (", ..." if count > SHOWN_ITEMS else "")
 
     def _tensor(  # noqa: PLR0913 (a record of the scan)
         self,
@@ -164,7 +164,7 @@ class _Map:
         yield self._field(name_at, size, f"tensor {self._text(name_at, size)}")
         yield self._field(name_at + size, 4, f"dimension count {n_dims}")
         places = range(dims_at, dims_at + n_dims * wide, wide)
-        dims = " x ".join(str(self._number(at, wide)) for at in places)
+        dims = " x ".join(str(self._number(offset, wide)) for offset in places)
         if n_dims:
             yield self._field(dims_at, n_dims * wide, f"dimensions {dims}, fastest-varying first")
         type_at = dims_at + n_dims * wide
@@ -179,10 +179,10 @@ class _Map:
         if end and self.nbytes > end:
             yield self._field(end, self.nbytes - end, "tensor data")
 
-    def _stopped(self, at: int, error: Finding) -> Iterator[Field]:
+    def _stopped(self, offset: int, error: Finding) -> Iterator[Field]:
         """Yield the bytes between the last whole entry and the error, and the error's place."""
-        if error.offset > at:
+        if error.offset > offset:
             meaning = "the start of an entry that cannot be read"
-            yield self._field(at, error.offset - at, meaning)
-        left = min(self.nbytes - error.offset, SHOWN_BYTES)
-        yield self._field(error.offset, left, f"ERROR: {error.message}")
+            yield self._field(offset, error.offset - offset, meaning)
+        nbytes = min(self.nbytes - error.offset, SHOWN_BYTES)
+        yield self._field(error.offset, nbytes, f"ERROR: {error.message}")

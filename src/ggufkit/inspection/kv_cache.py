@@ -319,9 +319,9 @@ class _Hyperparameters:
             ]
         if self.architecture not in HYBRID_BY_INTERVAL:
             return [False] * self.count
-        named = self.by_layer("attention.recurrent_layers", None)
+        layers = self.by_layer("attention.recurrent_layers", None)
         every = self.number("full_attention_interval", HYBRID_BY_INTERVAL[self.architecture]) or 1
-        flags = named or [(layer + 1) % every for layer in range(self.count)]
+        flags = layers or [(layer + 1) % every for layer in range(self.count)]
         return [layer < self.trunk and flag != 0 for layer, flag in enumerate(flags)]
 
     def attending(self) -> list[bool]:
@@ -351,8 +351,8 @@ class _Hyperparameters:
         """Return the layers that look tokens up by keys of their own."""
         if self.architecture not in INDEXED:
             return frozenset()
-        found = {layer_of(name) for name in self.names if ".indexer." in name}
-        return frozenset(layer for layer in found if layer is not None and layer < self.trunk)
+        layers = {layer_of(name) for name in self.names if ".indexer." in name}
+        return frozenset(layer for layer in layers if layer is not None and layer < self.trunk)
 
     def index_widths(self) -> tuple[int, int]:
         """Return what an indexer keeps of a token: one head of keys, and of values if any are."""

@@ -150,7 +150,7 @@ def describe(model: Model, *, tensors: bool = True) -> dict[str, Any]:
 
     With `tensors=False`, leave out the list of tensors.
     """
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "version": model.version,
         "byte_order": model.byte_order,
         "alignment": model.alignment,
@@ -163,7 +163,7 @@ def describe(model: Model, *, tensors: bool = True) -> dict[str, Any]:
             }
             for file in model.files
         ],
-        "missing": [{"rule": found.rule, "message": found.message} for found in model.missing],
+        "missing": [{"rule": facts.rule, "message": facts.message} for facts in model.missing],
         "summary": _plain_summary(summarize(model)),
         "metadata": {
             key: {"type": model.metadata.type_name(key), "value": plain(model.metadata.typed(key))}
@@ -171,8 +171,8 @@ def describe(model: Model, *, tensors: bool = True) -> dict[str, Any]:
         },
     }
     if tensors:
-        found["tensors"] = [describe_tensor(tensor) for tensor in model.tensors.values()]
-    return found
+        facts["tensors"] = [describe_tensor(tensor) for tensor in model.tensors.values()]
+    return facts
 
 
 def _plain_summary(summary: Summary) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ggufkit.errors import TensorTypeError
+from ggufkit.models.byte_ranges import little_endian_bytes
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import rows_and_width
-from ggufkit.models.tiles import packed
 from ggufkit.quants.block_parts import block_parts
 from ggufkit.quants.parallel import Floats, Numbers
 
@@ -68,7 +68,7 @@ def tensor_block(tensor: Tensor, row: int, column: int = 0) -> TensorBlock:
         raise IndexError(message)
     first = column // kind.block_size
     start = row * tensor.row_bytes + first * kind.block_bytes
-    data = packed(tensor, start, start + kind.block_bytes)
+    data = little_endian_bytes(tensor, start, start + kind.block_bytes)
     with np.errstate(all="ignore"):  # scales of a broken block may be infinite or not a number
         parts = block_parts(data, kind)
         values = parts.values()[0]

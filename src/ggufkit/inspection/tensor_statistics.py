@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from ggufkit.errors import TensorTypeError, ValueTypeError
 from ggufkit.inspection.histogram import NO_BINS, FineBins, Histogram
+from ggufkit.models.byte_ranges import Tally, decoded, little_endian_bytes, tensor_threads
 from ggufkit.models.model import Tensor
-from ggufkit.models.tiles import Tally, decoded, packed, tensor_threads
 from ggufkit.quants.block_parts import block_parts
 from ggufkit.system.mapped_file import Bytes
 from ggufkit.system.threads import Progress, in_turn, pool_of
@@ -55,13 +55,13 @@ class TensorStatistics:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all figures in a form that JSON has."""
-        found = dict(vars(self))
-        found["zero_share"] = self.zero_share
-        found["histogram"] = self.histogram.to_dict()
-        found["scales"] = None if self.scales is None else self.scales.to_dict()
+        facts = dict(vars(self))
+        facts["zero_share"] = self.zero_share
+        facts["histogram"] = self.histogram.to_dict()
+        facts["scales"] = None if self.scales is None else self.scales.to_dict()
         if self.levels is not None:
-            found["levels"] = {str(level): count for level, count in self.levels.items()}
-        return found
+            facts["levels"] = {str(level): count for level, count in self.levels.items()}
+        return facts
 
 
 def tensor_statistics(
@@ -102,7 +102,7 @@ def _tasks(tensor: Tensor) -> Iterator[Callable[[], _Sums]]:
 def _summed(tensor: Tensor, start: int) -> _Sums:
     kind = tensor.type
     stop = min(start + TILE_ELEMENTS, tensor.elements)
-    data = packed(tensor, kind.row_bytes(start), kind.row_bytes(stop))
+    data = little_endian_bytes(tensor, kind.row_bytes(start), kind.row_bytes(stop))
     values = decoded(data, kind)
     finite = values[np.isfinite(values)]
     nan = int(np.count_nonzero(np.isnan(values)))
@@ -123,7 +123,7 @@ def _summed(tensor: Tensor, start: int) -> _Sums:
 def _block_counts(data: Bytes, tensor: Tensor) -> _BlockCounts:
     with np.errstate(all="ignore"):  # scales in broken blocks may be infinite or not a number
         parts = block_parts(data, tensor.type)
-    scales = parts.scales.astype(np.float64).reshape(-1)
+        scales = parts.scales.astype(np.float64).reshape(-1)
     levels = parts.levels.reshape(-1).astype(np.int64) + _MIDDLE
     bins = FineBins.of(scales[np.isfinite(scales)])
     return _BlockCounts(bins, np.bincount(levels, minlength=_LEVELS))

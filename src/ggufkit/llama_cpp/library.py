@@ -38,6 +38,7 @@ VERSION: Final = "2026.10.11549"  # the extra in pyproject.toml names the same
 LOG_ERROR: Final = 4  # ggml_log_level
 SHOWN_ERRORS: Final = 3  # lines of llama.cpp's log in a message
 F32: Final = 0  # ggml_type
+TYPE_COUNT: Final = 43  # GGML_TYPE_COUNT
 NO_OPERATION: Final = 0  # ggml_op: of weights and inputs
 LOADED_WHOLE: Final = 0  # llama_load_mode: weights are in memory of their own, not mapped
 MODEL_PARAMETERS_BYTES: Final = 256  # more than any version has; passed on unread
@@ -116,6 +117,17 @@ class GraphMemory(ctypes.Structure):
     _fields_ = (("mem_size", c_size_t), ("mem_buffer", c_void_p), ("no_alloc", c_bool))
 
 
+class TypeTraits(ctypes.Structure):
+    """`ggml_type_traits_cpu`: what the processor's kernels can do with a tensor type."""
+
+    _fields_ = (
+        ("from_float", c_void_p),
+        ("vec_dot", c_void_p),
+        ("vec_dot_type", c_int),
+        ("nrows", c_int64),
+    )
+
+
 class Batch(ctypes.Structure):
     """`llama_batch`."""
 
@@ -142,6 +154,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "ggml_build_forward_expand": (None, (c_void_p, POINTER(GraphTensor))),
     "ggml_free": (None, (c_void_p,)),
     "ggml_graph_compute_with_ctx": (c_int, (c_void_p, c_void_p, c_int)),
+    "ggml_get_type_traits_cpu": (POINTER(TypeTraits), (c_int,)),
     "ggml_init": (c_void_p, (GraphMemory,)),
     "ggml_mul_mat": (
         POINTER(GraphTensor),
@@ -196,6 +209,12 @@ class Library:
         if level == LOG_ERROR:
             self.errors = [*self.errors, text.decode(errors="replace").strip()][-SHOWN_ERRORS:]
 
+    def multiplies(self, type_id: int) -> bool:
+        """Whether a matrix of this tensor type can be multiplied; ggml crashes for any other."""
+        if type_id >= TYPE_COUNT:
+            return False
+        return bool(self.functions.ggml_get_type_traits_cpu(type_id).contents.vec_dot)
+
     def array(self, tensor: GraphTensor, dtype: type[Any]) -> npt.NDArray[Any]:
         """Return a node's elements in NumPy's order of axes; only device memory is copied."""
         call = self.functions
@@ -222,11 +241,11 @@ def library() -> Library:
     spec = importlib.util.find_spec(BINDING)
     version = importlib.metadata.version(BINDING) if spec else None
     if spec is None or spec.origin is None or version != VERSION:
-        found = (
+        problem = (
             f"{BINDING} {version} is in an unknown layout" if version else f"{BINDING} is missing"
         )
         raise MissingExtraError(
-            f"this needs llama.cpp, but {found}",
+            f"this needs llama.cpp, but {problem}",
             remedy=f"pip install 'ggufkit[llama]', which takes {BINDING} {VERSION}",
         )
     files = sorted(Path(spec.origin).parent.glob(f"{BINDING}*.so"))

@@ -62,16 +62,16 @@ class OutputMatrix:
             weight = call.ggml_new_tensor_2d(memory, self.type, self.width, self.rows)
             call.ggml_set_no_alloc(memory, False)  # noqa: FBT003 (a C function)
             weight.contents.data = self.blocks.ctypes.data
-            given = call.ggml_new_tensor_2d(memory, F32, self.width, count)
+            input_node = call.ggml_new_tensor_2d(memory, F32, self.width, count)
             whole = np.ascontiguousarray(inputs, np.float32)
-            ctypes.memmove(given.contents.data, whole.ctypes.data, whole.nbytes)
-            product = call.ggml_mul_mat(memory, weight, given)
+            ctypes.memmove(input_node.contents.data, whole.ctypes.data, whole.nbytes)
+            product = call.ggml_mul_mat(memory, weight, input_node)
             graph = call.ggml_new_graph(memory)
             call.ggml_build_forward_expand(graph, product)
             if call.ggml_graph_compute_with_ctx(memory, graph, threads):
                 raise self.llama.failure("failed to multiply with the output matrix")
             address = ctypes.cast(product.contents.data, ctypes.POINTER(ctypes.c_float))
-            found: Floats = np.ctypeslib.as_array(address, (count, self.rows)).copy()
+            logits: Floats = np.ctypeslib.as_array(address, (count, self.rows)).copy()
         finally:
             call.ggml_free(memory)
-        return found
+        return logits

@@ -119,9 +119,9 @@ class Session:
 
         Raises ValueTypeError for characters beyond Unicode, at which llama.cpp ends the process.
         """
-        if found := _BEYOND_UNICODE.search(text):
+        if match := _BEYOND_UNICODE.search(text):
             raise ValueTypeError(
-                f"the text is not UTF-8: byte {found.start()} begins a character beyond Unicode",
+                f"the text is not UTF-8: byte {match.start()} begins a character beyond Unicode",
                 remedy="Use a text file, and save it as UTF-8",
             )
         room = len(text) + 2
@@ -148,7 +148,7 @@ class Session:
         tokens = [token for sequence in sequences for token in sequence]
         places = [start + place for sequence in sequences for place in range(len(sequence))]
         owners = [number for number, sequence in enumerate(sequences) for _ in sequence]
-        wanted = [int(place >= first_output) for place in places]
+        is_output = [int(place >= first_output) for place in places]
         count = len(tokens)
         ids = [(c_int32 * 1)(owner) for owner in owners]
         batch = Batch(
@@ -158,7 +158,7 @@ class Session:
             (c_int32 * count)(*places),
             (c_int32 * count)(*[1] * count),
             (POINTER(c_int32) * count)(*[ctypes.cast(one, POINTER(c_int32)) for one in ids]),
-            (c_int8 * count)(*wanted),
+            (c_int8 * count)(*is_output),
         )
         failed = self.llama.functions.llama_decode(self._context, batch)
         self.llama.functions.llama_synchronize(self._context)
@@ -166,7 +166,7 @@ class Session:
             raise self._raised
         if failed:
             raise self.llama.failure(f"failed to compute (code {failed})")
-        self._outputs = sum(wanted)
+        self._outputs = sum(is_output)
 
     def logits(self) -> npt.NDArray[np.float32]:
         """Return a copy of the logits last computed: (positions with logits, vocabulary)."""

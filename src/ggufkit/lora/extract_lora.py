@@ -7,30 +7,30 @@ memory whole: a randomized range finder with power iterations reads it in rows s
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ggufkit.checks.adapter import EMBEDDING, KIND, LORA_A, LORA_B
-from ggufkit.errors import AdapterError
+from ggufkit.errors import AdapterError, first_names
 from ggufkit.format.metadata import Metadata
 from ggufkit.lora.pairs import ALPHA
 from ggufkit.models.any_model import AnyModel, Opener
+from ggufkit.models.byte_ranges import decoded_rows
 from ggufkit.models.model import Model, Tensor, Tensors
-from ggufkit.models.sources import from_array, in_order
-from ggufkit.quantization.eligibility import is_eligible
-from ggufkit.quants import codec
+from ggufkit.models.sources import from_array
+from ggufkit.quantization.choice.eligibility import is_eligible
 from ggufkit.quants.parallel import Floats
 
 OVERSAMPLING: Final = 16  # further columns of the range finder
 ITERATIONS: Final = 4  # power iterations: the error is within a percent of the best
 READ_BYTES: Final = 32 << 20  # of rows read together, as float32
 SEED: Final = 0  # the same input gives the same adapter
-SHOWN: Final = 5  # names in a problem
 Float64s = npt.NDArray[np.float64]
 
 
@@ -95,14 +95,16 @@ def _extraction(
     for done, (name, tensor) in enumerate(base.tensors.items()):
         if progress:
             progress(done, len(base.tensors))
-        if not (norms := _norms(tensor, tuned.tensors[name]))[0]:
+        changed, whole = _norms(tensor, tuned.tensors[name])
+        if not changed:
             continue
+        ratio = changed / whole if whole else math.inf
         if not is_eligible(tensor, architecture) or max(tensor.shape[:-2], default=1) == 0:
-            found.append(Extracted(name, 0, _ratio(*norms), 1.0))
+            found.append(Extracted(name, 0, ratio, 1.0))
             continue
         a, b, kept = _factored(tensor, tuned.tensors[name], rank)
-        lost = math.sqrt(max(norms[0] ** 2 - kept, 0.0)) / norms[0]
-        found.append(Extracted(name, b.shape[-1], _ratio(*norms), lost))
+        lost = math.sqrt(max(changed**2 - kept, 0.0)) / changed
+        found.append(Extracted(name, b.shape[-1], ratio, lost))
         # llama.cpp picks the rows of tokens from the first factor.
         first, second = (b, np.ascontiguousarray(a.T)) if name == EMBEDDING else (a, b)
         factors.append(from_array(name + LORA_A, first, outtype))
@@ -135,16 +137,11 @@ def _about_fit(base: Model, tuned: Model) -> Iterator[str]:
     for one, other, which in ((base, tuned, "base"), (tuned, base, "tuned")):
         only = [name for name in one.tensors if name not in other.tensors]
         if only:
-            more = ", ..." if len(only) > SHOWN else ""
-            yield f"only the {which} model has {', '.join(only[:SHOWN])}{more}"
+            yield f"only the {which} model has {first_names(only)}"
     for name, tensor in base.tensors.items():
         if name in tuned.tensors and tuned.tensors[name].shape != tensor.shape:
             shapes = f"{list(tensor.shape)} and {list(tuned.tensors[name].shape)}"
             yield f"{name}: the shapes are {shapes}"
-
-
-def _ratio(changed: float, whole: float) -> float:
-    return changed / whole if whole else math.inf
 
 
 # Matrices.
@@ -154,7 +151,9 @@ def _norms(base: Tensor, tuned: Tensor) -> tuple[float, float]:
     """Return the norms of the difference and of the tensor; AdapterError for NaN and infinity."""
     changed = whole = 0.0
     for start, stop in _runs(base):
-        before, after = _floats(base, start, stop), _floats(tuned, start, stop)
+        before, after = (
+            decoded_rows(each, start, stop).astype(np.float64) for each in (base, tuned)
+        )
         if not (np.isfinite(before).all() and np.isfinite(after).all()):
             raise AdapterError(
                 f"{base.name} contains NaN or infinity, so no adapter can be computed",
@@ -185,8 +184,13 @@ def _best(
     draw = np.random.default_rng(SEED)
     basis: Float64s = draw.standard_normal((width, columns))
     for _ in range(ITERATIONS):
-        basis, _ = np.linalg.qr(_turned(base, tuned, start, height, basis))
-    left, triangle = np.linalg.qr(_times(base, tuned, start, height, basis))
+        differences = _differences(base, tuned, start, height)
+        basis, _ = np.linalg.qr(
+            functools.reduce(np.add, (rows.T @ (rows @ basis) for rows in differences))
+        )
+    left, triangle = np.linalg.qr(
+        np.concatenate([rows @ basis for rows in _differences(base, tuned, start, height)])
+    )
     u, values, v = np.linalg.svd(triangle)
     root = np.sqrt(values[:rank])
     b = (left @ u[:, :rank]) * root
@@ -194,23 +198,11 @@ def _best(
     return a.astype(np.float32), b.astype(np.float32), float(np.sum(values[:rank] ** 2))
 
 
-def _times(base: Tensor, tuned: Tensor, start: int, height: int, basis: Float64s) -> Float64s:
-    """Return the difference times a matrix."""
-    parts = [
-        (_floats(tuned, first, last) - _floats(base, first, last)) @ basis
-        for first, last in _runs(base, start, start + height)
-    ]
-    return np.concatenate(parts)
-
-
-def _turned(base: Tensor, tuned: Tensor, start: int, height: int, basis: Float64s) -> Float64s:
-    """Return the transposed difference times the difference times a matrix."""
-    total: Any = 0.0
+def _differences(base: Tensor, tuned: Tensor, start: int, height: int) -> Iterator[Float64s]:
+    """Yield the difference of one matrix, some rows at a time."""
     for first, last in _runs(base, start, start + height):
-        rows = _floats(tuned, first, last) - _floats(base, first, last)
-        total = total + rows.T @ (rows @ basis)
-    made: Float64s = total
-    return made
+        before, after = (decoded_rows(each, first, last) for each in (base, tuned))
+        yield after.astype(np.float64) - before
 
 
 def _runs(tensor: Tensor, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int]]:
@@ -219,12 +211,6 @@ def _runs(tensor: Tensor, start: int = 0, stop: int | None = None) -> Iterator[t
     step = max(1, READ_BYTES // max(4 * tensor.shape[-1], 1)) if tensor.shape else 1
     for first in range(start, end, step):
         yield first, min(first + step, end)
-
-
-def _floats(tensor: Tensor, start: int, stop: int) -> Float64s:
-    data = np.ascontiguousarray(in_order(tensor, "little").read(start, stop))
-    rows = codec.dequantize(data, tensor.type, threads=1)
-    return np.asarray(rows, np.float64).reshape(stop - start, -1)
 
 
 def _square(rows: Float64s) -> float:

@@ -8,22 +8,22 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ggufkit.errors import AdapterError, TensorTypeError
+from ggufkit.errors import AdapterError, TensorTypeError, first_names
 from ggufkit.format.file_types import NUMBER_OF
-from ggufkit.format.types import TensorType, tensor_type
+from ggufkit.format.types import tensor_type
 from ggufkit.lora.pairs import Adapter, Pair, read_adapter
 from ggufkit.models.any_model import AnyModel, Opener
+from ggufkit.models.byte_ranges import decoded_rows
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.rows import Made
-from ggufkit.models.sources import in_order, retyped
-from ggufkit.quants import codec, packing
+from ggufkit.models.sources import retyped
+from ggufkit.quants import kernels
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.mapped_file import Bytes
 
 KEEP: Final = "keep"
 OUTTYPES: Final = {KEEP: "", "f32": "F32", "f16": "F16", "bf16": "BF16"}
 TILE_ROWS: Final = 128  # multiplied together: the same numbers whatever rows are asked for
-SHOWN: Final = 5  # names in a problem
 
 
 class Addend(NamedTuple):
@@ -42,7 +42,7 @@ class Merged(Made):
 
     def read(self, start: int, stop: int) -> Bytes:
         """Decode rows `start` to `stop`, and add each addend in the order of the adapters."""
-        rows = _floats(self.tensor, start, stop)
+        rows: Floats = decoded_rows(self.tensor, start, stop).copy()
         for addend in self.addends:
             for first, last, added in _added(addend, start, stop):
                 rows[first - start : last - start] += added
@@ -52,24 +52,17 @@ class Merged(Made):
 def _added(addend: Addend, start: int, stop: int) -> Iterator[tuple[int, int, Floats]]:
     """Yield what an addend adds to rows `start` to `stop`, in tiles of one matrix each."""
     pair, scale = addend
-    height, width = pair.shape[-2:]
-    for matrix in range(start // height, -(-stop // height)):
+    height = pair.shape[-2]
+    for matrix in range(start // height, -(-stop // height)) if height else ():
         begin = matrix * height
-        a = _floats(pair.a, matrix * pair.rank, (matrix + 1) * pair.rank).reshape(-1, width)
+        a = decoded_rows(pair.a, matrix * pair.rank, (matrix + 1) * pair.rank)
         low, high = max(start - begin, 0), min(stop - begin, height)
         for tile in range(low // TILE_ROWS * TILE_ROWS, high, TILE_ROWS):
             end = min(tile + TILE_ROWS, height)
-            b = _floats(pair.b, begin + tile, begin + end)
+            b = decoded_rows(pair.b, begin + tile, begin + end)
             added = np.float32(scale) * (b @ a)
             first, last = max(tile, low), min(end, high)
             yield begin + first, begin + last, added[first - tile : last - tile]
-
-
-def _floats(tensor: Tensor, start: int, stop: int) -> Floats:
-    """Return rows as float32 of shape (rows, width), a copy."""
-    data = in_order(tensor, "little").read(start, stop)
-    rows = codec.dequantize(np.ascontiguousarray(data), tensor.type, threads=1)
-    return np.array(rows, np.float32).reshape(stop - start, -1)
 
 
 def merge_lora(
@@ -126,8 +119,7 @@ def _about_fit(base: Model, adapter: Adapter) -> Iterator[str]:
         return
     absent = [name for name in adapter.pairs if name not in base.tensors]
     if absent:
-        more = ", ..." if len(absent) > SHOWN else ""
-        yield f"the model has no tensor {', '.join(absent[:SHOWN])}{more} ({len(absent)} in all)"
+        yield f"the model has no tensor {first_names(absent)} ({len(absent)} in all)"
     for name, pair in adapter.pairs.items():
         if name in base.tensors and pair.shape != base.tensors[name].shape:
             shapes = f"{list(base.tensors[name].shape)}, the adapter's is {list(pair.shape)}"
@@ -146,14 +138,10 @@ def _merged(
         return tensor
     plain = tensor_type("F32")
     summed = Tensor.over(tensor.name, plain, tensor.shape, Merged(tensor, addends))
-    return retyped(summed, _target(tensor, outtype))
-
-
-def _target(tensor: Tensor, outtype: str) -> TensorType:
     kind = tensor_type(OUTTYPES[outtype]) if outtype != KEEP else tensor.type
-    if kind.id in packing.requiring_weights():
+    if kind.id in kernels.requiring_weights():
         raise TensorTypeError(
             f"{tensor.name!r} is of type {kind}, which needs importance data",
             remedy="Merge with outtype f16, and quantize the result with an importance matrix",
         )
-    return kind
+    return retyped(summed, kind)

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-
 from ggufkit.checks.adapter import EMBEDDING, KIND, LORA_A, LORA_B, tensor_faults
+from ggufkit.conversion.map_tensors import Moves
 from ggufkit.conversion.tensors.moves import concat, renamed, reshape, stack, transpose
 from ggufkit.conversion.tensors.operations import OPERATIONS, perform
 from ggufkit.errors import AdapterError
 from ggufkit.models.model import Model, Tensor
+from ggufkit.validation.typed_values import MAX_FLOAT32, finite_number
 
 ALPHA: Final = "adapter.lora.alpha"
 
@@ -55,59 +55,54 @@ def checked(name: str, a: Tensor, b: Tensor) -> Pair:
     return Pair(name, a, b)
 
 
-def turned(name: str, a: Tensor, b: Tensor) -> Pair:
-    """Return the pair of embeddings, one in a row, from factors `a` of tokens and `b` of columns.
-
-    `a` is as GGUF files have it: a row for each token. llama.cpp picks rows of it.
-    """
-    return Pair(name, transpose(b), a)
-
-
 # Operations of architecture files on pairs.
 
 
-class PairMoves:
-    """What `place` does with the tensors of a checkpoint, for pairs among them."""
+def _perform(item: Tensor | Pair, name: str, arguments: list[float]) -> Tensor | Pair:
+    """Do an operation on a matrix by doing it on its factors; AdapterError if it has none."""
+    if isinstance(item, Tensor):
+        return perform(item, name, arguments)
+    operation = OPERATIONS[name]
+    if name == "transpose":
+        return Pair(item.name, transpose(item.b), transpose(item.a))
+    if name == "regroup_columns":  # they are those of A
+        return Pair(item.name, perform(item.a, name, arguments), item.b)
+    if not operation.keeps_columns:
+        raise AdapterError(f"{item.name}: {name} cannot be done on the factors of a matrix")
+    b = perform(item.b, name, arguments)
+    if not b.shape or b.shape[-1] != item.rank:
+        raise AdapterError(f"{item.name}: {name} does not keep the columns of the matrix")
+    a = item.a if len(item.a.shape) == len(b.shape) else _repeated(item.a, b.shape[:-2])
+    return Pair(item.name, a, b)
 
-    def perform(self, item: Tensor | Pair, name: str, arguments: list[float]) -> Tensor | Pair:
-        """Do an operation on a matrix by doing it on its factors; AdapterError if it has none."""
-        if isinstance(item, Tensor):
-            return perform(item, name, arguments)
-        operation = OPERATIONS[name]
-        if name == "transpose":
-            return Pair(item.name, transpose(item.b), transpose(item.a))
-        if not operation.keeps_columns:
-            raise AdapterError(f"{item.name}: {name} cannot be done on the factors of a matrix")
-        b = perform(item.b, name, arguments)
-        if not b.shape or b.shape[-1] != item.rank:
-            raise AdapterError(f"{item.name}: {name} does not keep the columns of the matrix")
-        a = item.a if len(item.a.shape) == len(b.shape) else _repeated(item.a, b.shape[:-2])
-        return Pair(item.name, a, b)
 
-    def stack(self, name: str, items: list[Tensor | Pair]) -> Tensor | Pair:
-        """Stack the factors of experts."""
-        pairs = [item for item in items if isinstance(item, Pair)]
-        if len(pairs) < len(items):
-            return stack(name, [item for item in items if isinstance(item, Tensor)])
-        a, b = (stack(name, list(each)) for each in zip(*((p.a, p.b) for p in pairs), strict=True))
-        return Pair(name, a, b)
+def _stack(name: str, items: list[Tensor | Pair]) -> Tensor | Pair:
+    """Stack the factors of experts."""
+    pairs = [item for item in items if isinstance(item, Pair)]
+    if len(pairs) < len(items):
+        return stack(name, [item for item in items if isinstance(item, Tensor)])
+    a, b = (stack(name, list(each)) for each in zip(*((p.a, p.b) for p in pairs), strict=True))
+    return Pair(name, a, b)
 
-    def concat(self, name: str, items: list[Tensor | Pair]) -> Tensor | Pair:
-        """Join matrices along their rows: they need one common `a`."""
-        pairs = [item for item in items if isinstance(item, Pair)]
-        if len(pairs) < len(items):
-            return concat(name, [item for item in items if isinstance(item, Tensor)])
-        first = pairs[0].a
-        if any(not _is_equal(first, pair.a) for pair in pairs[1:]):
-            raise AdapterError(
-                f"{name} joins matrices whose adapters differ in their factor A",
-                remedy="Merge the adapter into its model in transformers, and convert the result",
-            )
-        return Pair(name, first, concat(name, [pair.b for pair in pairs]))
 
-    def renamed(self, item: Tensor | Pair, name: str) -> Tensor | Pair:
-        """Return the pair under another name."""
-        return replace(item, name=name)
+def _concat(name: str, items: list[Tensor | Pair]) -> Tensor | Pair:
+    """Join matrices along their rows: they need one common `a`."""
+    pairs = [item for item in items if isinstance(item, Pair)]
+    if len(pairs) < len(items):
+        return concat(name, [item for item in items if isinstance(item, Tensor)])
+    first = pairs[0].a
+    if any(not _is_equal(first, pair.a) for pair in pairs[1:]):
+        raise AdapterError(
+            f"{name} joins matrices whose adapters differ in their factor A",
+            remedy="Merge the adapter into its model in transformers, and convert the result",
+        )
+    return Pair(name, first, concat(name, [pair.b for pair in pairs]))
+
+
+# What `map_items` does with the tensors of a checkpoint, for pairs among them.
+PAIR_MOVES: Final[Moves[Tensor | Pair]] = Moves(
+    _perform, _stack, _concat, lambda item, name: replace(item, name=name)
+)
 
 
 def _repeated(a: Tensor, leading: tuple[int, ...]) -> Tensor:
@@ -166,6 +161,9 @@ def read_adapter(model: Model) -> Adapter:
         stem = name.removesuffix(LORA_B)
         if stem != name:
             a, b = model.tensors[stem + LORA_A], model.tensors[name]
-            pairs[stem] = turned(stem, a, b) if stem == EMBEDDING else Pair(stem, a, b)
+            # llama.cpp picks rows of the first factor of the embeddings: one for each token.
+            pairs[stem] = Pair(stem, transpose(b), a) if stem == EMBEDDING else Pair(stem, a, b)
     alpha = model.metadata.get(ALPHA)
-    return Adapter(model, pairs, float(alpha) if isinstance(alpha, float | np.floating) else 0.0)
+    if not isinstance(alpha, float):
+        return Adapter(model, pairs, 0.0)
+    return Adapter(model, pairs, finite_number(alpha, f"{path}: {ALPHA}", most=MAX_FLOAT32))

@@ -9,17 +9,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ggufkit.conversion.checkpoint.folder import locate, read_json
+from ggufkit.conversion.checkpoint.folder import CheckpointFolder
 from ggufkit.conversion.checkpoint.pytorch import read_pytorch
 from ggufkit.conversion.checkpoint.safetensors import read_tensors
 from ggufkit.conversion.tensors.moves import renamed, transpose
 from ggufkit.conversion.tensors.operations import perform
-from ggufkit.errors import AdapterError, GGUFError, brief
+from ggufkit.errors import AdapterError, GGUFError, ValueTypeError, brief, first_names
 from ggufkit.lora.pairs import Pair, checked
 from ggufkit.models.model import Tensor
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
-from ggufkit.system.threads import Say
+from ggufkit.system.threads import Notify
+from ggufkit.validation.linear_regex import LinearPattern, compile_all
+from ggufkit.validation.typed_values import MAX_FLOAT32, finite_number, json_object
 
 CONFIG: Final = "adapter_config.json"
 FILES: Final = ("adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors")
@@ -32,7 +34,7 @@ _FACTOR: Final = re.compile(
 _OF_BASE: Final = ".base_layer.weight"  # the unchanged matrix itself
 _NORMS: Final = ("_layernorm", ".norm")  # kept as they are, as llama.cpp's converter does
 _STACKED: Final = ".switch_mlp."  # MLX stacks experts
-SHOWN: Final = 5  # names in a problem
+AlphaPatterns = Sequence[tuple[LinearPattern, float]]
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class PeftAdapter:
     file: MappedFile = field(repr=False)
 
 
-def read_peft(folder: AnyPath, say: Say) -> PeftAdapter:
+def read_peft(folder: AnyPath, say: Notify) -> PeftAdapter:
     """Open the folder of an adapter; its tensors are lazy.
 
     Raises AdapterError, whose `problems` list everything wrong.
@@ -55,10 +57,10 @@ def read_peft(folder: AnyPath, say: Say) -> PeftAdapter:
     place = as_path(folder)
     if not place.is_dir():
         raise AdapterError(f"{place} is not a folder", remedy="Give the folder of an adapter")
-    config = read_json(place, CONFIG)
+    config = CheckpointFolder(place).json(CONFIG)
     if config is None:
         raise AdapterError(f"{place} has no {CONFIG}", remedy="Give the folder of an adapter")
-    name = next((each for each in FILES if locate(place, each)), None)
+    name = next((each for each in FILES if CheckpointFolder(place).path(each)), None)
     if name is None:
         raise AdapterError(f"{place} has none of {', '.join(FILES)}", remedy="Download them")
     file = MappedFile(place / name)
@@ -72,7 +74,7 @@ def read_peft(folder: AnyPath, say: Say) -> PeftAdapter:
 
 
 def _read(
-    file: MappedFile, config: Mapping[str, Any], place: Path, say: Say
+    file: MappedFile, config: Mapping[str, Any], place: Path, say: Notify
 ) -> tuple[float, list[Tensor | Pair]]:
     """Return alpha and the items of an opened file; AdapterError for all that is wrong."""
     name = file.path.name
@@ -81,7 +83,10 @@ def _read(
     problems = [*(f"{name}: {each}" for each in broken), *_about_config(config), *odd]
     if problems:
         raise AdapterError(f"the adapter {place} cannot be converted", problems)
-    return _scaled(config, items, say, is_mlx=name == MLX)
+    try:
+        return _scaled(config, items, say, is_mlx=name == MLX)
+    except ValueTypeError as error:
+        raise AdapterError(f"{place / CONFIG}: {error.message}", remedy=error.remedy) from None
 
 
 def _about_config(config: Mapping[str, Any]) -> Iterator[str]:
@@ -143,10 +148,9 @@ def _experts(pair: Pair) -> Iterator[Pair]:
 def _about_odd(names: Sequence[str]) -> Iterator[str]:
     """Yield one line about all tensors that are not factors."""
     if names:
-        shown = ", ".join(brief(name) for name in names[:SHOWN])
-        more = ", ..." if len(names) > SHOWN else ""
+        listed = first_names([brief(name) for name in names])
         yield (
-            f"{len(names)} tensors are not factors of a matrix: {shown}{more}; merge the adapter "
+            f"{len(names)} tensors are not factors of a matrix: {listed}; merge the adapter "
             "into its model in transformers, and convert the result"
         )
 
@@ -155,19 +159,24 @@ def _about_odd(names: Sequence[str]) -> Iterator[str]:
 
 
 def _scaled(
-    config: Mapping[str, Any], items: Sequence[Tensor | Pair], say: Say, *, is_mlx: bool
+    config: Mapping[str, Any], items: Sequence[Tensor | Pair], say: Notify, *, is_mlx: bool
 ) -> tuple[float, list[Tensor | Pair]]:
     """Return alpha, and the items with B scaled where a matrix has an alpha of its own."""
-    given = config.get("lora_parameters", config) if is_mlx else config
-    rank = _number(given, "rank" if is_mlx else "r")
     if is_mlx:
-        return _required(given, "scale") * _required(given, "rank"), list(items)
-    alpha = _required(given, "lora_alpha")
-    patterns = config.get("alpha_pattern") or {}
+        given = json_object(config.get("lora_parameters", config), "lora_parameters")
+        alpha = _number(given, "scale") * _number(given, "rank")
+        return finite_number(alpha, "scale times rank", most=MAX_FLOAT32), list(items)
+    alpha = _number(config, "lora_alpha")
+    table = json_object(config.get("alpha_pattern") or {}, "alpha_pattern")
+    alphas = [finite_number(value, "a value of alpha_pattern") for value in table.values()]
+    expressions = compile_all(rf"(^|\.)({key})$" for key in table)
+    patterns = list(zip(expressions, alphas, strict=True))
     is_root = bool(config.get("use_rslora"))
     if not patterns and not is_root:
         return alpha, list(items)
-    if is_root and rank:
+    if alpha == 0:
+        raise AdapterError(f"{CONFIG} has the number 0 as lora_alpha, which cannot be scaled")
+    if is_root and config.get("r"):
         say(
             "use_rslora: alpha is written times the root of the rank, since llama.cpp divides by it"
         )
@@ -176,26 +185,19 @@ def _scaled(
 
 
 def _with_own_scale(
-    item: Tensor | Pair, alpha: float, patterns: Mapping[str, Any], *, is_root: bool
+    item: Tensor | Pair, alpha: float, patterns: AlphaPatterns, *, is_root: bool
 ) -> Tensor | Pair:
     """Return a pair whose B makes up for llama.cpp's factor alpha / rank."""
     if isinstance(item, Tensor):
         return item
     module = item.name.removesuffix(".weight")
-    found = (value for key, value in patterns.items() if re.search(rf"(^|\.)({key})$", module))
-    own = next((float(each) for each in found if isinstance(each, int | float)), alpha)
+    own = next((own for expression, own in patterns if expression.search(module)), alpha)
     factor = own / alpha * (math.sqrt(item.rank) if is_root else 1.0)
+    finite_number(factor, "alpha_pattern divided by lora_alpha", most=MAX_FLOAT32)
     return item if factor == 1 else Pair(item.name, item.a, perform(item.b, "scale", [factor]))
 
 
-def _number(config: Mapping[str, Any], key: str) -> float | None:
-    found = config.get(key)
-    is_number = isinstance(found, int | float) and not isinstance(found, bool)
-    return float(found) if is_number and math.isfinite(found) else None  # type: ignore[arg-type]
-
-
-def _required(config: Mapping[str, Any], key: str) -> float:
-    found = _number(config, key)
-    if found is None:
+def _number(config: Mapping[str, Any], key: str) -> float:
+    if config.get(key) is None:
         raise AdapterError(f"{CONFIG} has no number {key}", remedy="Download the adapter again")
-    return found
+    return finite_number(config[key], key, most=MAX_FLOAT32)

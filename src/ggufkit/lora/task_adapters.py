@@ -17,12 +17,12 @@ from ggufkit.conversion.architecture.architecture import classes, find
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.conversion.convert import opened_checkpoint
-from ggufkit.conversion.place import place_items, rename
+from ggufkit.conversion.map_tensors import map_items, rename
 from ggufkit.conversion.tensors.moves import entry
 from ggufkit.conversion.tensors.storage_type import stored
 from ggufkit.errors import CheckpointError, GGUFError, brief
 from ggufkit.format.metadata import Metadata
-from ggufkit.lora.pairs import ALPHA, Pair, PairMoves, as_tensors, checked
+from ggufkit.lora.pairs import ALPHA, PAIR_MOVES, Pair, as_tensors, checked
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.system.descriptors import AnyPath
 
@@ -78,7 +78,7 @@ def _tasks(config: Mapping[str, Any]) -> list[str]:
 def _adapter(checkpoint: Checkpoint, facts: ConfigFacts, tasks: list[str], task: str) -> Model:
     """Return the adapter for a task."""
     pairs, problems = _pairs(checkpoint, facts, len(tasks), tasks.index(task))
-    placement = place_items(pairs, facts, PairMoves())
+    placement = map_items(pairs, facts, PAIR_MOVES)
     problems += placement.problems
     if problems or not placement.tensors:
         problems = problems or ["the tensors lora_A and lora_B are missing"]
@@ -114,15 +114,10 @@ def _pairs(
             if name + _B not in names:
                 raise CheckpointError(f"{name}{_B} is missing")
             a, b = (entry(names[name + end], 0, number, count) for end in (_A, _B))
-            pairs.append(_pair(name, a, b))
+            pairs.append(checked(name, b, a) if name in _TABLES else checked(name, a, b))
         except GGUFError as error:  # noqa: PERF203 (each error is reported)
             problems.append(error.message)
     return pairs, problems
-
-
-def _pair(name: str, a: Tensor, b: Tensor) -> Pair:
-    """Return the factors of a matrix. Those of embeddings have their names the other way round."""
-    return checked(name, b, a) if name in _TABLES else checked(name, a, b)
 
 
 def _in_file_order(pair: Tensor | Pair) -> list[Tensor]:

@@ -40,12 +40,12 @@ def as_model(model: AnyModel, argument: str = "model") -> Model:
 
 def require_weights(model: Model) -> None:
     """Raise FormatError for a file that was computed from a model and has no weights of its own."""
-    found = model.metadata.get("general.type")
-    if isinstance(found, str) and found in _COMPUTED:
-        kind = _COMPUTED[found]
+    general_type = model.metadata.get("general.type")
+    if isinstance(general_type, str) and general_type in _COMPUTED:
+        kind = _COMPUTED[general_type]
         raise FormatError(
             f"this file is {kind}, not a model",
-            remedy=f"Name the model; {kind} is for `ggufkit quantize --{found}`",
+            remedy=f"Name the model; {kind} is for `ggufkit quantize --{general_type}`",
             path=str(model.path or ""),
         )
 
@@ -53,12 +53,12 @@ def require_weights(model: Model) -> None:
 @contextlib.contextmanager
 def opened(model: AnyModel, argument: str = "model") -> Iterator[Model]:
     """Provide a model; close it at the end if it was opened here."""
-    found = as_model(model, argument)
+    opened_model = as_model(model, argument)
     try:
-        yield found
+        yield opened_model
     finally:
-        if found is not model:
-            found.close()
+        if opened_model is not model:
+            opened_model.close()
 
 
 class Opener(contextlib.ExitStack):
@@ -71,11 +71,11 @@ class Opener(contextlib.ExitStack):
 
     def open(self, model: AnyModel, argument: str = "model") -> Model:
         """Return a model itself, or the one at a path."""
-        found = as_model(model, argument)
-        if found is not model:
-            self.callback(found.close)
-            self._files += found.inputs
-        return found
+        opened_model = as_model(model, argument)
+        if opened_model is not model:
+            self.callback(opened_model.close)
+            self._files += opened_model.inputs
+        return opened_model
 
     def open_all(self, models: AnyModel | Iterable[AnyModel], argument: str) -> tuple[Model, ...]:
         """Return one or several models; a single path is one model."""
@@ -85,10 +85,10 @@ class Opener(contextlib.ExitStack):
             raise refusal(argument, models, "a model, a path, or several of them")
         return tuple(self.open(each, argument) for each in models)
 
-    def hand_over(self, made: Model) -> Model:
+    def hand_over(self, result: Model) -> Model:
         """Return a model that needs the files from now on: closing it closes them."""
         self.pop_all()
-        return made.owning(self._files)
+        return result.owning(self._files)
 
 
 def takes_model(
@@ -98,8 +98,8 @@ def takes_model(
 
     @functools.wraps(function)
     def taking(model: AnyModel, *args: Options.args, **options: Options.kwargs) -> Returned:
-        with opened(model) as found:
-            return function(found, *args, **options)
+        with opened(model) as opened_model:
+            return function(opened_model, *args, **options)
 
     return cast("Callable[Concatenate[AnyModel, Options], Returned]", taking)
 

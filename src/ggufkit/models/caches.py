@@ -43,9 +43,11 @@ def find_models(pattern: str = "") -> tuple[CachedModel, ...]:
         from ggufkit.models.hub.find import hub_models  # noqa: PLC0415 (networks take long to import)
 
         return tuple(hub_models(pattern))
-    found = [model for models in SOURCES.values() for model in models()]
-    wanted = pattern.casefold()
-    return tuple(sorted((m for m in found if wanted in m.name.casefold()), key=lambda m: m.name))
+    models_found = [model for models in SOURCES.values() for model in models()]
+    text = pattern.casefold()
+    return tuple(
+        sorted((m for m in models_found if text in m.name.casefold()), key=lambda m: m.name)
+    )
 
 
 def is_name(path: str | os.PathLike[str]) -> bool:
@@ -67,9 +69,9 @@ def resolve(path: Path) -> Path:
     name = path.as_posix()
     models = tuple(SOURCES[name.partition(":")[0]]())
     for match in (_of_that_name, _of_that_tag, _of_that_repository):
-        found = match(name, models)
-        if found:
-            return found.path
+        cached = match(name, models)
+        if cached:
+            return cached.path
     raise _missing(name, models)
 
 
@@ -80,33 +82,37 @@ def _of_that_name(name: str, models: tuple[CachedModel, ...]) -> CachedModel | N
 
 def _of_that_tag(name: str, models: tuple[CachedModel, ...]) -> CachedModel | None:
     repository, _, tag = name.rpartition(":")
-    found = re.compile(re.escape(tag) + "[.-]", re.IGNORECASE)
-    return next((m for m in _in_repository(repository, models) if found.search(m.path.name)), None)
+    tag_pattern = re.compile(re.escape(tag) + "[.-]", re.IGNORECASE)
+    return next(
+        (m for m in _in_repository(repository, models) if tag_pattern.search(m.path.name)), None
+    )
 
 
 def _of_that_repository(name: str, models: tuple[CachedModel, ...]) -> CachedModel | None:
-    held = _in_repository(name, models)
-    if len(held) == 1:
-        return held[0]
+    cached = _in_repository(name, models)
+    if len(cached) == 1:
+        return cached[0]
     for tag in PREFERRED:
-        if found := _of_that_tag(f"{name}:{tag}", held):
-            return found
+        if tagged := _of_that_tag(f"{name}:{tag}", cached):
+            return tagged
     return None
 
 
 def _in_repository(name: str, models: tuple[CachedModel, ...]) -> tuple[CachedModel, ...]:
     """Return the models of a repository ("hf:user/repo"), projectors and such left out."""
     beginnings = (f"{name}:".casefold(), f"{name}/".casefold())
-    held = (model for model in models if model.name.casefold().startswith(beginnings))
-    return tuple(m for m in held if not any(part in m.path.name for part in SIDECARS))
+    in_repository = (model for model in models if model.name.casefold().startswith(beginnings))
+    return tuple(m for m in in_repository if not any(part in m.path.name for part in SIDECARS))
 
 
 def _missing(name: str, models: tuple[CachedModel, ...]) -> MissingModelError:
     known = [model.name for model in models]
     near = [k for k in known if k.casefold().startswith(name.casefold())]
-    shown = (near or difflib.get_close_matches(name, known, SHOWN))[:SHOWN]
+    suggestions = (near or difflib.get_close_matches(name, known, SHOWN))[:SHOWN]
     remedy = (
-        f"Did you mean {', '.join(shown)}" if shown else "`ggufkit list` shows all cached models"
+        f"Did you mean {', '.join(suggestions)}"
+        if suggestions
+        else "`ggufkit list` shows all cached models"
     )
     return MissingModelError(f"no cached model is called {name}", remedy=remedy)
 
@@ -116,10 +122,10 @@ def _missing(name: str, models: tuple[CachedModel, ...]) -> MissingModelError:
 
 def _repository(prefix: str, folder: Path) -> Iterator[CachedModel]:
     """Yield the models in a folder, named by their encoding if these differ."""
-    held = tuple(_models_in(folder))
-    tags = {model.path: parse_name(model.path.name).encoding.upper() for model in held}
+    cached = tuple(_models_in(folder))
+    tags = {model.path: parse_name(model.path.name).encoding.upper() for model in cached}
     counts = Counter(tags.values())
-    for model in held:
+    for model in cached:
         tag, inside = tags[model.path], model.path.relative_to(folder).as_posix()
         is_told = tag and counts[tag] == 1
         yield replace(model, name=f"{prefix}:{tag}" if is_told else f"{prefix}/{inside}")
@@ -226,8 +232,8 @@ def _model_digest(manifest: Any) -> str | None:  # noqa: ANN401 (what a stranger
     layer: Any
     for layer in layers if isinstance(layers, Sequence) else ():
         if isinstance(layer, dict) and layer.get("mediaType") == OLLAMA_MODEL:
-            found = _DIGEST.fullmatch(str(layer.get("digest")))
-            return found[1] if found else None
+            match = _DIGEST.fullmatch(str(layer.get("digest")))
+            return match[1] if match else None
     return None
 
 

@@ -51,9 +51,9 @@ def parse_layers(text: str) -> tuple[int, ...]:
     """Return the layers of a list such as "3,5-7"; ValueTypeError for anything else."""
     layers: set[int] = set()
     for part in text.split(","):
-        found = _LAYERS.fullmatch(part.strip())
-        first = int(found["first"]) if found else MAX_LAYERS
-        last = int(found["last"] or first) if found else first
+        match = _LAYERS.fullmatch(part.strip())
+        first = int(match["first"]) if match else MAX_LAYERS
+        last = int(match["last"] or first) if match else first
         if not first <= last < MAX_LAYERS:
             raise ValueTypeError(
                 f"{text!r} is not a list of layers", remedy="Write it as 3,5-7, counting from 0"
@@ -64,8 +64,8 @@ def parse_layers(text: str) -> tuple[int, ...]:
 
 def layer_of(name: str) -> int | None:
     """Return the layer of a tensor, None if its name has none."""
-    found = LAYER_NAME.fullmatch(name)
-    return int(found["number"]) if found else None
+    match = LAYER_NAME.fullmatch(name)
+    return int(match["number"]) if match else None
 
 
 def prune_layers(model: Model, layers: Iterable[int]) -> Model:
@@ -80,9 +80,9 @@ def prune_layers(model: Model, layers: Iterable[int]) -> Model:
     _require_layers(gone, count)
     if not gone:
         return model
-    kept = [each for each in (_renumbered(t, gone) for t in model.tensors.values()) if each]
+    tensors = [each for each in (_renumbered(t, gone) for t in model.tensors.values()) if each]
     prefix = key.removesuffix("block_count")
-    return model.replace(metadata=_pruned(model.metadata, prefix, gone, count), tensors=kept)
+    return model.replace(metadata=_pruned(model.metadata, prefix, gone, count), tensors=tensors)
 
 
 def resized(model: Model, before: Model) -> Model:
@@ -91,14 +91,14 @@ def resized(model: Model, before: Model) -> Model:
     llama-quantize leaves the label as it was, and so does `prune_layers`.
     """
     label = model.metadata.get(SIZE_LABEL)
-    said = _SIZE.fullmatch(label) if isinstance(label, str) else None
-    left, whole = (sum(t.elements for t in each.tensors.values()) for each in (model, before))
-    if said is None or left == whole:
+    match = _SIZE.fullmatch(label) if isinstance(label, str) else None
+    elements, whole = (sum(t.elements for t in each.tensors.values()) for each in (model, before))
+    if match is None or elements == whole:
         return model
-    changed = size_label(left)
-    if said["experts"]:
-        each = float(said["number"]) * _UNITS[said["unit"]] * left / whole
-        changed = said["experts"] + size_label(round(each))
+    changed = size_label(elements)
+    if match["experts"]:
+        each = float(match["number"]) * _UNITS[match["unit"]] * elements / whole
+        changed = match["experts"] + size_label(round(each))
     return model.replace(metadata=model.metadata.updated({SIZE_LABEL: changed}))
 
 
@@ -107,9 +107,9 @@ def block_count(metadata: Metadata) -> tuple[str, int]:
     key = f"{metadata.text('general.architecture')}.block_count"
     number = metadata.integer(key)
     if number is None or not 0 < number <= MAX_LAYERS:
-        found = "missing" if number is None else brief(number)
+        problem = "missing" if number is None else brief(number)
         raise MissingKeyError(
-            f"the number of layers is unknown: {key} is {found}",
+            f"the number of layers is unknown: {key} is {problem}",
             remedy="Set general.architecture and the block count first",
         )
     return key, number
@@ -130,14 +130,14 @@ def _renumbered(tensor: Tensor, gone: frozenset[int]) -> Tensor | None:
 
     Layers that the block count does not cover stay after all others.
     """
-    found = LAYER_NAME.fullmatch(tensor.name)
-    if found is None:
+    match = LAYER_NAME.fullmatch(tensor.name)
+    if match is None:
         return tensor
-    number = int(found["number"])
+    number = int(match["number"])
     if number in gone:
         return None
     number -= sum(layer < number for layer in gone)
-    return replace(tensor, name=f"{found['before']}{number}{found['after']}")
+    return replace(tensor, name=f"{match['before']}{number}{match['after']}")
 
 
 # The keys.
@@ -153,7 +153,7 @@ def keys_by_layer(metadata: Metadata) -> dict[str, TypedValue]:
     counting = tuple(prefix + name for name in COUNTING_LAYERS)
     others = tuple(prefix + name for name in NOT_BY_LAYER)
     lengths = (count, _trunk(metadata, prefix, count))
-    found: dict[str, TypedValue] = {}
+    arrays: dict[str, TypedValue] = {}
     for key in metadata:
         if not key.startswith(prefix) or key.startswith(others):
             continue
@@ -163,8 +163,8 @@ def keys_by_layer(metadata: Metadata) -> dict[str, TypedValue]:
         else:
             is_by_layer = key in counting
         if is_by_layer:
-            found[key] = value
-    return found
+            arrays[key] = value
+    return arrays
 
 
 def _trunk(metadata: Metadata, prefix: str, count: int) -> int:
@@ -196,21 +196,23 @@ def _uncounted(name: str, number: int, gone: frozenset[int], counts: tuple[int, 
 
 def _shortened(array: Array, gone: frozenset[int]) -> TypedValue:
     """Return an array with an item per layer without the items of removed layers."""
-    left = [i for i in range(len(array)) if i not in gone]
+    remaining = [i for i in range(len(array)) if i not in gone]
     if isinstance(array, np.ndarray):
-        return array[left]
+        return array[remaining]
     if isinstance(array, Strings):
-        return Strings([array[i] for i in left])
-    return Arrays([array[i] for i in left])
+        return Strings([array[i] for i in remaining])
+    return Arrays([array[i] for i in remaining])
 
 
 def named(names: Sequence[str]) -> str:
     """Return the count of tensors and their names, with names of many layers merged."""
     layers: dict[str, list[int]] = {}
     for name in names:
-        found = BLOCK.match(name)
-        layers.setdefault(BLOCK.sub("blk.#.", name), []).extend([int(found[1])] if found else [])
-    listed = ", ".join(name.replace("#", _ranges(sorted(held))) for name, held in layers.items())
+        match = BLOCK.match(name)
+        layers.setdefault(BLOCK.sub("blk.#.", name), []).extend([int(match[1])] if match else [])
+    listed = ", ".join(
+        name.replace("#", _ranges(sorted(numbers))) for name, numbers in layers.items()
+    )
     return f"{len(names)} {'tensor' if len(names) == 1 else 'tensors'} ({listed})"
 
 

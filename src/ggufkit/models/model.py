@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, KeysView
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +10,7 @@ from typing import Any, Final
 from ggufkit.format.encoding import ByteOrder
 from ggufkit.format.html import definitions
 from ggufkit.format.metadata import Metadata, alignment_of
-from ggufkit.models.rows import OpenedFile
+from ggufkit.models.rows import AnyFile
 from ggufkit.models.tensors.collection import Tensors
 from ggufkit.models.tensors.tensor import Tensor
 from ggufkit.models.verbs import ModelVerbs
@@ -59,17 +59,17 @@ class Model(ModelVerbs):
         self.byte_order: ByteOrder = byte_order
         self.files = files
         self.end_padded = end_padded  # ggml pads the end of a file; some writers do not
-        self.inputs: tuple[OpenedFile, ...] = ()
+        self.inputs: tuple[AnyFile, ...] = ()
         self._limit = NO_LIMIT
         self.missing: tuple[Finding, ...] = ()  # what `open(partial=True)` did not find
-        self._owned: tuple[OpenedFile, ...] = ()  # closed by `close`
+        self._owned: tuple[AnyFile, ...] = ()  # closed by `close`
         self._reduced: Reduced | None = None
 
     @property
     def architecture(self) -> str:
         """The architecture that the metadata names, empty if there is none."""
-        found = self.metadata.get("general.architecture")
-        return found if isinstance(found, str) else ""
+        architecture = self.metadata.get("general.architecture")
+        return architecture if isinstance(architecture, str) else ""
 
     @property
     def parameters(self) -> int:
@@ -118,14 +118,17 @@ class Model(ModelVerbs):
         return iter(self.tensors)
 
     def replace(
-        self, *, metadata: Metadata | None = None, tensors: Iterable[Tensor] | None = None
+        self,
+        *,
+        metadata: Mapping[str, object] | None = None,
+        tensors: Iterable[Tensor] | None = None,
     ) -> Model:
         """Return the same model with other metadata or tensors, without files.
 
         Closing it does not close this model.
         """
         return Model(
-            self.metadata if metadata is None else metadata,
+            self.metadata if metadata is None else Metadata(metadata),
             self.tensors if tensors is None else Tensors(tensors),
             version=self.version,
             byte_order=self.byte_order,
@@ -149,7 +152,7 @@ class Model(ModelVerbs):
         for file in self._owned:
             file.close()
 
-    def reading(self, files: Iterable[OpenedFile], reduced: Reduced | None = None) -> Model:
+    def reading(self, files: Iterable[AnyFile], reduced: Reduced | None = None) -> Model:
         """Attach the files that were opened for this model: `close` closes them.
 
         `reduced` makes the model again where it was pickled.
@@ -158,12 +161,12 @@ class Model(ModelVerbs):
         self._reduced = reduced
         return self
 
-    def owning(self, files: Iterable[OpenedFile]) -> Model:
+    def owning(self, files: Iterable[AnyFile]) -> Model:
         """Let `close` close these files too."""
         self._owned = (*self._owned, *files)
         return self
 
-    def made_from(self, files: Iterable[OpenedFile], *limits: ReadersLimit) -> Model:
+    def made_from(self, files: Iterable[AnyFile], *limits: ReadersLimit) -> Model:
         """Attach the open files of other models: none of them may be an output.
 
         `limits` are those of other inputs, which are not open.
@@ -214,15 +217,15 @@ class Model(ModelVerbs):
 
 
 def _unpickled(metadata: Metadata, tensors: Tensors, facts: dict[str, Any]) -> Model:
-    made = Model(metadata, tensors, version=facts["version"], byte_order=facts["byte_order"])
-    return made.made_from(facts["inputs"], facts["limit"])
+    model = Model(metadata, tensors, version=facts["version"], byte_order=facts["byte_order"])
+    return model.made_from(facts["inputs"], facts["limit"])
 
 
 def bits_per_weight(tensors: Iterable[Tensor]) -> float | None:
     """Return the average number of bits per element, None if there are no elements."""
-    held = list(tensors)
-    elements = sum(tensor.elements for tensor in held)
-    return 8 * sum(tensor.nbytes for tensor in held) / elements if elements else None
+    counted = list(tensors)
+    elements = sum(tensor.elements for tensor in counted)
+    return 8 * sum(tensor.nbytes for tensor in counted) / elements if elements else None
 
 
 def as_ggml_counts(tensor: Tensor) -> Tensor:

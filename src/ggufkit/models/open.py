@@ -19,10 +19,10 @@ from ggufkit.format.header import CUT, HEADER_CUT, Header, parse
 from ggufkit.format.tensor_infos import Places
 from ggufkit.format.types import SPLIT_KEYS
 from ggufkit.models.caches import resolve
-from ggufkit.models.elsewhere import files_of, is_elsewhere
 from ggufkit.models.interrupted_edit import header_to_show
 from ggufkit.models.model import Model, ModelFile, Tensor, Tensors
 from ggufkit.models.range_header import read_header
+from ggufkit.models.remote_resolvers import files_of, is_remote
 from ggufkit.models.rows import AnyFile, Unplaced
 from ggufkit.models.sources import FileSource
 from ggufkit.remote.memory_file import Content
@@ -65,7 +65,7 @@ def open(  # noqa: A001
     OSError as the builtin `open` does, and its subclass RemoteError for a server that cannot be
     read.
     """
-    if is_elsewhere(path):
+    if is_remote(path):
         return open_files(files_of(path, shards=shards), shards=shards, partial=partial)
     first = locate(as_path(cast("AnyPath", path)))
     excused = EXCUSED if partial else ()
@@ -96,9 +96,9 @@ def open_files(
     """
     excused = EXCUSED if partial else ()
     with contextlib.ExitStack() as opened:
-        found = parsed_together(files, opened)
-        lost = _raise_first(about_absent(files, found), excused)
-        parts = [each for each in found if isinstance(each, ParsedFile)]
+        files_or_errors = parsed_together(files, opened)
+        lost = _raise_first(about_absent(files, files_or_errors), excused)
+        parts = [each for each in files_or_errors if isinstance(each, ParsedFile)]
         for each in parts:
             _raise_first(_about(each), excused)
         if shards and shard_count(parts[0].header) > 1:
@@ -133,20 +133,20 @@ def parsed_together(
         if isinstance(each, ServerFile):
             each.expect_short_header()
     if len(files) == 1:
-        found = [parsed(files[0])]
+        parts = [parsed(files[0])]
     else:
         count = min(len(files), PARALLEL_HEADERS)
         with pool_of(count) as pool:
-            found = list(in_turn(pool, (functools.partial(parsed, f) for f in files), count))
-    for error in (each for each in found if isinstance(each, FileNotFoundError)):
-        if len(files) == 1 or all(isinstance(each, FileNotFoundError) for each in found):
+            parts = list(in_turn(pool, (functools.partial(parsed, f) for f in files), count))
+    for error in (each for each in parts if isinstance(each, FileNotFoundError)):
+        if len(files) == 1 or all(isinstance(each, FileNotFoundError) for each in parts):
             raise error
-    return found
+    return parts
 
 
 def part_of(path: AnyPath) -> ParsedFile:
     """Open and parse the one file that `path` names, whatever is wrong with it."""
-    if not is_elsewhere(path):
+    if not is_remote(path):
         return map_part(resolve(as_path(path)))
     (file, *_) = files_of(path, shards=False)
     return map_part(file) if isinstance(file, Path) else parse_ranges(file)
@@ -162,11 +162,11 @@ def parse_ranges(file: RangeFile) -> ParsedFile:
 
 
 def about_absent(
-    files: Sequence[RangeFile | Path], found: Sequence[ParsedFile | FileNotFoundError]
+    files: Sequence[RangeFile | Path], parts: Sequence[ParsedFile | FileNotFoundError]
 ) -> Iterator[Finding]:
     """Tell which files of a set are not there."""
     paths = [each if isinstance(each, Path) else each.path for each in files]
-    absent = [isinstance(each, FileNotFoundError) for each in found]
+    absent = [isinstance(each, FileNotFoundError) for each in parts]
     names = [path.name for path, is_absent in zip(paths, absent, strict=True) if is_absent]
     if names:
         details = _missing_details(names, len(files), str(paths[0].parent))
@@ -178,24 +178,24 @@ def locate(path: Path) -> Path:
     path = resolve(path)
     if not path.is_dir():
         return path
-    found = sorted(path.glob("*.gguf"))
-    sets = {_set_name(each.name) for each in found}
+    paths = sorted(path.glob("*.gguf"))
+    sets = {_set_name(each.name) for each in paths}
     if len(sets) == 1:
-        return found[0]
+        return paths[0]
     names = ", ".join(sorted(sets)[:SHOWN_FILES])
-    held = f"{len(sets)} GGUF models ({names}), not exactly one" if sets else "no GGUF model"
-    raise ShardError(f"the folder {path} holds {held}", remedy="Name the file")
+    content = f"{len(sets)} GGUF models ({names}), not exactly one" if sets else "no GGUF model"
+    raise ShardError(f"the folder {path} holds {content}", remedy="Name the file")
 
 
 def first_file(path: AnyPath) -> Path:
     """Return the file that holds the keys of a model, however it is named."""
-    named = locate(as_path(path))
-    if parse_shard_name(named.name) is None:
-        return named
-    part = map_part(named)
+    path_given = locate(as_path(path))
+    if parse_shard_name(path_given.name) is None:
+        return path_given
+    part = map_part(path_given)
     with contextlib.closing(part.file):
         others = siblings(part) if shard_count(part.header) > 1 else []
-    return others[0] if others and others[0].exists() else named
+    return others[0] if others and others[0].exists() else path_given
 
 
 def _set_name(name: str) -> str:
@@ -235,27 +235,27 @@ def open_part(
 
 
 def _about(part: ParsedFile) -> Iterator[Finding]:
-    return (found.at(str(part.file.path)) for found in part.header.findings)
+    return (finding.at(str(part.file.path)) for finding in part.header.findings)
 
 
 def _lost(part: ParsedFile) -> Iterator[Finding]:
     """Yield the findings about a file; of a cut header they say how much is there."""
     header = part.header
     keys, tensors = header.announced
-    held = f"{len(header.entries):,} of {keys:,} keys"
-    held += f" and {len(_listed(header).infos.names):,} of {tensors:,} tensor infos are there"
-    for found in _about(part):
-        is_cut = found.rule in HEADER_CUT
-        yield replace(found, message=f"{found.message}; {held}") if is_cut else found
+    counts = f"{len(header.entries):,} of {keys:,} keys"
+    counts += f" and {len(_listed(header).infos.names):,} of {tensors:,} tensor infos are there"
+    for each in _about(part):
+        is_cut = each.rule in HEADER_CUT
+        yield replace(each, message=f"{each.message}; {counts}") if is_cut else each
 
 
 def _raise_first(findings: Iterable[Finding], excused: Collection[str] = ()) -> list[Finding]:
     """Raise the first error that is not excused; return the findings that are."""
     listed = list(findings)
-    wrong = first_error(found for found in listed if found.rule not in excused)
+    wrong = first_error(each for each in listed if each.rule not in excused)
     if wrong:
         raise wrong.exception()
-    return [found for found in listed if found.rule in excused]
+    return [finding for finding in listed if finding.rule in excused]
 
 
 # Shard sets.
@@ -276,11 +276,11 @@ def _split(header: Header, key: str, absent: int) -> int:
 def siblings(part: ParsedFile) -> list[Path]:
     """Return the expected paths of all shards of `part`'s set; none if its name has no number."""
     path, count = part.file.path, shard_count(part.header)
-    named = parse_shard_name(path.name)
-    if named is None or named[2] != count:
+    parsed_name = parse_shard_name(path.name)
+    if parsed_name is None or parsed_name[2] != count:
         return []
     folder = path.parent
-    return [folder / shard_name(named[0], number, count) for number in range(count)]
+    return [folder / shard_name(parsed_name[0], number, count) for number in range(count)]
 
 
 def about_siblings(part: ParsedFile) -> Iterator[Finding]:
@@ -298,8 +298,8 @@ def about_siblings(part: ParsedFile) -> Iterator[Finding]:
 
 
 def _missing_details(names: Sequence[str], total: int, folder: str) -> dict[str, object]:
-    shown = ", ".join(names[:SHOWN_FILES]) + (", ..." if len(names) > SHOWN_FILES else "")
-    return {"count": len(names), "total": total, "names": shown, "folder": folder}
+    listed = ", ".join(names[:SHOWN_FILES]) + (", ..." if len(names) > SHOWN_FILES else "")
+    return {"count": len(names), "total": total, "names": listed, "folder": folder}
 
 
 def about_set(parts: list[ParsedFile]) -> Iterator[Finding]:

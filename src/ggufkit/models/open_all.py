@@ -39,20 +39,22 @@ def open_all(name: str) -> Iterator[list[tuple[CachedModel, Model]]]:
 
     Errors are those of `open`.
     """
-    named = sets_of(name)
+    named_sets = sets_of(name)
     with contextlib.ExitStack() as opened:
-        _warm([files[0] for _, files in named])
-        tasks = [functools.partial(open_files, files) for _, files in named]
+        _warm([files[0] for _, files in named_sets])
+        tasks = [functools.partial(open_files, files) for _, files in named_sets]
         models: list[Model] = []
         with pool_of(min(PARALLEL_HEADERS, max(len(tasks), 1))) as pool:
             models.extend(opened.enter_context(each) for each in in_turn(pool, tasks, len(tasks)))
-        yield [(each, model) for (each, _), model in zip(named, models, strict=True)]
+        yield [(each, model) for (each, _), model in zip(named_sets, models, strict=True)]
 
 
 def _warm(files: Sequence[RangeFile | Path]) -> None:
     """Fetch the headers of files, of the first one whole."""
     unread = [file for file in files if isinstance(file, HubFile)]
-    unread.sort(key=lambda file: not file.recall())  # one that is on this disk comes first
+    unread.sort(
+        key=lambda file: not file.load_cached_header()
+    )  # one that is on this disk comes first
     if not unread:
         return
     first, *others = unread
@@ -68,7 +70,7 @@ def read_alike(file: HubFile, model: RangeFile, header: Header) -> None:
     """Read the header of `file` with the help of the `header` of another that is like it."""
     file.read_beginning(HEAD_BYTES)
     if not _shares_middle(file, model.data, header):
-        file.remember(read_header(file).end)
+        file.cache_header(read_header(file).end)
 
 
 class SharedMiddle(NamedTuple):
@@ -100,7 +102,7 @@ def _shares_middle(file: HubFile, known: bytes, header: Header) -> bool:
     is_same = tail[:SAME_BYTES] == known[shared.end - SAME_BYTES : shared.end]
     if not (is_same and _is_sound(whole, file.nbytes)):
         return False
-    file.take(whole)
+    file.set_beginning(whole)
     return True
 
 

@@ -66,11 +66,11 @@ def read_header(file: RangeFile) -> Header:
     The header of a file on the Hub is kept on this disk if its digest is known, and comes from
     there the next time. Raises LimitError for a header that is longer than MAX_HEADER_BYTES.
     """
-    if not isinstance(file, ServerFile) or file.data or file.recall():
+    if not isinstance(file, ServerFile) or file.data or file.load_cached_header():
         return _fetched(file)
     header = _fetched(file)
     if first_error(header.findings) is None:
-        file.remember(header.end)
+        file.cache_header(header.end)
     return header
 
 
@@ -81,15 +81,15 @@ def _fetched(file: RangeFile) -> Header:
         lack = _native.lack(file.data, file.nbytes)
         if lack is None:
             break
-        wanted = expected_bytes(file.data, HeaderLack(*lack))
-        if min(wanted, file.nbytes) > MAX_HEADER_BYTES:
+        needed = expected_bytes(file.data, HeaderLack(*lack))
+        if min(needed, file.nbytes) > MAX_HEADER_BYTES:
             raise LimitError(
                 f"the header needs {HeaderLack(*lack).least:,} bytes at least, more than the "
                 f"{MAX_HEADER_BYTES:,} that are fetched",
                 remedy="Download the file to open it",
                 path=str(file.path),
             )
-        file.load(wanted)
+        file.load(needed)
     return parse(file.data, file.nbytes)
 
 

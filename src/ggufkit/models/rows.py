@@ -6,10 +6,8 @@ The bytes of every tensor come from a source; each operation on tensors is a sou
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import ClassVar, NamedTuple, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,46 +17,15 @@ from ggufkit.format.encoding import ByteOrder
 from ggufkit.remote.range_file import RangeFile
 from ggufkit.system.mapped_file import Bytes, MappedFile
 
-AnyFile: TypeAlias = MappedFile | RangeFile
+AnyFile: TypeAlias = MappedFile | RangeFile  # with tensors, in the state when it was opened
 
-
-class OpenedFile(Protocol):
-    """A file with tensors, in the state in which it was opened."""
-
-    path: Path
-
-    @property
-    def nbytes(self) -> int:
-        """The size of the whole file."""
-
-    @property
-    def status(self) -> os.stat_result:
-        """The file's status when it was opened."""
-
-    def view(self, offset: int, nbytes: int) -> Bytes:
-        """Return bytes without copying them."""
-
-    def read(self, offset: int, nbytes: int) -> Bytes:
-        """Return a copy of bytes; FormatError if the file has changed since it was opened."""
-
-    def copy(self, offset: int, nbytes: int, target: int, target_offset: int) -> None:
-        """Copy bytes to the descriptor `target`, in the kernel if possible; errors as `read`."""
-
-    def same_file(self, path: Path) -> bool:
-        """Whether `path` is this file."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed."""
-
-    def close(self) -> None:
-        """Release the file."""
+OpenedFile: TypeAlias = AnyFile
 
 
 class Span(NamedTuple):
     """A range of bytes in a file that the engine can copy in the kernel."""
 
-    file: OpenedFile
+    file: AnyFile
     offset: int
     nbytes: int
 
@@ -86,16 +53,8 @@ class Made:
     """Base of sources that compute rows: little-endian, and not in a file."""
 
     __slots__ = ()
-
-    @property
-    def byte_order(self) -> ByteOrder:
-        """Always little."""
-        return "little"
-
-    @property
-    def span(self) -> Span | None:
-        """None: computed."""
-        return None
+    byte_order: ByteOrder = "little"
+    span: Span | None = None
 
 
 @dataclass(frozen=True)
@@ -160,54 +119,40 @@ class Columns(_SourceSlice):
 
 
 @dataclass(frozen=True, eq=False)
-class PickedRows:
-    """Rows of another source by their numbers, in any order."""
-
-    inner: Source
-    index: npt.NDArray[np.int64]
-    row_bytes: int
-
-    @property
-    def byte_order(self) -> ByteOrder:
-        """The byte order of the inner source."""
-        return self.inner.byte_order
-
-    @property
-    def span(self) -> Span | None:
-        """None: they do not lie together."""
-        return None
-
-    def read(self, start: int, stop: int) -> Bytes:
-        """Copy the rows out of the memory map; else read each run of neighbours."""
-        wanted = self.index[start:stop]
-        span = self.inner.span
-        if span and isinstance(span.file, MappedFile):
-            rows = span.file.view(span.offset, span.nbytes).reshape(-1, self.row_bytes)[wanted]
-            span.file.read(span.offset, 0)  # raises if the file was cut or changed meanwhile
-            return rows
-        if not len(wanted):
-            return np.empty((0, self.row_bytes), np.uint8)
-        runs = np.split(wanted, np.flatnonzero(np.diff(wanted) != 1) + 1)
-        return np.concatenate([self.inner.read(int(r[0]), int(r[-1]) + 1) for r in runs])
-
-
-@dataclass(frozen=True, eq=False)
-class PickedColumns:
-    """Items of the only row of another source by their numbers, in any order."""
+class _Picked:
+    """Rows or items of another source by their numbers, in any order: they do not lie together."""
 
     inner: Source
     index: npt.NDArray[np.int64]
     item_bytes: int
+    span: ClassVar[None] = None
 
     @property
     def byte_order(self) -> ByteOrder:
         """The byte order of the inner source."""
         return self.inner.byte_order
 
-    @property
-    def span(self) -> Span | None:
-        """None: they do not lie together."""
-        return None
+
+class PickedRows(_Picked):
+    """Rows of another source."""
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Copy the rows out of the memory map; else read each run of neighbours."""
+        row_numbers = self.index[start:stop]
+        span = self.inner.span
+        if span and isinstance(span.file, MappedFile):
+            rows = span.file.view(span.offset, span.nbytes).reshape(-1, self.item_bytes)
+            picked = rows[row_numbers]
+            span.file.read(span.offset, 0)  # raises if the file was cut or changed meanwhile
+            return picked
+        if not len(row_numbers):
+            return np.empty((0, self.item_bytes), np.uint8)
+        runs = np.split(row_numbers, np.flatnonzero(np.diff(row_numbers) != 1) + 1)
+        return np.concatenate([self.inner.read(int(r[0]), int(r[-1]) + 1) for r in runs])
+
+
+class PickedColumns(_Picked):
+    """Items of the only row of another source."""
 
     def read(self, start: int, stop: int) -> Bytes:
         """Read the row, and pick the items."""
@@ -226,12 +171,12 @@ class Joined(Made):
         """Read from each part that holds some of the rows."""
         first = int(np.searchsorted(self.ends, start, "right"))
         pieces: list[Bytes] = []
-        at = start
-        while at < stop:
+        position = start
+        while position < stop:
             begin = int(self.ends[first - 1]) if first else 0
             end = min(stop, int(self.ends[first]))
-            pieces.append(self.parts[first].read(at - begin, end - begin))
-            at, first = end, first + 1
+            pieces.append(self.parts[first].read(position - begin, end - begin))
+            position, first = end, first + 1
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 

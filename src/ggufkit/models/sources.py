@@ -59,15 +59,15 @@ class ArraySource(Made):
 
 
 @dataclass(frozen=True, eq=False)  # arrays do not compare to one bool
-class PackedNumbers(Made):
-    """Rows of numbers in memory, packed as `type` when they are read."""
+class EncodedNumbers(Made):
+    """Rows of numbers in memory, encoded as `type` when they are read."""
 
     name: str
     rows: np.ndarray[Any, Any]
     type: TensorType
 
     def read(self, start: int, stop: int) -> Bytes:
-        """Pack rows `start` to `stop`; ValueTypeError for a number that an integer cannot hold."""
+        """Encode rows; raise ValueTypeError for a number that an integer cannot hold."""
         try:
             return codec.quantize(self.rows[start:stop], self.type, threads=1)
         except ValueTypeError as error:
@@ -76,8 +76,8 @@ class PackedNumbers(Made):
 
 
 @dataclass(frozen=True, eq=False, slots=True)  # arrays do not compare to one bool
-class Retyped(Made):
-    """Another tensor's rows, decoded to float32 and packed as `type`, as llama.cpp does.
+class QuantizedSource(Made):
+    """Another tensor's rows, decoded to float32 and encoded as `type`, as llama.cpp does.
 
     `weights` is the importance of each column: shape (width,), or (matrices, width) for a stack of
     matrices. `search` is that of `quants.quantize`.
@@ -89,11 +89,11 @@ class Retyped(Made):
     search: Search | None = None
 
     def read(self, start: int, stop: int) -> Bytes:
-        """Decode and pack rows `start` to `stop`."""
-        packed = self.origin.read(start, stop)
+        """Decode and encode rows `start` to `stop`."""
+        blocks = self.origin.read(start, stop)
         if self.passes_floats:
-            return self.packed(codec.dequantize(packed, self.tensor.type, threads=1), start)
-        return codec.requantize(packed, self.tensor.type, self.type, threads=1)
+            return self.encode(codec.dequantize(blocks, self.tensor.type, threads=1), start)
+        return codec.requantize(blocks, self.tensor.type, self.type, threads=1)
 
     @property
     def origin(self) -> Source:
@@ -105,8 +105,8 @@ class Retyped(Made):
         """Whether rows pass through float32: all do except integers that stay integers."""
         return not (self.type.dtype or "").startswith("i")
 
-    def packed(self, rows: Floats, start: int, out: Bytes | None = None) -> Bytes:
-        """Pack decoded rows into `out` if given; `start` is the number of the first row.
+    def encode(self, rows: Floats, start: int, out: Bytes | None = None) -> Bytes:
+        """Encode rows into `out` if given; `start` is the number of the first row.
 
         Raises ValueTypeError for infinities and NaN, which blocks cannot hold.
         """
@@ -175,14 +175,16 @@ def retyped(
     """Return `tensor` as another type: decoded to float32 and quantized when written.
 
     `weights` is the importance of its columns, and `search` looks for better blocks (see
-    `Retyped`). Raises ShapeError where rows do not divide into blocks, TensorTypeError for opaque
-    types.
+    `QuantizedSource`). Raises ShapeError where rows do not divide into blocks, TensorTypeError for
+    opaque types.
     """
     target = tensor_type(type)
     if target == tensor.type:
         return tensor
     _check_requantize(tensor.type, target)
-    return Tensor.over(tensor.name, target, tensor.shape, Retyped(tensor, target, weights, search))
+    return Tensor.over(
+        tensor.name, target, tensor.shape, QuantizedSource(tensor, target, weights, search)
+    )
 
 
 _check_requantize = functools.lru_cache(codec.check_requantize)
@@ -200,21 +202,21 @@ def from_array(
     float type.
     """
     if type is not None and array.dtype == np.uint8:
-        return _from_packed(name, array, tensor_type(type))
+        return _from_blocks(name, array, tensor_type(type))
     is_bits = type is not None and array.dtype == np.uint16  # those of bfloat16
     own = tensor_type("BF16") if is_bits else _type_of(name, array.dtype)
     target = own if type is None else codec.encodable(type)
     count, width = rows_and_width(array.shape)
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
-    packing = PackedNumbers(name, native.reshape(count, width), target)
-    tensor = Tensor.over(name, target, array.shape, packing)
+    source = EncodedNumbers(name, native.reshape(count, width), target)
+    tensor = Tensor.over(name, target, array.shape, source)
     if target != own:
-        packing.read(0, 0)  # raises now for a dtype that cannot be packed
+        source.read(0, 0)  # raises now for a dtype that cannot be packed
         return tensor
-    return replace(tensor, source=ArraySource(packing.read(0, count)))
+    return replace(tensor, source=ArraySource(source.read(0, count)))
 
 
-def _from_packed(name: str, data: Bytes, type: TensorType) -> Tensor:
+def _from_blocks(name: str, data: Bytes, type: TensorType) -> Tensor:
     nbytes = data.shape[-1] if data.ndim else 1
     if type.is_opaque or nbytes % type.block_bytes:
         raise ShapeError(

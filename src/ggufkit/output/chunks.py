@@ -19,9 +19,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from ggufkit.models.rows import Source
-from ggufkit.models.sources import FileSource, Retyped, Swapped
+from ggufkit.models.sources import FileSource, QuantizedSource, Swapped
 from ggufkit.output.layout import Extent
-from ggufkit.quants import packing
+from ggufkit.quants import kernels
 from ggufkit.remote.range_file import RangeFile
 from ggufkit.system.descriptors import begin_writeback, checksum_at, write_at
 from ggufkit.system.mapped_file import Bytes
@@ -67,10 +67,10 @@ class PlacedExtent:
         return self.extent.row_bytes if self.extent.source.span is None else 1
 
     @property
-    def origin(self) -> Retyped | None:
+    def origin(self) -> QuantizedSource | None:
         """The source if its rows are decoded before they are packed."""
         source = self.extent.source
-        return source if isinstance(source, Retyped) and source.passes_floats else None
+        return source if isinstance(source, QuantizedSource) and source.passes_floats else None
 
 
 class Scratch(threading.local):
@@ -128,13 +128,13 @@ class Chunk:
         """Return the bytes of each part, in the memory of `scratch` if given."""
         source, origin = self.parts[0].extent.source, self.parts[0].origin
         if origin is not None:
-            return self._packed(origin, scratch or Scratch())
+            return self._encode(origin, scratch or Scratch())
         if source.span is not None:
             span = source.span
             return [span.file.read(span.offset + self.start, self.stop - self.start)]
         return [np.ascontiguousarray(source.read(self.start, self.stop))]
 
-    def _packed(self, origin: Retyped, scratch: Scratch) -> list[Bytes]:
+    def _encode(self, origin: QuantizedSource, scratch: Scratch) -> list[Bytes]:
         """Decode rows tile by tile, and pack each tile for all parts while it is in the cache."""
         rows = np.ascontiguousarray(origin.origin.read(self.start, self.stop))
         width = origin.tensor.shape[-1]
@@ -149,9 +149,9 @@ class Chunk:
         for at in range(0, len(rows), step):
             some = rows[at : at + step]
             floats = tile[: len(some)]
-            packing.decode(some, origin.tensor.type, floats.reshape(-1), streaming=False)
+            kernels.decode(some, origin.tensor.type, floats.reshape(-1), streaming=False)
             for source, out in zip(sources, made, strict=True):
-                source.packed(floats, self.start + at, out[at : at + step])
+                source.encode(floats, self.start + at, out[at : at + step])
         return made
 
 
@@ -163,8 +163,8 @@ def shortened(extent: Extent) -> Extent:
     source = extent.source
     if extent.row_bytes <= PIECE or source.span is not None:
         return extent
-    if isinstance(source, Retyped) and source.weights is None:
-        return _short_retyped(extent, source)
+    if isinstance(source, QuantizedSource) and source.weights is None:
+        return _short_quantized(extent, source)
     if isinstance(source, Swapped) and isinstance(source.inner, FileSource):
         unit = _divisor(extent.row_bytes, source.type.block_bytes)
         inner = source.inner._replace(row_bytes=unit)
@@ -172,7 +172,7 @@ def shortened(extent: Extent) -> Extent:
     return extent
 
 
-def _short_retyped(extent: Extent, source: Retyped) -> Extent:
+def _short_quantized(extent: Extent, source: QuantizedSource) -> Extent:
     tensor = source.tensor
     if not isinstance(tensor.source, FileSource):
         return extent

@@ -5,15 +5,16 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from ggufkit.errors import DiskSpaceError, RemoteError
+from ggufkit.errors import DiskSpaceError, GGUFError, RemoteError
 from ggufkit.format.magic import HEAD_BYTES, identify, is_model
-from ggufkit.remote.connections import pour
+from ggufkit.output.execute import output_error
 from ggufkit.remote.get import AgainError, Answer, get, patiently, require_success
-from ggufkit.remote.sinks import DescriptorSink
+from ggufkit.remote.read_deadline import ReadDeadline
 from ggufkit.remote.url import Url
+from ggufkit.system.cancellation import check_cancelled
 from ggufkit.system.descriptors import AnyPath, as_path, write_at
 from ggufkit.system.staging import Staging, staged
-from ggufkit.system.threads import Progress
+from ggufkit.system.threads import Progress, pool_of, result_of
 
 
 def download(url: str, path: AnyPath, *, progress: Progress | None = None) -> Path:
@@ -23,7 +24,17 @@ def download(url: str, path: AnyPath, *, progress: Progress | None = None) -> Pa
     of it came; RemoteError and OutputError as `open` and `write`.
     """
     target = as_path(path)
-    staged(target, lambda stage: patiently(lambda: _download(Url.parse(url), stage, progress)))
+
+    def fill(stage: Staging) -> None:
+        with pool_of(1) as pool:  # so that a signal need not wait for the server
+            result_of(pool.submit(patiently, lambda: _download(Url.parse(url), stage, progress)))
+
+    try:
+        staged(target, fill)
+    except GGUFError:
+        raise
+    except OSError as error:
+        raise output_error(error, target, resume=False) from error
     return target
 
 
@@ -35,29 +46,30 @@ def _download(url: Url, stage: Staging, progress: Progress | None) -> None:
         if free < nbytes:
             raise DiskSpaceError(
                 f"{stage.path.parent} has {free:,} bytes free, and {nbytes:,} are needed",
-                remedy="Free some space, or write elsewhere; nothing was written",
+                remedy="Free some space, or write to another disk; nothing was written",
             )
-        head = answer.response.read(HEAD_BYTES)
+        head = answer.read(HEAD_BYTES)
         if not is_model(head):
             raise identify(head, nbytes).at(str(url)).exception()
         write_at(stage.descriptor, head, 0)
-        done = len(head)
-        sink = DescriptorSink(stage.descriptor, 0)
-        for count in pour(answer.response, sink, done, nbytes - done):
-            done += count
+        position = len(head)
+        for chunk in answer.chunks(nbytes - position, ReadDeadline()):
+            check_cancelled()
+            write_at(stage.descriptor, chunk, position)
+            position += len(chunk)
             if progress:
-                progress(done, nbytes)
-        if done < nbytes:
+                progress(position, nbytes)
+        if position < nbytes:
             raise AgainError(
                 RemoteError(f"{url}: the connection ended early", remedy="Check the network")
             )
 
 
 def _length(answer: Answer, url: Url) -> int:
-    length = answer.header("Content-Length")
-    if not length.isdigit() or answer.header("Content-Encoding") not in ("", "identity"):
+    length = answer.content_length
+    if length is None or answer.header("Content-Encoding") not in ("", "identity"):
         raise RemoteError(
             f"{url}: the server does not tell the size of the file",
             remedy="Download the file with another program",
         )
-    return int(length)
+    return length

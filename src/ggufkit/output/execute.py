@@ -26,16 +26,16 @@ from ggufkit.output.chunks import (
     shortened,
     whole,
 )
+from ggufkit.output.coalesced_extents import coalesced_extents
 from ggufkit.output.layout import Plan, PlannedFile
-from ggufkit.output.neighbours import joined
 from ggufkit.output.resume import ByteRun, ResumeJournal, journal_of
 from ggufkit.output.verify import WrittenFile, verify_copies
+from ggufkit.system.cancellation import check_cancelled, shield
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.descriptors import sync_folder, write_at
 from ggufkit.system.hidden_files import remove
-from ggufkit.system.interrupts import HELD
 from ggufkit.system.staging import Staging, kept_bytes, sweep
-from ggufkit.system.threads import Progress, cancel, first_done, pool_of, result_of, submit
+from ggufkit.system.threads import Progress, as_completed, pool_of
 
 Task = Callable[[], Future[list[Written]]]
 
@@ -73,10 +73,9 @@ class Job:
         """Create the files and write all bytes that do not come from tensors."""
         targets = self.order.targets
         for target in targets:
-            with HELD:  # otherwise an unrecorded file could stay
-                limit = self.order.plan.limit
-                stage = Staging(target, kept=self.resume, limit=limit, clobber=self.clobber)
-                self.stages.append(stage)
+            limit = self.order.plan.limit
+            stage = Staging(target, kept=self.resume, limit=limit, clobber=self.clobber)
+            self.stages.append(stage)
         if self.resume:
             is_new = all(stage.is_new for stage in self.stages)
             self.journal = ResumeJournal(targets[0], self.order.plan, is_new=is_new)
@@ -92,7 +91,7 @@ class Job:
     def parts(self, number: int) -> Iterator[PlacedExtent]:
         """Yield the extents of all files; `number` is the job's own."""
         for index, (file, stage) in enumerate(zip(self.order.plan.files, self.stages, strict=True)):
-            for extent in joined(file.extents):
+            for extent in coalesced_extents(file.extents):
                 yield PlacedExtent(number, index, stage.output, shortened(extent))
 
     def claim(self, chunk: Chunk, part: PlacedExtent) -> int | None:
@@ -108,19 +107,17 @@ class Job:
 
     def forget(self) -> None:
         """Remove unpublished files: their bytes are wrong."""
-        with HELD:
-            for stage in self.stages:
-                stage.discard()
-            if self.journal:
-                self.journal.remove()
+        for stage in self.stages:
+            stage.discard()
+        if self.journal:
+            self.journal.remove()
 
     def end(self) -> None:
         """Remove unpublished files, or leave them for a resumed run."""
-        with HELD:
-            for stage in self.stages:
-                stage.leave()
-            if self.journal:
-                self.journal.close()
+        for stage in self.stages:
+            stage.leave()
+        if self.journal:
+            self.journal.close()
 
 
 def _clear_gaps(file: PlannedFile, descriptor: int) -> None:
@@ -157,28 +154,36 @@ def execute_all(  # noqa: PLR0913 (as `write`)
 ) -> list[list[Path]]:
     """Write the files of all plans, and return the paths of each, in shard order."""
     jobs = [Job(order, resume=resume, clobber=clobber) for order in orders]
-    count = worker_count(threads)
-    in_flight = IN_FLIGHT_AWAY if executor else count * IN_FLIGHT
-    try:
-        _prepare(orders)
-        for job in jobs:
-            job.begin()
-        with pool_of(count) as pool:
-            _work(jobs, _tasks(jobs, pool, executor), in_flight, progress)
-        for stage in [stage for job in jobs for stage in job.stages]:
-            stage.sync()
-        _verify(jobs, count)
-        _publish(jobs)
-    except OSError as error:
-        if isinstance(error, GGUFError):
-            raise
-        raise _output_error(error, orders[0].targets[0], resume=resume) from error
-    finally:
-        for job in jobs:
-            job.end()
-    for folder in {order.folder for order in orders}:
-        sync_folder(folder)
+    with shield():
+        try:
+            _prepare(orders)
+            _write_and_publish(jobs, worker_count(threads), progress, executor)
+        except OSError as error:
+            if isinstance(error, GGUFError):
+                raise
+            raise output_error(error, orders[0].targets[0], resume=resume) from error
+        finally:
+            for job in jobs:
+                job.end()
+        for folder in {order.folder for order in orders}:
+            sync_folder(folder)
     return [order.targets for order in orders]
+
+
+def _write_and_publish(
+    jobs: list[Job], threads: int, progress: Progress | None, executor: Executor | None
+) -> None:
+    for job in jobs:
+        job.begin()
+    in_flight = IN_FLIGHT_AWAY if executor else threads * IN_FLIGHT
+    with pool_of(threads) as pool:
+        _work(jobs, _tasks(jobs, pool, executor), in_flight, progress)
+    for stage in [stage for job in jobs for stage in job.stages]:
+        check_cancelled()
+        stage.sync()
+    _verify(jobs, threads)
+    check_cancelled()
+    _publish(jobs)
 
 
 # Before the work.
@@ -212,7 +217,8 @@ def _require_space(folder: Path, orders: list[Order]) -> None:
         )
 
 
-def _output_error(error: OSError, target: Path, *, resume: bool) -> OutputError:
+def output_error(error: OSError, target: Path, *, resume: bool) -> OutputError:
+    """Return the error of an output that cannot be written."""
     reason = error.strerror or str(error)
     place = f"{error.filename}: " if error.filename else ""
     kind = DiskSpaceError if error.errno in _DISK_FULL else OutputError
@@ -236,11 +242,12 @@ def _work(
     """Run all chunks, and record what is done."""
     total = sum(job.order.plan.nbytes for job in jobs)
     done = sum(len(file.head) for job in jobs for file in job.order.plan.files)
-    for written in _all_done(tasks, in_flight):
-        jobs[written.job].note(written)
-        done += written.nbytes
-        if progress:
-            progress(done, total)
+    for chunk in as_completed(tasks, in_flight):
+        for written in chunk:
+            jobs[written.job].note(written)
+            done += written.nbytes
+            if progress:
+                progress(done, total)
     if progress:
         progress(total, total)
 
@@ -255,9 +262,9 @@ def _tasks(jobs: list[Job], pool: Executor, executor: Executor | None) -> Iterat
             claims = tuple(jobs[part.job].claim(chunk, part) for part in group)
             claimed = replace(chunk, claims=claims)
             if away:
-                yield partial(submit, away, run_pickled, pickle.dumps(claimed), checked=checked)
+                yield partial(away.submit, run_pickled, pickle.dumps(claimed), checked=checked)
             else:
-                yield partial(submit, pool, run, claimed, checked=checked)
+                yield partial(pool.submit, run, claimed, checked=checked)
 
 
 def _travels(group: tuple[PlacedExtent, ...]) -> bool:
@@ -265,27 +272,6 @@ def _travels(group: tuple[PlacedExtent, ...]) -> bool:
     with contextlib.suppress(pickle.PicklingError, TypeError, AttributeError):
         return len(pickle.dumps(group, 5)) <= TRAVEL_BYTES
     return False
-
-
-def _all_done(tasks: Iterable[Task], in_flight: int) -> Iterator[Written]:
-    """Run all chunks in any order, and yield the bytes they wrote."""
-    pending: set[Future[list[Written]]] = set()
-    try:
-        for begin in tasks:
-            pending.add(begin())
-            if len(pending) >= in_flight:
-                finished, pending = first_done(pending)
-                yield from _results(finished)
-        while pending:
-            finished, pending = first_done(pending)
-            yield from _results(finished)
-    finally:
-        cancel(pending)
-
-
-def _results(futures: Iterable[Future[list[Written]]]) -> Iterator[Written]:
-    for future in futures:
-        yield from result_of(future)
 
 
 # After the work.
@@ -317,7 +303,7 @@ def _publish(jobs: list[Job]) -> None:
             for stage in reversed(job.stages):
                 stage.publish()
     except BaseException:
-        # A signal may come after the rename and before it is recorded: so look at the disk.
+        # KeyboardInterrupt may come after the rename and before it is recorded: look at the disk.
         published = [stage.target for stage in stages if not stage.path.exists()]
         for path in published if len(published) < len(stages) else ():
             with contextlib.suppress(OSError):

@@ -10,11 +10,12 @@ from typing import Final
 import numpy as np
 
 from ggufkit.errors import OutputError, TensorTypeError
+from ggufkit.models.byte_ranges import Tally, little_endian_bytes
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import rows_and_width
-from ggufkit.models.tiles import Tally, packed
 from ggufkit.quants import codec
 from ggufkit.quants.parallel import Numbers
+from ggufkit.system.cancellation import check_cancelled
 from ggufkit.system.descriptors import AnyPath, as_path, write_at
 from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit
 from ggufkit.system.staging import Staging, staged
@@ -54,6 +55,7 @@ def save_array(
     def fill(stage: Staging) -> None:
         at = 0
         for data in write(tensor, _elements(tensor, progress)):
+            check_cancelled()
             write_at(stage.descriptor, data, at)
             at += len(data)
 
@@ -67,7 +69,7 @@ def _elements(tensor: Tensor, progress: Progress | None) -> Iterator[Numbers]:
     done.expect(tensor.nbytes)
     for start in range(0, tensor.elements, TILE_ELEMENTS):
         stop = min(start + TILE_ELEMENTS, tensor.elements)
-        data = packed(tensor, kind.row_bytes(start), kind.row_bytes(stop))
+        data = little_endian_bytes(tensor, kind.row_bytes(start), kind.row_bytes(stop))
         if kind.dtype:
             yield np.ascontiguousarray(data).view(f"<{kind.dtype}")
         else:

@@ -15,8 +15,9 @@ from typing import Final, NamedTuple
 from ggufkit.errors import RemoteError
 from ggufkit.output.layout import PlannedFile
 from ggufkit.remote.server_file import ServerFile
+from ggufkit.system.cancellation import check_cancelled
 from ggufkit.system.descriptors import read_at
-from ggufkit.system.threads import in_turn, pool_of, require_wanted
+from ggufkit.system.threads import in_turn, pool_of
 
 READ_BYTES: Final = 1 << 20
 MOST_GAPS: Final = 1 << 20  # bytes between tensors; where more is missing, tensors were left out
@@ -106,7 +107,7 @@ def _digest(file: ServerFile, runs: list[CopiedRun], *, is_zero: bool) -> str:
         made.update(_gap(file, at, run.start, is_zero=is_zero))
         skipped = max(at - run.start, 0)  # tensors may overlap
         for part in range(skipped, run.nbytes, READ_BYTES):
-            require_wanted()
+            check_cancelled()
             count = min(READ_BYTES, run.nbytes - part)
             made.update(read_at(run.descriptor, count, run.offset + part))
         at = max(at, run.start + run.nbytes)

@@ -13,9 +13,9 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypedDict
 
 from ggufkit.errors import OutputError
 from ggufkit.models.any_model import AnyModel, opened, takes_model
+from ggufkit.models.byte_ranges import reading_threads
 from ggufkit.models.model import Model
 from ggufkit.models.tensors.in_memory import model
-from ggufkit.models.tiles import reading_threads
 from ggufkit.output.chunks import PIECE, Chunk, PlacedExtent, shortened, whole
 from ggufkit.output.execute import Order, execute_all, zeros
 from ggufkit.output.layout import LayoutOptions, Plan, PlannedFile, layout

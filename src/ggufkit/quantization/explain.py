@@ -13,17 +13,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-
 from ggufkit.errors import ShapeError
+from ggufkit.models.byte_ranges import decoded_rows
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.rows import rows_and_width
-from ggufkit.models.sources import in_order
-from ggufkit.quantization.feedback.outcomes import told
+from ggufkit.quantization.decision import Decision, Quantization
+from ggufkit.quantization.gptq_source import outcome_text
 from ggufkit.quantization.losses.relative_errors import weighted_squares
 from ggufkit.quantization.losses.sensitivities import sensitivities
-from ggufkit.quantization.quantize import Decision, Quantization
-from ggufkit.quants import codec
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.threads import Progress, in_turn, pool_of
@@ -63,7 +60,7 @@ def explain(
     `progress(done, total)` counts tensors. Raises ShapeError if `written` is not the output.
     """
     total = sum(decision.after.nbytes for decision in done.decisions) or 1
-    found = [
+    explanations = [
         Explanation(
             decision.after.name,
             decision.before.type.name,
@@ -75,14 +72,14 @@ def explain(
         for decision in done.decisions
     ]
     if written is None:
-        return found
+        return explanations
     errors = list(_errors(done, written, worker_count(threads), progress))
-    weight = sensitivities([each.name for each in found])
-    losses = [weight[each.name] * error for each, error in zip(found, errors, strict=True)]
+    weight = sensitivities([each.name for each in explanations])
+    losses = [weight[each.name] * error for each, error in zip(explanations, errors, strict=True)]
     lost = sum(losses) or 1
     return [
         replace(each, error=math.sqrt(error), share=loss / lost)
-        for each, error, loss in zip(found, errors, losses, strict=True)
+        for each, error, loss in zip(explanations, errors, losses, strict=True)
     ]
 
 
@@ -96,7 +93,7 @@ def _reasons(decision: Decision) -> Iterator[str]:
     if decision.search:
         yield f"blocks searched for ({decision.search})"
     if decision.is_fed_back:
-        yield told(decision.after)
+        yield outcome_text(decision.after)
 
 
 def _errors(
@@ -141,11 +138,5 @@ def _pieces(decision: Decision, after: Tensor) -> Iterator[Callable[[], tuple[fl
 def _measured(
     before: Tensor, after: Tensor, start: int, stop: int, weights: Floats | None
 ) -> tuple[float, float]:
-    old, new = (_decoded(tensor, start, stop) for tensor in (before, after))
+    old, new = (decoded_rows(tensor, start, stop) for tensor in (before, after))
     return weighted_squares(old - new, weights), weighted_squares(old, weights)
-
-
-def _decoded(tensor: Tensor, start: int, stop: int) -> Floats:
-    packed = np.ascontiguousarray(in_order(tensor, "little").read(start, stop))
-    rows = codec.dequantize(packed, tensor.type, threads=1)
-    return np.asarray(rows, np.float32).reshape(stop - start, -1)

@@ -21,14 +21,18 @@ from ggufkit.quantization.recipes import ALIASES, Recipe
 QUANTIZATION_VERSION: Final = 2  # ggml's GGML_QNT_VERSION
 VERSION_KEY: Final = "general.quantization_version"
 FILE_TYPE_KEY: Final = "general.file_type"
+MAX_FILE_TYPE: Final = (1 << 32) - 1  # the key is a uint32
 SEARCH_KEY: Final = "quantize.search"  # ggufkit's own: the search for better blocks
 MAX_TEXT: Final = 127  # bytes that llama-quantize keeps of a path or dataset
 
 
-def stamped(metadata: Metadata, number: int, *others: tuple[str, TypedValue]) -> Metadata:
+def stamped(
+    metadata: Metadata, number: int, *others: tuple[str, TypedValue], in_place: bool = False
+) -> Metadata:
     """Return the keys in llama-quantize's order: the keys that it sets come last.
 
-    `number` is the recipe's general.file_type; `others` follow it.
+    `number` is the recipe's general.file_type; `others` follow it. With `in_place` keys keep their
+    place, as in the llama-quantize that quantized image models.
     """
     changed = metadata.without(*SPLIT_KEYS, missing_ok=True)
     for key, value in (
@@ -36,14 +40,16 @@ def stamped(metadata: Metadata, number: int, *others: tuple[str, TypedValue]) ->
         (FILE_TYPE_KEY, np.uint32(number)),
         *others,
     ):
-        changed = changed.without(key, missing_ok=True).updated({key: value})
+        if not in_place:
+            changed = changed.without(key, missing_ok=True)
+        changed = changed.updated({key: value})
     return changed
 
 
 def file_type_of(metadata: Metadata) -> int | None:
     """Return the number in general.file_type, None if the key is missing."""
     number = whole_number(metadata.get(FILE_TYPE_KEY))
-    return number if number is not None and number >= 0 else None
+    return number if number is not None and 0 <= number <= MAX_FILE_TYPE else None
 
 
 def number_for(recipe: Recipe, metadata: Metadata, pairs: Sequence[tuple[Tensor, Tensor]]) -> int:
@@ -57,11 +63,11 @@ def number_for(recipe: Recipe, metadata: Metadata, pairs: Sequence[tuple[Tensor,
 
 def guessed_file_type(tensors: Iterable[Tensor]) -> int:
     """Return the number of the recipe that most tensors look like, marked as guessed."""
-    held: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     most = "F32"
     for tensor in tensors:
-        held[tensor.type.name] += 1
-        most = max(most, tensor.type.name, key=held.__getitem__)  # on a tie the first one stays
+        counts[tensor.type.name] += 1
+        most = max(most, tensor.type.name, key=counts.__getitem__)  # on a tie the first one stays
     return NUMBER_OF.get(ALIASES.get(most, most), 0) | GUESSED
 
 

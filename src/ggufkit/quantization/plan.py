@@ -49,8 +49,8 @@ def plan(
     data = imatrix if isinstance(imatrix, Imatrix | None) else Imatrix.open(imatrix)
     if recipes is None:
         recipes = [one for one in RECIPES.values() if one != KEEP_ALL]
-    asked = [recipes] if isinstance(recipes, str | Recipe) else recipes
-    return [_planned(model, recipe, data, search) for recipe in asked]
+    requested = [recipes] if isinstance(recipes, str | Recipe) else recipes
+    return [_planned(model, recipe, data, search) for recipe in requested]
 
 
 def _planned(

@@ -37,14 +37,14 @@ def plan_memory(
     leaves the model as it is, and the context None is the one that it was trained with. `options`
     are those of `estimate`. Raises as `estimate` does, and TensorTypeError for an unknown recipe.
     """
-    wanted = list(contexts)
-    made = _smaller(model) if recipes is None else [_quantized(model, each) for each in recipes]
-    found: list[PlannedMemory] = []
-    for name, quantized in made:
-        for context in wanted:
+    lengths = list(contexts)
+    variants = _smaller(model) if recipes is None else [_quantized(model, each) for each in recipes]
+    rows: list[PlannedMemory] = []
+    for name, quantized in variants:
+        for context in lengths:
             options["context"] = context
-            found.append(PlannedMemory(name, estimate(quantized, **options)))
-    return found
+            rows.append(PlannedMemory(name, estimate(quantized, **options)))
+    return rows
 
 
 @takes_model
@@ -57,9 +57,9 @@ def largest_recipe(
     `estimate`, such as `context`. The recipe None means that the model fits as it is.
     """
     context = options.get("context")
-    asked = [*plan_memory(model, [None], [context], **options)]
-    asked += plan_memory(model, None, [context], **options)
-    return next((each for each in asked if each.estimate.fit(memory).is_whole), None)
+    candidates = [*plan_memory(model, [None], [context], **options)]
+    candidates += plan_memory(model, None, [context], **options)
+    return next((each for each in candidates if each.estimate.fit(memory).is_whole), None)
 
 
 def _quantized(model: Model, recipe: str | Recipe | None) -> tuple[str | None, Model]:
@@ -72,11 +72,7 @@ def _quantized(model: Model, recipe: str | Recipe | None) -> tuple[str | None, M
 
 def _smaller(model: Model) -> list[tuple[str | None, Model]]:
     """Return the recipes that make a model smaller with what they make, the largest first."""
-    made = [_quantized(model, recipe) for recipe in RECIPES.values() if recipe != KEEP_ALL]
-    own = _nbytes(model)
-    smaller = [each for each in made if _nbytes(each[1]) < own]
-    return sorted(smaller, key=lambda each: -_nbytes(each[1]))
-
-
-def _nbytes(model: Model) -> int:
-    return sum(tensor.nbytes for tensor in model.tensors.values())
+    variants = [_quantized(model, recipe) for recipe in RECIPES.values() if recipe != KEEP_ALL]
+    own = model.nbytes
+    smaller = [each for each in variants if each[1].nbytes < own]
+    return sorted(smaller, key=lambda each: -each[1].nbytes)

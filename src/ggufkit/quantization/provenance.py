@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ggufkit._version import __version__
-from ggufkit.errors import MISFORMED, FormatError, ValueTypeError
+from ggufkit.errors import MISFORMED, FormatError, ValueTypeError, brief
 from ggufkit.format.coerce import plain_exactly, typed
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import tensor_type
@@ -20,14 +20,9 @@ from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.inspection.digest import CONTENT, digest
 from ggufkit.models.any_model import AnyModel, Opener
 from ggufkit.models.model import Model
-from ggufkit.quantization.feedback.fed_back import hessian_of
-from ggufkit.quantization.quantize import (
-    Quantization,
-    QuantizeOptions,
-    decide,
-    refuse,
-    types_by_name,
-)
+from ggufkit.quantization.decision import Quantization
+from ggufkit.quantization.gptq_source import hessian_of
+from ggufkit.quantization.quantize import QuantizeOptions, decide, refuse, types_by_name
 from ggufkit.quantization.recipes import RECIPES, Recipe, find_recipe, patterns_of
 from ggufkit.system.threads import Progress
 
@@ -42,7 +37,8 @@ HESSIAN: Final = f"{PREFIX}hessian"
 UNREAD: Final = "0" * 64  # as long as the digest of data that was not read
 KEYS: Final = (SOURCE, IMATRIX, HESSIAN, SETTINGS)
 IMATRIX_FORM: Final = b"ggufkit importance data 1\0"
-# Options that are recorded in another way: as a digest, and as `types`.
+# Options that name files are recorded in another way: as a digest, and as `types`. In the settings
+# of a file they are refused, because a file must not decide what is opened.
 _ELSEWHERE: Final = ("imatrix", "hessian", "like")
 
 
@@ -209,7 +205,8 @@ def options_of(settings: Mapping[str, Any]) -> tuple[Recipe, QuantizeOptions]:
             given["tensor_types"] = [tuple(each) for each in given["tensor_types"]]
     except MISFORMED as error:
         raise _damaged(str(error)) from None
-    unknown = sorted(given.keys() - QuantizeOptions.__annotations__.keys())
-    if unknown:
-        raise _damaged(f"this version of ggufkit does not know the setting {unknown[0]!r}")
+    known = QuantizeOptions.__annotations__.keys() - set(_ELSEWHERE)
+    if unknown := given.keys() - known:
+        key = min(unknown)
+        raise _damaged(f"ggufkit does not know the setting {key!r}: {brief(given[key])}")
     return recipe, cast("QuantizeOptions", given)

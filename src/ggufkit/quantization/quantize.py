@@ -11,8 +11,10 @@ import functools
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
+
+import numpy as np
 
 from ggufkit.errors import MissingImportanceError, TensorTypeError, ValueTypeError
 from ggufkit.format.arguments import mapping, require_known, texts, whole_numbers
@@ -23,10 +25,22 @@ from ggufkit.imatrix.hessian import Hessian
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.any_model import AnyModel, as_model, derives_model, opened, require_weights
 from ggufkit.models.layers import block_count, layer_of, named, prune_layers
-from ggufkit.models.model import Model, Tensor, Tensors, as_ggml_counts
+from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.sources import retyped
-from ggufkit.quantization.eligibility import is_whole
-from ggufkit.quantization.feedback.fed_back import FedBack, fed_back, hessian_of
+from ggufkit.quantization.choice.conditions import ModelFacts
+from ggufkit.quantization.choice.eligibility import is_whole
+from ggufkit.quantization.choice.type_choice import (
+    Choice,
+    TypeRequests,
+    as_written,
+    choose,
+    facts_of,
+    in_written_order,
+    require_names,
+    role_of,
+    unmatched,
+)
+from ggufkit.quantization.decision import Decision, Quantization
 from ggufkit.quantization.file_keys import (
     file_type_of,
     hessian_keys,
@@ -35,6 +49,7 @@ from ggufkit.quantization.file_keys import (
     search_keys,
     stamped,
 )
+from ggufkit.quantization.gptq_source import gptq_tensors, hessian_of
 from ggufkit.quantization.recipes import (
     KEEP_ALL,
     PROMOTED,
@@ -43,19 +58,8 @@ from ggufkit.quantization.recipes import (
     find_recipe,
     patterns_of,
 )
-from ggufkit.quantization.type_choice import (
-    Choice,
-    TypeRequests,
-    choose,
-    facts_of,
-    order_key,
-    require_names,
-    role_of,
-    unmatched,
-)
-from ggufkit.quants import codec, packing
+from ggufkit.quants import codec, kernels
 from ggufkit.quants.codec import AnyType
-from ggufkit.quants.parallel import Floats
 from ggufkit.quants.search import Search, check_search, search_for
 from ggufkit.system.descriptors import AnyPath
 
@@ -83,78 +87,6 @@ class QuantizeOptions(TypedDict, total=False):
     promote_uncovered: bool
     search: Search | None
     hessian: Hessian | AnyPath | None
-
-
-@dataclass(frozen=True, eq=False, slots=True)  # arrays do not compare to one bool
-class Decision:
-    """The decision about one tensor: `before` is the input's, `after` the output's.
-
-    `fell_from` is the chosen type if its rows do not fit it, `promoted_from` the chosen type if it
-    needs importance data that is missing. `weights` is the importance data, `needs_imatrix` is true
-    if the type requires it. `search` is the search for better blocks, None for ggml's blocks; `why`
-    says what decided about the type.
-    """
-
-    before: Tensor
-    after: Tensor
-    fell_from: TensorType | None = None
-    promoted_from: TensorType | None = None
-    needs_imatrix: bool = False
-    weights: Floats | None = None
-    search: Search | None = None
-    why: str = ""
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether the tensor is converted at all."""
-        return self.before is not self.after
-
-    @property
-    def is_fed_back(self) -> bool:
-        """Whether errors are fed back by a Hessian."""
-        return isinstance(self.after.source, FedBack)
-
-
-@dataclass(frozen=True)
-class Quantization:
-    """A quantized model, and the decision about each of its tensors, in their order.
-
-    `shard_counts` is the number of tensors in each shard if the input's shards are kept.
-    `unmatched` lists the patterns for types, and the parts of names for importance data, that match
-    no name. `search` is the search for better blocks that was asked for.
-    """
-
-    model: Model
-    decisions: tuple[Decision, ...]
-    recipe: Recipe
-    has_imatrix: bool
-    shard_counts: tuple[int, ...] | None
-    unmatched: tuple[str, ...] = ()
-    search: Search | None = None
-
-    @property
-    def unsearched(self) -> list[Decision]:
-        """The quantized tensors whose types have no search, although one was asked for."""
-        made = [d for d in self.decisions if d.is_changed and d.after.type.is_quantized]
-        return [d for d in made if self.search and d.search is None]
-
-    @property
-    def uncovered(self) -> list[Decision]:
-        """The tensors that cannot be written because importance data is missing."""
-        return [d for d in self.decisions if d.is_changed and d.needs_imatrix and d.weights is None]
-
-    @property
-    def unweighted(self) -> list[Decision]:
-        """The tensors quantized without importance data that they need or that others have."""
-        bare = (d for d in self.decisions if d.is_changed and d.weights is None)
-        return [
-            d for d in bare if d.needs_imatrix or (self.has_imatrix and d.after.type.is_quantized)
-        ]
-
-    @property
-    def requantized(self) -> list[Decision]:
-        """The tensors that were quantized already and change their type."""
-        return [d for d in self.decisions if d.is_changed and d.before.type.is_quantized]
 
 
 @derives_model
@@ -202,26 +134,24 @@ def decide(
     require_known(options, QuantizeOptions.__annotations__, "quantize")
     require_weights(model)
     chosen = _recipe(recipe, options.get("like"))
-    hessian = hessian_of(options)
+    hessian, requests = hessian_of(options), _requests(options)
     data, lost = _selected(options, hessian)
-    requests = _requests(options)
     overrides = Metadata(mapping("override_kv", options.get("override_kv")))
-    facts = facts_of(model.metadata.updated(overrides))  # llama.cpp's loader applies them too
+    # llama.cpp's loader applies overrides too.
+    facts = facts_of(model.metadata.updated(overrides), model.tensors)
     pruned, names = _pruned(model, frozenset(whole_numbers("layers", options.get("layers", ()))))
-    tensors = [as_ggml_counts(tensor) for tensor in pruned.tensors.values()]
+    tensors = [as_written(tensor, facts) for tensor in pruned.tensors.values()]
     keeps_split = options.get("keep_split", False)
-    walked = tensors if keeps_split else sorted(tensors, key=lambda t: order_key(t.name))
+    walked = in_written_order(tensors, facts, keeps_split=keeps_split)
     choices = choose(walked, facts, chosen, requests, imatrix=data is not None)
-    promote = options.get("promote_uncovered", False)
-    search = check_search(options.get("search"))
+    search, promote = check_search(options.get("search")), options.get("promote_uncovered", False)
     decide_one = functools.partial(
-        _decision, chosen, data=data, names=names, promote=promote, search=search
+        _decision, chosen, facts, data=data, names=names, promote=promote, search=search
     )
     ordered = tensors if options.get("keep_order", False) else walked
     decisions = tuple(decide_one(tensor, choices.pop(tensor.name)) for tensor in ordered)
     decisions = _with_feedback(decisions, names, hessian) if hessian else decisions
-    counted = [block_count(pruned.metadata)[0]] if names else []
-    layers = [(key, pruned.metadata.typed(key)) for key in counted]
+    block_count_key = block_count(pruned.metadata)[0] if names else None
     metadata = stamped(
         pruned.metadata,
         number_for(chosen, pruned.metadata, [(d.before, d.after) for d in decisions]),
@@ -229,16 +159,18 @@ def decide(
         *imatrix_keys(data),
         *search_keys(decision.search for decision in decisions),
         *hessian_keys(hessian),
-        *layers,
+        *([(block_count_key, pruned.metadata.typed(block_count_key))] if block_count_key else ()),
+        in_place=facts.diffusion is not None,
     )
-    made = Model(metadata, Tensors(d.after for d in decisions), byte_order=model.byte_order)
-    counts = _shard_counts(model, decisions) if keeps_split else None
-    known = {**model.tensors, **pruned.tensors}
-    require_names(known, requests, mapping("types", options.get("types")))
+    metadata = pruned.metadata if facts.is_sd_cpp else metadata
+    result = Model(metadata, Tensors(d.after for d in decisions), byte_order=model.byte_order)
+    shard_counts = _shard_counts(model, decisions) if keeps_split else None
+    names_known = {**model.tensors, **pruned.tensors}
+    require_names(names_known, requests, mapping("types", options.get("types")))
     lost += unmatched((tensor.name for tensor in tensors), chosen, requests)
     read = (*model.inputs, *(hessian.source.inputs if hessian else ()))
-    made.made_from(read, model.readers_limit, *([data[0].limit] if data else []))
-    return Quantization(made, decisions, chosen, data is not None, counts, lost, search)
+    result.made_from(read, model.readers_limit, *([data[0].limit] if data else []))
+    return Quantization(result, decisions, chosen, data is not None, shard_counts, lost, search)
 
 
 # Options.
@@ -288,8 +220,8 @@ def _selected(
     path = matrix.path if isinstance(imatrix, Imatrix) else imatrix
     chosen = matrix.selected(include, exclude)
     lost = (part for part in (*include, *exclude) if not any(part in n for n in matrix.entries))
-    found = (chosen, os.fsdecode(path) if path else "") if chosen.entries else None
-    return found, tuple(lost)
+    importance = (chosen, os.fsdecode(path) if path else "") if chosen.entries else None
+    return importance, tuple(lost)
 
 
 def _encodable(type: AnyType | None) -> TensorType | None:
@@ -300,10 +232,10 @@ def types_by_name(
     types: Mapping[str, AnyType] | None, like: AnyModel | None
 ) -> dict[str, TensorType]:
     """Return the types by exact name: those given, then those of the tensors of `like`."""
-    given = {name: codec.encodable(kind) for name, kind in mapping("types", types).items()}
-    held = as_model(like, "like").tensors.values() if like else ()
-    copied = {t.name: t.type for t in held if not t.type.is_opaque and not is_whole(t.type)}
-    return copied | given
+    explicit = {name: codec.encodable(kind) for name, kind in mapping("types", types).items()}
+    like_tensors = as_model(like, "like").tensors.values() if like else ()
+    copied = {t.name: t.type for t in like_tensors if not t.type.is_opaque and not is_whole(t.type)}
+    return copied | explicit
 
 
 # Decisions about tensors.
@@ -314,12 +246,13 @@ def _pruned(model: Model, layers: frozenset[int]) -> tuple[Model, dict[str, str]
     if not layers:
         return model, {}
     pruned = prune_layers(model, layers)
-    kept = (name for name in model.tensors if layer_of(name) not in layers)
-    return pruned, dict(zip(pruned.tensors, kept, strict=True))
+    names = (name for name in model.tensors if layer_of(name) not in layers)
+    return pruned, dict(zip(pruned.tensors, names, strict=True))
 
 
 def _decision(  # noqa: PLR0913 (a part of `decide`)
     recipe: Recipe,
+    facts: ModelFacts,
     tensor: Tensor,
     choice: Choice,
     *,
@@ -332,18 +265,20 @@ def _decision(  # noqa: PLR0913 (a part of `decide`)
     weights = None
     if data and kind != tensor.type and kind.is_quantized:
         weights = data[0].weights(names.get(tensor.name, tensor.name), tensor.shape)
+    if facts.is_sd_cpp and weights is None and kind != tensor.type and kind.is_quantized:
+        weights = np.ones(tensor.shape[-1], np.float32)
     while promote and weights is None and kind != tensor.type and _needs(recipe, kind, tensor):
         kind = tensor_type(PROMOTED[kind.name])
-    made = retyped(tensor, kind, weights, search)
+    after = retyped(tensor, kind, weights, search)
     return Decision(
         tensor,
-        made,
+        after,
         fell_from=choice.wanted if choice.fell_back else None,
         promoted_from=choice.type if kind != choice.type else None,
         needs_imatrix=_needs(recipe, kind, tensor),
         why=choice.why,
         weights=weights,
-        search=None if made is tensor else search_for(search, kind),
+        search=None if after is tensor else search_for(search, kind),
     )
 
 
@@ -351,23 +286,25 @@ def _with_feedback(
     decisions: Iterable[Decision], names: Mapping[str, str], hessian: Hessian
 ) -> tuple[Decision, ...]:
     """Return the decisions with errors fed back where tensors are quantized."""
-    made = [d.after for d in decisions if d.is_changed and d.after.type.is_quantized]
-    found = fed_back([(names.get(after.name, after.name), after) for after in made], hessian)
-    return tuple(replace(d, after=found.get(d.after.name, d.after)) for d in decisions)
+    quantized = [d.after for d in decisions if d.is_changed and d.after.type.is_quantized]
+    with_feedback = gptq_tensors(
+        [(names.get(after.name, after.name), after) for after in quantized], hessian
+    )
+    return tuple(replace(d, after=with_feedback.get(d.after.name, d.after)) for d in decisions)
 
 
 def _needs(recipe: Recipe, kind: TensorType, tensor: Tensor) -> bool:
     """Whether a type requires importance data: by the recipe, or because ggml fails without."""
-    if kind.id in packing.requiring_weights():
+    if kind.id in kernels.requiring_weights():
         return True
     return kind.name in recipe.needs_imatrix and role_of(tensor.name) not in ("embedding", "output")
 
 
 def _shard_counts(model: Model, decisions: Iterable[Decision]) -> tuple[int, ...] | None:
     """Return the number of tensors in each file of the input; None for a single file."""
-    held = Counter(decision.before.path for decision in decisions)
-    counts = tuple(held[file.path] for file in model.files)
-    return counts if len(counts) > 1 and sum(counts) == sum(held.values()) else None
+    tensors_of = Counter(decision.before.path for decision in decisions)
+    counts = tuple(tensors_of[file.path] for file in model.files)
+    return counts if len(counts) > 1 and sum(counts) == sum(tensors_of.values()) else None
 
 
 # Refusals.

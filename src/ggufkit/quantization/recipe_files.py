@@ -14,7 +14,7 @@ from ggufkit.format.types import tensor_type
 from ggufkit.format.values import TypedValue
 from ggufkit.quantization.recipes import KEEP_ALL, Recipe, find_recipe, patterns_of
 from ggufkit.system.text_file import Most, decoded, read_small
-from ggufkit.system.threads import Say
+from ggufkit.system.threads import Notify
 
 RECIPE_SUFFIX: Final = ".toml"
 _KEYS: Final = {"base": str, "types": dict}
@@ -35,22 +35,18 @@ def read_recipe(path: str | Path) -> Recipe:
     """
     file = Path(path)
     try:
-        return _recipe(file.stem, _parsed(file))
+        import ggufkit._toml as _toml  # noqa: PLC0415 (slow to import, and most runs need none)
+
+        text = read_small(file, Most.RECIPE)
+        try:
+            parsed: dict[str, Any] = _toml.loads(decoded(text))
+        except (ValueError, RecursionError) as error:  # also numbers of 5,000 digits
+            raise FormatError(f"this is not TOML: {error}", path=str(file)) from None
+        return _recipe(file.stem, parsed)
     except FormatError:
         raise
     except GGUFError as error:
         raise FormatError(error.message, remedy=error.remedy, path=str(file)) from None
-
-
-def _parsed(file: Path) -> dict[str, Any]:
-    import ggufkit._toml as _toml  # noqa: PLC0415 (slow to import, and most runs need none)
-
-    text = read_small(file, Most.RECIPE)
-    try:
-        parsed: dict[str, Any] = _toml.loads(decoded(text))
-    except (UnicodeDecodeError, _toml.TOMLDecodeError, RecursionError) as error:
-        raise FormatError(f"this is not TOML: {error}", path=str(file)) from None
-    return parsed
 
 
 def _recipe(name: str, said: dict[str, Any]) -> Recipe:
@@ -80,8 +76,8 @@ def parse_tensor_type(text: str) -> tuple[str, str]:
     llama-quantize lower-cases it too: tensors have lower-case names. Raises ValueTypeError for
     anything else, and TensorTypeError for an unknown type.
     """
-    pattern, found, kind = text.partition("=")
-    if not (pattern and found and kind):
+    pattern, equals, kind = text.partition("=")
+    if not (pattern and equals and kind):
         raise ValueTypeError(
             f"{text!r} is not of the form PATTERN=TYPE", remedy="Write it as attn_v=Q6_K"
         )
@@ -98,7 +94,7 @@ def read_tensor_types(path: str | Path) -> list[tuple[str, str]]:
 
 
 def matching(
-    listed: list[tuple[str, str]], names: Iterable[str], say: Say, path: str
+    listed: list[tuple[str, str]], names: Iterable[str], say: Notify, path: str
 ) -> list[tuple[str, str]]:
     """Return the patterns of the file `path` that match a name, and say which ones do not.
 
@@ -121,9 +117,9 @@ def parse_override(text: str) -> tuple[str, TypedValue]:
     the first of uint32, int32, uint64 and int64 that fits. Arrays are written as JSON. Raises
     ValueTypeError for anything else.
     """
-    key, found, rest = text.partition("=")
+    key, equals, rest = text.partition("=")
     kind, colon, written = rest.partition(":")
-    if not (key and found and kind and colon):
+    if not (key and equals and kind and colon):
         raise ValueTypeError(
             f"{text!r} is not of the form KEY=TYPE:VALUE",
             remedy="Write it as general.name=str:Me, with a type of int, float, bool, str, or of "
@@ -132,9 +128,9 @@ def parse_override(text: str) -> tuple[str, TypedValue]:
     try:
         return key, _value(kind.lower(), written)
     except (ValueError, RecursionError) as error:
-        told = error.message if isinstance(error, GGUFError) else f"{written!r} is no {kind}"
+        problem = error.message if isinstance(error, GGUFError) else f"{written!r} is no {kind}"
         remedy = error.remedy if isinstance(error, GGUFError) else "Write a value of that type"
-        raise ValueTypeError(f"{key}: {told}", remedy=remedy) from None
+        raise ValueTypeError(f"{key}: {problem}", remedy=remedy) from None
 
 
 def _value(kind: str, written: str) -> TypedValue:
@@ -145,10 +141,6 @@ def _value(kind: str, written: str) -> TypedValue:
         return typed(name, written)
     if name == "bool":
         return typed(name, _TRUTH.get(written, written))
-    return typed(name, _number(name, written))
-
-
-def _number(name: str, written: str) -> object:
     if name.startswith("array"):
-        return json.loads(written)
-    return float(written) if name.startswith("float") else int(written)
+        return typed(name, json.loads(written))
+    return typed(name, float(written) if name.startswith("float") else int(written))

@@ -8,16 +8,15 @@ of llama.cpp, October 2026. `type_choice.py` applies these tables.
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
-from ggufkit.errors import TensorTypeError, ValueTypeError, brief
+from ggufkit.errors import TensorTypeError, brief
 from ggufkit.format.file_types import FILE_TYPES, NUMBER_OF
 from ggufkit.format.types import TensorType, tensor_type
-from ggufkit.quantization.conditions import (
+from ggufkit.quantization.choice.conditions import (
     Condition,
     eight_experts,
     falcon,
@@ -36,7 +35,8 @@ from ggufkit.quantization.conditions import (
     with_imatrix,
     without_imatrix,
 )
-from ggufkit.quants.packing import NEEDS_IMATRIX
+from ggufkit.quants.kernels import NEEDS_IMATRIX
+from ggufkit.validation.linear_regex import LinearPattern, compile_all
 
 # Roles: the first part that occurs in a tensor's name decides.
 
@@ -69,7 +69,7 @@ class RecipeRule(NamedTuple):
 
 
 RecipeRules: TypeAlias = tuple[RecipeRule, ...]
-Patterns: TypeAlias = tuple[tuple[re.Pattern[str], TensorType], ...]
+Patterns: TypeAlias = tuple[tuple[LinearPattern, TensorType], ...]
 
 
 @dataclass(frozen=True)
@@ -276,45 +276,25 @@ ALIASES: Final = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
 # If eight heads share attention values, these are small: 70B models can afford more bits.
 LIFTED_IN_70B: Final = {"Q3_K": "Q5_K", "Q4_K": "Q5_K"}
 NAMED_70B: Final = {
-    "llama": 80,
-    "llama-embed": 80,
-    "deci": 80,
+    **dict.fromkeys(("llama", "llama-embed", "deci", "olmo", "qwen2"), 80),
     "jais2": 68,
-    "olmo": 80,
-    "qwen2": 80,
 }
 
 # Fallbacks if rows do not divide into blocks; if these do not fit either, F16.
 FALLBACKS: Final = {
-    "IQ1_S": "IQ4_NL",
-    "IQ1_M": "IQ4_NL",
-    "IQ2_XXS": "IQ4_NL",
-    "IQ2_XS": "IQ4_NL",
-    "IQ2_S": "IQ4_NL",
-    "IQ3_XXS": "IQ4_NL",
-    "IQ3_S": "IQ4_NL",
-    "IQ4_XS": "IQ4_NL",
-    "Q2_0": "Q4_0",
-    "Q2_K": "Q4_0",
-    "Q3_K": "Q4_0",
-    "TQ1_0": "Q4_0",
-    "TQ2_0": "Q4_0",
+    **dict.fromkeys(("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS"), "IQ4_NL"),
+    **dict.fromkeys(("IQ3_S", "IQ4_XS"), "IQ4_NL"),
+    **dict.fromkeys(("Q2_0", "Q2_K", "Q3_K", "TQ1_0", "TQ2_0"), "Q4_0"),
     "Q4_K": "Q5_0",
     "Q5_K": "Q5_1",
     "Q6_K": "Q8_0",
-    # llama-quantize stops with an error at these two.
-    "Q1_0": "Q4_0",
-    "NVFP4": "Q4_0",
+    **dict.fromkeys(("Q1_0", "NVFP4"), "Q4_0"),  # llama-quantize stops with an error at these two
 }
 LAST_RESORT: Final = "F16"
 
 # The nearest type that needs no importance data, for tensors without it.
 PROMOTED: Final = {
-    "IQ1_S": "Q2_K",
-    "IQ1_M": "Q2_K",
-    "IQ2_XXS": "Q2_K",
-    "IQ2_XS": "Q2_K",
-    "IQ2_S": "Q2_K",
+    **dict.fromkeys(("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S"), "Q2_K"),
     "IQ3_XXS": "IQ3_S",
     "Q2_K": "Q3_K",
 }
@@ -328,7 +308,7 @@ def find_recipe(name: str | int) -> Recipe:
 
     Raises TensorTypeError with the list of recipes.
     """
-    text = str(name).strip().upper()
+    text = brief(name) if isinstance(name, int) else str(name).strip().upper()
     numbers = {str(number): name for number, name in FILE_TYPES.items()}
     known = numbers.get(text) or ALIASES.get(text, text)
     if known in RECIPES:
@@ -344,14 +324,6 @@ def patterns_of(pairs: Iterable[tuple[str, str | int | TensorType]]) -> Patterns
 
     Raises ValueTypeError for an invalid regular expression, TensorTypeError for an unknown type.
     """
-    return tuple((_compiled(pattern), tensor_type(kind)) for pattern, kind in pairs)
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise ValueTypeError(
-            f"{pattern!r} is not a regular expression: {error}",
-            remedy="Escape special characters: \\. for a dot",
-        ) from None
+    listed = [(pattern, tensor_type(kind)) for pattern, kind in pairs]
+    patterns = compile_all(pattern for pattern, _ in listed)
+    return tuple(zip(patterns, (kind for _, kind in listed), strict=True))

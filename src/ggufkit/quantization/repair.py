@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ggufkit.evaluation.comparison import interval
 from ggufkit.evaluation.scores import ScoreValues
+from ggufkit.evaluation.statistics import interval
 from ggufkit.evaluation.variants import CONTEXT, Variants
 from ggufkit.format.types import TensorType
 from ggufkit.models.model import Model
 from ggufkit.models.open import open as open_model
-from ggufkit.quantization.feedback.fed_back import hessian_of
 from ggufkit.quantization.file_keys import hessian_keys
+from ggufkit.quantization.gptq_source import hessian_of
 from ggufkit.quantization.losses.sensitivities import Losses, Sensitivity, losses_by_kind
 from ggufkit.quantization.quantize import QuantizeOptions, decide
 from ggufkit.quantization.recipes import RECIPES
@@ -69,13 +69,13 @@ class _Trials:
 
     def offer(self, what: str, types: Types) -> bool:
         """Try types; keep them if the text shows that they are better than the best so far."""
-        found = self.divergence_of(types)
-        kept = self.best is None or _is_better(found, self.best)
-        if kept:
-            self.best, self.types = found, dict(types)
-        self.trials.append(Trial(what, float(found.mean()), kept))
+        divergence = self.divergence_of(types)
+        is_kept = self.best is None or _is_better(divergence, self.best)
+        if is_kept:
+            self.best, self.types = divergence, dict(types)
+        self.trials.append(Trial(what, float(divergence.mean()), is_kept))
         self.progress()
-        return kept
+        return is_kept
 
 
 @dataclass
@@ -90,18 +90,18 @@ class _LoadedTypes:
     def divergence(self, types: Types) -> ScoreValues:
         """Return the mean divergence of each chunk with these types, for all tensors."""
         chosen: QuantizeOptions = {**self.options, "types": types}
-        made = decide(self.model, **chosen).model
+        quantized = decide(self.model, **chosen).model
         for name, kind in types.items():
             if self.variants.uses(name) and self.types.get(name) != kind:
-                self.variants.change(name, made.tensors[name].numpy())
+                self.variants.change(name, quantized.tensors[name].numpy())
                 self.types[name] = kind
-        found: ScoreValues = self.variants.predict().field("divergence").mean(axis=1)
-        return found
+        values: ScoreValues = self.variants.predict().field("divergence").mean(axis=1)
+        return values
 
 
-def _is_better(found: ScoreValues, best: ScoreValues) -> bool:
+def _is_better(divergence: ScoreValues, best: ScoreValues) -> bool:
     """Whether a mean is less by more than chance; the figures are of chunks."""
-    gap = found - best
+    gap = divergence - best
     middle, reach = interval(gap, KEPT_AT)
     return middle + (0.0 if math.isinf(reach) else reach) < 0
 
@@ -154,13 +154,13 @@ def repair(  # noqa: PLR0913 (the options of `target` and `evaluate`)
             _LoadedTypes(variants, model, options).divergence,
             lambda: progress(next(done), total) if progress else None,
         )
-        kept = [
+        survivors = [
             losses for what, losses in starts.items() if tried.offer(what, problem.types(losses))
         ]
         for name, types in recipes:
             tried.offer(f"recipe {name}", types)
-        # The last of `kept` is the best of them: each was better than those before.
-        _change_groups(tried, problem, known, kept[-1], steps)
+        # The last of `survivors` is the best of them: each was better than those before.
+        _change_groups(tried, problem, known, survivors[-1], steps)
     if progress:
         progress(total, total)
     return Repaired(tried.types, tuple(tried.trials))
@@ -184,18 +184,18 @@ def _recipes_that_fit(
     model: Model, problem: SizeProblem, options: QuantizeOptions
 ) -> Iterator[tuple[str, Types]]:
     """Yield the types of the largest recipes that are no larger than the problem allows."""
-    found = []
+    recipes = []
     for name, recipe in RECIPES.items():
         done = decide(model, recipe, imatrix=options.get("imatrix"))
         if done.uncovered:
             continue
-        made = (d.after for d in done.decisions if d.after.name in problem.options)
-        types = {tensor.name: tensor.type for tensor in made}
+        tensors = (d.after for d in done.decisions if d.after.name in problem.options)
+        types = {tensor.name: tensor.type for tensor in tensors}
         nbytes = problem.nbytes_of(types)
         if nbytes is not None and nbytes <= problem.allowance:
-            found.append((nbytes, name, types))
-    found.sort(key=lambda each: each[0], reverse=True)
-    for _, name, types in found[:RECIPES_TRIED]:
+            recipes.append((nbytes, name, types))
+    recipes.sort(key=lambda each: each[0], reverse=True)
+    for _, name, types in recipes[:RECIPES_TRIED]:
         yield name, types
 
 
@@ -205,16 +205,16 @@ def _change_groups(
     """Raise and lower the sensitivity of one group after the other, the largest losses first."""
     groups = [group for group in known.groups if group.levels]
     changed = dict(losses)
-    left = steps
+    remaining = steps
     for group in sorted(groups, key=lambda each: -each.levels[-1].divergence):
         for factor in FACTORS:
             other = {**changed, **_scaled(changed, group.tensors, factor)}
             types = problem.types(other)
             if types == tried.types:
                 continue
-            if not left:
+            if not remaining:
                 return
-            left -= 1
+            remaining -= 1
             if tried.offer(f"{group.name} x {factor:g}", types):
                 changed = other
                 break

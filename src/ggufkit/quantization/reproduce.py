@@ -6,15 +6,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from ggufkit.errors import GGUFError, MissingImportanceError, ValueTypeError
+from ggufkit.errors import MISFORMED, GGUFError, MissingImportanceError, ValueTypeError
 from ggufkit.format.metadata import Metadata
 from ggufkit.imatrix.hessian import Hessian
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.inspection.diff import KeyChange, TensorChange, diff
 from ggufkit.models.any_model import AnyModel, opened
 from ggufkit.models.model import Model
-from ggufkit.models.rows import OpenedFile
+from ggufkit.models.rows import AnyFile
 from ggufkit.output.layout import PlannedFile, layout
+from ggufkit.quantization.decision import Quantization
 from ggufkit.quantization.provenance import (
     KEYS,
     Provenance,
@@ -23,7 +24,7 @@ from ggufkit.quantization.provenance import (
     options_of,
     provenance_of,
 )
-from ggufkit.quantization.quantize import Quantization, QuantizeOptions, decide
+from ggufkit.quantization.quantize import QuantizeOptions, decide
 from ggufkit.system.descriptors import AnyPath
 from ggufkit.system.threads import Progress
 
@@ -77,29 +78,40 @@ def reproduce(  # noqa: PLR0913 (two files, and what the first was made with)
     Raises ValueTypeError for a file that carries no provenance, MissingImportanceError if
     importance data is missing or is not that of the file, FormatError for keys that cannot be read.
     """
-    with opened(file, "file") as made, opened(source, "source") as origin:
-        said = provenance_of(made.metadata)
+    with opened(file, "file") as model, opened(source, "source") as origin:
+        said = provenance_of(model.metadata)
         if said is None:
             raise ValueTypeError(
                 "this file does not say what it derives from",
                 remedy="`quantize --provenance` writes files that do",
             )
         data: QuantizeOptions = {
-            "imatrix": _data(said, imatrix, made.metadata),
-            "hessian": _hessian(said, hessian, made.metadata),
+            "imatrix": _data(said, imatrix, model.metadata),
+            "hessian": _hessian(said, hessian, model.metadata),
         }
         content = content_digest(origin, threads, progress)
-        again = _made_again(origin, said, data, content)
-        compared = diff(again.model, made, threads=threads, progress=progress)
-        order = {name: number for number, name in enumerate(made.tensors)}
+        recipe, options = options_of(said.settings)
+        options.update(data)
+        try:
+            done = decide(origin, recipe, **options)
+        except (GGUFError, *MISFORMED) as error:
+            raise ValueTypeError(
+                f"the settings in the file do not fit this source: {str(error).rstrip('.')}",
+                remedy="Name the source that the file was quantized from",
+            ) from error
+        keys = replace(said, source=content).keys()
+        metadata = done.model.metadata.without(*KEYS, missing_ok=True).updated(keys)
+        again = replace(done, model=done.model.replace(metadata=metadata))
+        compared = diff(again.model, model, threads=threads, progress=progress)
+        order = {name: number for number, name in enumerate(model.tensors)}
         changed = sorted(compared.tensors, key=lambda each: order.get(each.name, -1))
         return Reproduction(
             said,
-            len(made.tensors),
+            len(model.tensors),
             tuple(changed),
             compared.keys,
             has_same_source=content == said.source,
-            has_same_layout=not compared and _has_same_layout(again, made),
+            has_same_layout=not compared and _has_same_layout(again, model),
         )
 
 
@@ -118,10 +130,10 @@ def _data(
             "the file was made with importance data", remedy="Give its imatrix too"
         )
     data = imatrix if isinstance(imatrix, Imatrix) else Imatrix.open(imatrix)
-    if (found := imatrix_digest(data)) != said.imatrix:
+    if (actual := imatrix_digest(data)) != said.imatrix:
         raise MissingImportanceError(
             f"the file was made with other importance data: its digest is {said.imatrix}, that of "
-            f"the data given {found}",
+            f"the data given {actual}",
             remedy="Give the importance matrix that the file was made with",
         )
     path = metadata.text(IMATRIX_FILE)
@@ -135,31 +147,13 @@ def _hessian(said: Provenance, path: AnyPath | None, metadata: Metadata) -> Hess
     if path is None or not said.hessian:
         verb, remedy = ("with", "Give it too") if said.hessian else ("without", "Leave it out")
         raise MissingImportanceError(f"the file was made {verb} a Hessian", remedy=remedy)
-    found = Hessian.open(path)
-    if content_digest(found.source) != said.hessian:
+    opened_hessian = Hessian.open(path)
+    if content_digest(opened_hessian.source) != said.hessian:
         raise MissingImportanceError(
             "the file was made with another Hessian",
             remedy="Give the Hessian file that the file was made with",
         )
-    return replace(found, path=Path(metadata.text(HESSIAN_FILE)))
-
-
-def _made_again(
-    source: Model, said: Provenance, data: QuantizeOptions, content: str
-) -> Quantization:
-    """Return the source quantized with the settings of the file."""
-    recipe, options = options_of(said.settings)
-    options.update(data)
-    try:
-        done = decide(source, recipe, **options)
-    except (GGUFError, TypeError) as error:
-        raise ValueTypeError(
-            f"the settings in the file do not fit this source: {str(error).rstrip('.')}",
-            remedy="Name the source that the file was quantized from",
-        ) from error
-    keys = replace(said, source=content).keys()
-    metadata = done.model.metadata.without(*KEYS, missing_ok=True).updated(keys)
-    return replace(done, model=done.model.replace(metadata=metadata))
+    return replace(opened_hessian, path=Path(metadata.text(HESSIAN_FILE)))
 
 
 def _has_same_layout(done: Quantization, file: Model) -> bool:
@@ -170,13 +164,13 @@ def _has_same_layout(done: Quantization, file: Model) -> bool:
     return all(map(_is_file, plan.files, file.inputs))
 
 
-def _is_file(planned: PlannedFile, file: OpenedFile) -> bool:
+def _is_file(planned: PlannedFile, file: AnyFile) -> bool:
     """Whether a file has the size, the header and the padding of a planned one."""
     if planned.nbytes != file.nbytes or bytes(file.read(0, len(planned.head))) != planned.head:
         return False
-    at = len(planned.head)
+    offset = len(planned.head)
     for extent in sorted(planned.extents, key=lambda each: each.offset):
-        if file.read(at, extent.offset - at).any():
+        if file.read(offset, extent.offset - offset).any():
             return False
-        at = extent.offset + extent.nbytes
-    return not file.read(at, planned.nbytes - at).any()
+        offset = extent.offset + extent.nbytes
+    return not file.read(offset, planned.nbytes - offset).any()

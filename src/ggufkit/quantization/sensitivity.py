@@ -21,11 +21,11 @@ from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.layers import layer_of, named
 from ggufkit.models.model import Model, Tensor, bits_per_weight
 from ggufkit.models.open import open as open_model
+from ggufkit.quantization.choice.type_choice import fitting
 from ggufkit.quantization.losses.relative_errors import measure
 from ggufkit.quantization.losses.sensitivities import Group, Level, Sensitivity, kind_of
 from ggufkit.quantization.quantize import decide
 from ggufkit.quantization.target import eligible
-from ggufkit.quantization.type_choice import fitting
 from ggufkit.system.descriptors import AnyPath
 from ggufkit.system.threads import Progress
 
@@ -103,15 +103,15 @@ def _groups(tensors: Sequence[Tensor], sections: int) -> dict[str, list[Tensor]]
     kinds: dict[str, list[Tensor]] = defaultdict(list)
     for tensor in tensors:
         kinds[kind_of(tensor.name)].append(tensor)
-    found = {}
+    groups = {}
     for members in kinds.values():
         ordered = sorted(members, key=lambda tensor: layer_of(tensor.name) or 0)
         parts = min(sections, len(ordered))
         bounds = [len(ordered) * part // parts for part in range(parts + 1)]
         for start, stop in itertools.pairwise(bounds):
             part = ordered[start:stop]
-            found[_group_name(part)] = part
-    return found
+            groups[_group_name(part)] = part
+    return groups
 
 
 def _group_name(tensors: Sequence[Tensor]) -> str:
@@ -131,11 +131,11 @@ def _level(  # noqa: PLR0913 (a part of the function above)
 ) -> Level:
     """Return what quantizing the tensors to a type, or to what fits them, does."""
     types = {tensor.name: fitting(tensor, tensor_type(kind)) for tensor in tensors}
-    made = decide(model, types=types, imatrix=imatrix).model.tensors
+    quantized = decide(model, types=types, imatrix=imatrix).model.tensors
     errors = []
     try:
         for tensor in tensors:
-            variants.change(tensor.name, made[tensor.name].numpy())
+            variants.change(tensor.name, quantized[tensor.name].numpy())
             weights = imatrix.weights(tensor.name, tensor.shape) if imatrix else None
             errors += [option.loss for option in measure(tensor, [types[tensor.name]], weights)]
         divergence = float(variants.predict().field("divergence").mean())
@@ -143,7 +143,7 @@ def _level(  # noqa: PLR0913 (a part of the function above)
         variants.restore()
     return Level(
         "/".join(sorted({str(each) for each in types.values()})),
-        bits_per_weight(made[tensor.name] for tensor in tensors) or 0.0,
+        bits_per_weight(quantized[tensor.name] for tensor in tensors) or 0.0,
         float(np.mean(errors)),
         max(divergence - resting, 0.0),
     )

@@ -3,14 +3,14 @@
 For small errors, the loss in a model's predictions is a sum over its tensors: the relative error of
 each tensor's output, times the model's sensitivity to it. The error is measured on a sample of
 rows, weighted by importance data if given; the sensitivity comes from a table, or was measured.
-`losses/knapsack.py` then chooses the types.
+`losses/relative_errors.py` then chooses the types.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -21,12 +21,11 @@ from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.any_model import require_weights, takes_model
 from ggufkit.models.model import Model, Tensor
 from ggufkit.output.layout import layout
-from ggufkit.quantization.eligibility import is_eligible
-from ggufkit.quantization.losses.knapsack import Option, allocate
-from ggufkit.quantization.losses.relative_errors import measure
+from ggufkit.quantization.choice.eligibility import is_eligible
+from ggufkit.quantization.choice.type_choice import facts_of
+from ggufkit.quantization.losses.relative_errors import Option, allocate, measure
 from ggufkit.quantization.losses.sensitivities import Losses, Sensitivity, losses_by_kind
 from ggufkit.quantization.quantize import decide
-from ggufkit.quantization.type_choice import facts_of
 from ggufkit.quants import codec
 from ggufkit.quants.codec import AnyType
 from ggufkit.system.cpu import worker_count
@@ -48,7 +47,7 @@ def target(  # noqa: PLR0913 (each says one thing)
     bpw: float | None = None,
     imatrix: Imatrix | AnyPath | None = None,
     sensitivity: Sensitivity | AnyPath | None = None,
-    candidates: Iterable[AnyType] = CANDIDATES,
+    candidates: Iterable[AnyType] | None = None,
     override_kv: Mapping[str, object] | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -82,8 +81,8 @@ def target(  # noqa: PLR0913 (each says one thing)
 
 def opened_sensitivity(sensitivity: Sensitivity | AnyPath | None) -> Sensitivity | None:
     """Return sensitivities that may be given as a path."""
-    given = sensitivity
-    return given if isinstance(given, Sensitivity | None) else Sensitivity.open(given)
+    known = sensitivity
+    return known if isinstance(known, Sensitivity | None) else Sensitivity.open(known)
 
 
 @dataclass(frozen=True)
@@ -96,8 +95,8 @@ class SizeProblem:
     def nbytes_of(self, types: Mapping[str, TensorType]) -> int | None:
         """Return the bytes of a choice of types, None if it has a type that is no option."""
         sizes = {(name, o.type): o.nbytes for name, each in self.options.items() for o in each}
-        found = [sizes.get((name, types[name])) for name in self.options]
-        return None if None in found else sum(each or 0 for each in found)
+        nbytes = [sizes.get((name, types[name])) for name in self.options]
+        return None if None in nbytes else sum(each or 0 for each in nbytes)
 
     def types(self, losses: Losses) -> dict[str, TensorType]:
         """Return the types that fit with the least total loss."""
@@ -114,7 +113,7 @@ def size_problem(  # noqa: PLR0913 (those of `target`)
     nbytes: int | None = None,
     bpw: float | None = None,
     imatrix: Imatrix | AnyPath | None = None,
-    candidates: Iterable[AnyType] = CANDIDATES,
+    candidates: Iterable[AnyType] | None = None,
     override_kv: Mapping[str, object] | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -123,14 +122,28 @@ def size_problem(  # noqa: PLR0913 (those of `target`)
     if (nbytes is None) == (bpw is None):
         raise ValueTypeError("a target is a size or bits per weight, not both", remedy="Give one")
     data = imatrix if isinstance(imatrix, Imatrix | None) else Imatrix.open(imatrix)
-    kinds = [codec.encodable(kind) for kind in candidates]
+    kinds = [codec.encodable(kind) for kind in candidates or CANDIDATES]
     options = _measured(eligible(model), kinds, data, worker_count(threads), progress)
 
-    def quantized(types: Mapping[str, TensorType]) -> Model:
-        return decide(model, types=types, imatrix=data, override_kv=override_kv).model
-
     if nbytes is not None:
-        return _within_file(options, nbytes, quantized, has_imatrix=data is not None)
+        # Bytes for tensors, padded to the alignment, in a file of `nbytes`.
+        smallest = {name: min(each, key=_size) for name, each in options.items()}
+        types = {name: option.type for name, option in smallest.items()}
+        smallest_model = decide(model, types=types, imatrix=data, override_kv=override_kv).model
+        aligned = {
+            name: [
+                replace(option, nbytes=padded(option.nbytes, smallest_model.alignment))
+                for option in each
+            ]
+            for name, each in options.items()
+        }
+        tensors = sum(min(map(_size, each)) for each in aligned.values())
+        least = layout(smallest_model, "model.gguf").nbytes
+        if nbytes < least:
+            raise _too_small(
+                f"has {least:,} bytes, {least - nbytes:,} more than asked for", data is not None
+            )
+        return SizeProblem(aligned, nbytes - (least - tensors))
     return _within_bits(model, options, bpw or 0, has_imatrix=data is not None)
 
 
@@ -144,30 +157,6 @@ def eligible(model: Model) -> list[Tensor]:
 _size: Final = operator.attrgetter("nbytes")  # of an option
 
 
-def _within_file(
-    options: dict[str, list[Option]],
-    nbytes: int,
-    quantized: Callable[[Mapping[str, TensorType]], Model],
-    *,
-    has_imatrix: bool,
-) -> SizeProblem:
-    """Allow the bytes that a file of `nbytes` has for tensors, padded to the alignment."""
-    smallest = {name: min(each, key=_size) for name, each in options.items()}
-    made = quantized({name: option.type for name, option in smallest.items()})
-    aligned = {
-        name: [replace(option, nbytes=padded(option.nbytes, made.alignment)) for option in each]
-        for name, each in options.items()
-    }
-    tensors = sum(min(map(_size, each)) for each in aligned.values())
-    least = layout(made, "model.gguf").nbytes
-    if nbytes < least:
-        raise _too_small(
-            f"has {least:,} bytes, {least - nbytes:,} more than asked for", has_imatrix
-        )
-    overhead = least - tensors
-    return SizeProblem(aligned, nbytes - overhead)
-
-
 def _too_small(least: str, has_imatrix: bool) -> ShapeError:  # noqa: FBT001 (of one error)
     """Return the error for a target below the smallest possible size."""
     more = "" if has_imatrix else "; with an importance matrix there are smaller types"
@@ -177,13 +166,15 @@ def _too_small(least: str, has_imatrix: bool) -> ShapeError:  # noqa: FBT001 (of
 def _within_bits(
     model: Model, options: dict[str, list[Option]], bpw: float, *, has_imatrix: bool
 ) -> SizeProblem:
-    elements = sum(tensor.elements for tensor in model.tensors.values())
-    kept = sum(tensor.nbytes for tensor in model.tensors.values() if tensor.name not in options)
-    least = kept + sum(min(map(_size, each)) for each in options.values())
+    elements = model.parameters
+    other_bytes = sum(
+        tensor.nbytes for tensor in model.tensors.values() if tensor.name not in options
+    )
+    least = other_bytes + sum(min(map(_size, each)) for each in options.values())
     if int(bpw * elements / BITS) < least:
         bits = math.ceil(100 * BITS * least / elements) / 100
         raise _too_small(f"has {bits:.2f} bits per weight", has_imatrix)
-    return SizeProblem(options, int(bpw * elements / BITS) - kept)
+    return SizeProblem(options, int(bpw * elements / BITS) - other_bytes)
 
 
 def _measured(

@@ -12,7 +12,7 @@ import numpy as np
 
 from ggufkit.format.types import TENSOR_TYPES, TensorType
 from ggufkit.quants import codec, parallel
-from ggufkit.quants.packing import codecs, requiring_weights
+from ggufkit.quants.kernels import codecs, requiring_weights
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.cpu import worker_count
 
@@ -52,22 +52,22 @@ def bench(
     Raises TensorTypeError for a type that has no codec, ValueTypeError for fewer than one thread.
     """
     many = worker_count(threads)
-    chosen = [codec.encodable(key) for key in types] if types is not None else _all()
+    if types is not None:
+        chosen = [codec.encodable(key) for key in types]
+    else:
+        known = [TENSOR_TYPES[number] for number, encodes in codecs().items() if encodes]
+        chosen = [row for row in known if row.is_quantized or row.name in {"F16", "BF16"}]
     rows = max(ELEMENTS, many * TASKS * parallel.TASK) // WIDTH
     floats = parallel.aligned((rows, WIDTH), np.dtype(np.float32))
     floats[:] = np.random.default_rng(0).standard_normal((rows, WIDTH), np.float32)
     return (_measure(row, floats, many, patience, weighted=weighted) for row in chosen)
 
 
-def _all() -> list[TensorType]:
-    found = [TENSOR_TYPES[number] for number, encodes in codecs().items() if encodes]
-    return [row for row in found if row.is_quantized or row.name in {"F16", "BF16"}]
-
-
 def _measure(
     type: TensorType, floats: Floats, threads: int, patience: float, *, weighted: bool
 ) -> Rate:
-    weights = _weights(type, weighted=weighted)
+    is_weighted = weighted or type.id in requiring_weights()
+    weights = np.random.default_rng(1).random(WIDTH, np.float32) if is_weighted else None
     packed = np.empty((len(floats), type.row_bytes(WIDTH)), np.uint8)
     sample = codec.quantize(floats[:SAMPLE], type, imatrix=weights)
     packed[:] = np.resize(sample, packed.shape)
@@ -87,12 +87,6 @@ def _measure(
         for many in (1, threads)
     ]
     return Rate(type, threads, *rates)
-
-
-def _weights(type: TensorType, *, weighted: bool) -> Floats | None:
-    if weighted or type.id in requiring_weights():
-        return np.random.default_rng(1).random(WIDTH, np.float32)
-    return None
 
 
 def _rate(work: Callable[[int, int], object], rows: int, threads: int, patience: float) -> float:

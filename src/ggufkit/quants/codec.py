@@ -15,26 +15,11 @@ import numpy.typing as npt
 import ggufkit._native as _native
 from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
 from ggufkit.format.types import TensorType, tensor_type
-from ggufkit.quants import packing, parallel
+from ggufkit.quants import kernels, parallel
 from ggufkit.quants.parallel import ArrayPiece, Floats, Numbers
 from ggufkit.quants.search import Search
-from ggufkit.system.cpu import instruction_set, instruction_sets, usable_cores
+from ggufkit.system.cpu import instruction_set
 from ggufkit.system.mapped_file import Bytes
-
-__all__ = [
-    "check_requantize",
-    "decodable",
-    "decode_rows",
-    "dequantize",
-    "encodable",
-    "encode_rows",
-    "instruction_set",
-    "instruction_sets",
-    "quantize",
-    "requantize",
-    "usable_cores",
-    "validate",
-]
 
 AnyType = TensorType | str | int
 
@@ -68,28 +53,28 @@ def quantize(  # noqa: PLR0913 (options, each of which says one thing)
     """
     target = encodable(type)
     source = np.asarray(array)
-    shape = _packed_shape(source.shape, target)
-    weights = packing.column_weights(imatrix, source.shape, target)
+    shape = _shape_in_bytes(source.shape, target)
+    weights = kernels.column_weights(imatrix, source.shape, target)
     native = source.dtype.newbyteorder("=")
-    if packing.is_own_dtype(native, target):
+    if kernels.is_own_dtype(native, target):
         same = np.ascontiguousarray(source, native).view(np.uint8)
         return same if out is None else _copied(same, _checked_out(out, shape, BYTES, source))
-    pack = packing.packer(source.dtype, target, search)
-    packed = _checked_out(out, shape, BYTES, source)
-    rows = parallel.as_rows(packed)
+    encode = kernels.encoder(source.dtype, target, search)
+    blocks = _checked_out(out, shape, BYTES, source)
+    rows = parallel.as_rows(blocks)
 
     def run(piece: ArrayPiece) -> None:
         part = rows[
             piece.row : piece.row + len(piece.view),
             target.row_bytes(piece.column) : target.row_bytes(piece.column + piece.view.shape[-1]),
         ]
-        bad = pack(piece.view, piece.weights, target, part.reshape(-1))
+        bad = encode(piece.view, piece.weights, target, part.reshape(-1))
         if bad >= 0:
             raise _refusal(piece.view, bad, target, piece.row, piece.column)
 
     work = parallel.cut(source, target.block_size, parallel.TASK, weights)
     parallel.run_all(run, list(work), threads)
-    return packed
+    return blocks
 
 
 def dequantize(
@@ -112,15 +97,16 @@ def dequantize(
     blocks or `out` does not fit, ValueTypeError for another dtype.
     """
     source = decodable(type)
-    packed = _packed_bytes(data, source)
+    blocks = _rows_of_blocks(data, source)
     wanted, plain = _float_dtype(dtype)
-    if source == plain and out is None and _can_view(packed, wanted):
-        return packed.view(wanted)
-    elements = _checked_out(out, _element_shape(packed.shape, source), wanted, packed)
+    is_aligned = blocks.flags.c_contiguous and blocks.ctypes.data % wanted.itemsize == 0
+    if source == plain and out is None and is_aligned:
+        return blocks.view(wanted)
+    elements = _checked_out(out, _shape_in_elements(blocks.shape, source), wanted, blocks)
     if plain.dtype == "f4" and source != plain:
-        _decode_all(packed, source, elements, threads)
+        _decode_all(blocks, source, elements, threads)
     else:
-        requantize(packed, source, plain, threads=threads, out=elements.view(np.uint8))
+        requantize(blocks, source, plain, threads=threads, out=elements.view(np.uint8))
     return elements
 
 
@@ -140,28 +126,27 @@ def requantize(  # noqa: PLR0913 (two types, and the options of `quantize`)
     do.
     """
     source, target = decodable(from_type), encodable(to_type)
-    packed = _packed_bytes(data, source)
-    elements = _element_shape(packed.shape, source)
-    shape = _packed_shape(elements, target)
-    weights = packing.column_weights(imatrix, elements, target)
+    blocks = _rows_of_blocks(data, source)
+    elements = _shape_in_elements(blocks.shape, source)
+    shape = _shape_in_bytes(elements, target)
+    weights = kernels.column_weights(imatrix, elements, target)
     if source == target:
-        return packed if out is None else _copied(packed, _checked_out(out, shape, BYTES, packed))
-    result = _checked_out(out, shape, BYTES, packed)
+        return blocks if out is None else _copied(blocks, _checked_out(out, shape, BYTES, blocks))
+    result = _checked_out(out, shape, BYTES, blocks)
     rows = parallel.as_rows(result)
-    unpack = packing.unpacker(source, target)
 
     def run(piece: ArrayPiece) -> None:
-        view = unpack(piece.view, source)
+        view = kernels.decoded(piece.view, source, target)
         column = piece.column // source.block_bytes * source.block_size
         start, stop = target.row_bytes(column), target.row_bytes(column + view.shape[-1])
         part = rows[piece.row : piece.row + len(view), start:stop].reshape(-1)
-        bad = packing.packer(view.dtype, target)(view, piece.weights, target, part)
+        bad = kernels.encoder(view.dtype, target)(view, piece.weights, target, part)
         if bad >= 0:
             raise _refusal(view, bad, target, piece.row, column)
 
     tile = math.lcm(source.block_size, target.block_size)
     step = source.row_bytes(max(tile, parallel.TASK // tile * tile))
-    work = parallel.cut(packed, source.row_bytes(tile), step, weights)
+    work = parallel.cut(blocks, source.row_bytes(tile), step, weights)
     parallel.run_all(run, list(work), threads)
     return result
 
@@ -181,12 +166,20 @@ def encode_rows(
     """
     target = encodable(type)
     rows = np.asarray(rows)
-    packed = _checked_out(out, _packed_shape(rows.shape, target), BYTES, rows)
-    weights = packing.column_weights(imatrix, rows.shape[-1:], target)
-    bad = packing.packer(rows.dtype, target, search)(rows, weights, target, packed.reshape(-1))
+    blocks = _checked_out(out, _shape_in_bytes(rows.shape, target), BYTES, rows)
+    pack_rows(
+        rows, target, kernels.column_weights(imatrix, rows.shape[-1:], target), blocks, search
+    )
+    return blocks
+
+
+def pack_rows(
+    rows: Floats, target: TensorType, weights: Floats | None, out: Bytes, search: Search | None
+) -> None:
+    """Pack rows as `encode_rows` does, with weights that `kernels` has checked."""
+    bad = kernels.encoder(rows.dtype, target, search)(rows, weights, target, out.reshape(-1))
     if bad >= 0:
         raise _refusal(rows, bad, target, 0, 0)
-    return packed
 
 
 def decode_rows(data: Bytes, type: AnyType, out: Floats | None = None) -> Floats:
@@ -195,9 +188,9 @@ def decode_rows(data: Bytes, type: AnyType, out: Floats | None = None) -> Floats
     Releases the interpreter lock. Raises as `dequantize` does.
     """
     source = decodable(type)
-    packed = _packed_bytes(data, source)
-    elements = _checked_out(out, _element_shape(packed.shape, source), FLOAT, packed)
-    packing.decode(packed, source, elements.reshape(-1), streaming=False)
+    blocks = _rows_of_blocks(data, source)
+    elements = _checked_out(out, _shape_in_elements(blocks.shape, source), FLOAT, blocks)
+    kernels.decode(blocks, source, elements.reshape(-1), streaming=False)
     return elements
 
 
@@ -207,7 +200,7 @@ def validate(data: Bytes, type: AnyType) -> int | None:
     Blocks are numbered from 0 across all rows. Raises as `dequantize` does.
     """
     source = decodable(type)
-    flat = np.ascontiguousarray(_packed_bytes(data, source)).reshape(-1)
+    flat = np.ascontiguousarray(_rows_of_blocks(data, source)).reshape(-1)
     bad = _native.validate(source.id, flat, instruction_set())
     return bad if bad >= 0 else None
 
@@ -215,9 +208,9 @@ def validate(data: Bytes, type: AnyType) -> int | None:
 def encodable(type: AnyType) -> TensorType:
     """Return the row of a type that `quantize` takes; raise TensorTypeError for any other."""
     found = tensor_type(type)
-    if not packing.codecs().get(found.id, False):
+    if not kernels.codecs().get(found.id, False):
         can = ", ".join(
-            tensor_type(key).name for key, encodes in packing.codecs().items() if encodes
+            tensor_type(key).name for key, encodes in kernels.codecs().items() if encodes
         )
         raise TensorTypeError(f"{found} cannot be encoded", remedy=f"Use one of {can}")
     return found
@@ -226,8 +219,8 @@ def encodable(type: AnyType) -> TensorType:
 def decodable(type: AnyType) -> TensorType:
     """Return the row of a type that `dequantize` takes; raise TensorTypeError for any other."""
     found = tensor_type(type)
-    if found.id not in packing.codecs():
-        can = ", ".join(tensor_type(key).name for key in packing.codecs())
+    if found.id not in kernels.codecs():
+        can = ", ".join(tensor_type(key).name for key in kernels.codecs())
         raise TensorTypeError(f"{found} cannot be decoded", remedy=f"Use one of {can}")
     return found
 
@@ -238,7 +231,7 @@ def check_requantize(source: AnyType, target: AnyType) -> None:
     encodable(target)
 
 
-def _decode_all(packed: Bytes, source: TensorType, elements: Floats, threads: int | None) -> None:
+def _decode_all(blocks: Bytes, source: TensorType, elements: Floats, threads: int | None) -> None:
     rows = parallel.as_rows(elements)
     streaming = elements.nbytes > _native.last_level_cache_bytes()
 
@@ -246,10 +239,10 @@ def _decode_all(packed: Bytes, source: TensorType, elements: Floats, threads: in
         start = piece.column // source.block_bytes * source.block_size
         stop = start + piece.view.shape[-1] // source.block_bytes * source.block_size
         part = rows[piece.row : piece.row + len(piece.view), start:stop]
-        packing.decode(piece.view, source, part.reshape(-1), streaming=streaming)
+        kernels.decode(piece.view, source, part.reshape(-1), streaming=streaming)
 
     step = parallel.TASK // source.block_size * source.block_bytes
-    parallel.run_all(run, list(parallel.cut(packed, source.block_bytes, step)), threads)
+    parallel.run_all(run, list(parallel.cut(blocks, source.block_bytes, step)), threads)
 
 
 def _float_dtype(dtype: npt.DTypeLike) -> tuple[np.dtype[Any], TensorType]:
@@ -259,7 +252,7 @@ def _float_dtype(dtype: npt.DTypeLike) -> tuple[np.dtype[Any], TensorType]:
     except TypeError:
         wanted = None
     for name in ("F32", "F16", "BF16"):
-        if wanted is not None and packing.is_own_dtype(wanted, tensor_type(name)):
+        if wanted is not None and kernels.is_own_dtype(wanted, tensor_type(name)):
             return wanted, tensor_type(name)
     raise ValueTypeError(
         f"cannot dequantize to {wanted or dtype}",
@@ -279,9 +272,9 @@ def _refusal(view: Numbers, bad: int, target: TensorType, row: int, column: int)
             remedy="Round and clip the array first, or use a float type",
         )
     place = f"in a block that llama.cpp aborts on (row {row}, columns from {column} on)"
-    strange = block[~np.isfinite(block)]
-    if strange.size:
-        message = f"{target} does not hold {strange[0]!s}, {place}"
+    unusable = block[~np.isfinite(block)]
+    if unusable.size:
+        message = f"{target} does not hold {unusable[0]!s}, {place}"
         return ValueTypeError(message, remedy="Replace it before quantizing")
     return ValueTypeError(
         f"{target} does not hold numbers this large or far apart, {place}",
@@ -289,7 +282,7 @@ def _refusal(view: Numbers, bad: int, target: TensorType, row: int, column: int)
     )
 
 
-def _packed_bytes(data: Bytes, source: TensorType) -> Bytes:
+def _rows_of_blocks(data: Bytes, source: TensorType) -> Bytes:
     """Return `data`, checked to be rows of whole blocks."""
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8:
         given = f"one of {data.dtype}" if isinstance(data, np.ndarray) else _kind(data)
@@ -297,12 +290,9 @@ def _packed_bytes(data: Bytes, source: TensorType) -> Bytes:
             f"packed data must be an array of uint8, not {given}",
             remedy="Use `array.view(np.uint8)` or `np.frombuffer(data, np.uint8)`",
         )
-    _require_blocks(
-        data.shape,
-        source.block_bytes,
-        f"the {source.block_bytes} bytes of a {source}",
-        "Pass whole rows, with the type that they were packed as",
-    )
+    name = f"the {source.block_bytes} bytes of a {source}"
+    remedy = "Pass whole rows, with the type that they were packed as"
+    _require_blocks(data.shape, source.block_bytes, name, remedy)
     return data
 
 
@@ -310,17 +300,14 @@ def _kind(value: object) -> str:
     return f"of class {type(value).__name__}"
 
 
-def _packed_shape(shape: tuple[int, ...], target: TensorType) -> tuple[int, ...]:
-    _require_blocks(
-        shape,
-        target.block_size,
-        f"the {target.block_size} elements of a {target}",
-        "Choose a type whose blocks fit, or pad the last axis",
-    )
+def _shape_in_bytes(shape: tuple[int, ...], target: TensorType) -> tuple[int, ...]:
+    name = f"the {target.block_size} elements of a {target}"
+    remedy = "Choose a type whose blocks fit, or pad the last axis"
+    _require_blocks(shape, target.block_size, name, remedy)
     return (*shape[:-1], target.row_bytes(shape[-1]))
 
 
-def _element_shape(shape: tuple[int, ...], source: TensorType) -> tuple[int, ...]:
+def _shape_in_elements(shape: tuple[int, ...], source: TensorType) -> tuple[int, ...]:
     return (*shape[:-1], shape[-1] // source.block_bytes * source.block_size)
 
 
@@ -359,7 +346,3 @@ def _checked_out(
 def _copied(source: Numbers, out: Numbers) -> Numbers:
     np.copyto(out, source)
     return out
-
-
-def _can_view(packed: Bytes, dtype: np.dtype[Any]) -> bool:
-    return packed.flags.c_contiguous and packed.ctypes.data % dtype.itemsize == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -11,8 +10,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ggufkit.system.cancellation import check_cancelled
 from ggufkit.system.cpu import worker_count
-from ggufkit.system.threads import pool_of, require_wanted, result_of, submit
+from ggufkit.system.threads import pool_of, result_of
 
 Numbers = np.ndarray[Any, np.dtype[Any]]  # of any type
 Floats = npt.NDArray[np.float32]
@@ -56,31 +56,22 @@ def run_all(
     work: Callable[[ArrayPiece], None], pieces: list[ArrayPiece], threads: int | None
 ) -> None:
     """Call `work` on every piece, in several threads if there are enough pieces."""
-    wanted = worker_count(threads)
+    workers = min(worker_count(threads), len(pieces))
     if threads is None:
-        wanted = min(wanted, len(pieces) // TASKS_PER_THREAD)
-    if min(wanted, len(pieces)) <= 1:
-        for piece in pieces:
-            require_wanted()
-            work(piece)
-        return
-    todo = deque(pieces)
+        workers = min(workers, len(pieces) // TASKS_PER_THREAD)
+    todo = iter(pieces)  # each thread takes the next one
 
     def drain() -> None:
-        while todo:
-            try:
-                piece = todo.popleft()
-            except IndexError:  # another thread took the last piece
-                return
-            require_wanted()
+        for piece in todo:
+            check_cancelled()
             work(piece)
 
-    with pool_of(min(wanted, len(pieces))) as pool:
-        try:
-            for done in [submit(pool, drain) for _ in range(min(wanted, len(pieces)))]:
-                result_of(done)
-        finally:
-            todo.clear()  # after an error or Ctrl-C, stop all threads
+    if workers <= 1:
+        drain()
+        return
+    with pool_of(workers) as pool:
+        for task in [pool.submit(drain) for _ in range(workers)]:
+            result_of(task)
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Numbers:
@@ -113,16 +104,11 @@ def _matrices(array: Numbers) -> Iterator[Numbers]:
     """Yield `array` as matrices of its rows, in order and without a copy."""
     if array.ndim == 1:
         yield array[np.newaxis]
-    elif array.ndim == 2 or _leading_axes_merge(array):  # noqa: PLR2004 (a matrix)
+    elif array.ndim == 2 or all(  # noqa: PLR2004 (a matrix, or one stride for all rows)
+        array.strides[axis] == array.strides[axis + 1] * array.shape[axis + 1]
+        for axis in range(array.ndim - 2)
+    ):
         yield array.reshape(-1, array.shape[-1])
     else:
         for part in array:
             yield from _matrices(part)
-
-
-def _leading_axes_merge(array: Numbers) -> bool:
-    """Whether one stride steps through all rows."""
-    return all(
-        array.strides[axis] == array.strides[axis + 1] * array.shape[axis + 1]
-        for axis in range(array.ndim - 2)
-    )

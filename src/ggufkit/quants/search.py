@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from typing import Final, Literal, cast
 
+import ggufkit._native as _native
 from ggufkit.errors import ValueTypeError
-from ggufkit.format.types import TensorType
+from ggufkit.format.types import TENSOR_TYPES, TensorType
 
 Search = Literal["better", "best"]
 
 EFFORTS: Final[dict[str, int]] = {"better": 1, "best": 2}  # the native core's numbers
-# The quantized types that have a search, and those that have none.
-SEARCHED: Final = (
-    *("Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "IQ4_XS"),
-    *("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
-    *("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"),
+_REFINABLE: Final = frozenset(_native.refinable())
+
+
+def is_searched(type: TensorType) -> bool:
+    """Whether a type has a search for better blocks."""
+    return type.id in _REFINABLE
+
+
+# The quantized types of files that have a search, and those that have none.
+SEARCHED: Final = tuple(row.name for row in TENSOR_TYPES.values() if is_searched(row))
+UNSEARCHED: Final = tuple(
+    row.name
+    for row in TENSOR_TYPES.values()
+    if row.is_quantized and row.name not in {*SEARCHED, "Q8_1", "Q8_K"}
 )
-UNSEARCHED: Final = ("Q8_0", "Q1_0", "Q2_0", "TQ1_0", "TQ2_0", "MXFP4", "NVFP4")
 
 
 def check_search(search: str | None) -> Search | None:
@@ -31,10 +40,4 @@ def check_search(search: str | None) -> Search | None:
 def search_for(search: str | None, type: TensorType) -> Search | None:
     """Return `search` if `type` has one, and None for types that are encoded as ggml does."""
     known = check_search(search)
-    return known if type.name in SEARCHED else None
-
-
-def effort_of(search: str | None, type: TensorType) -> int:
-    """Return the native core's number for a search of blocks of `type`."""
-    known = search_for(search, type)
-    return EFFORTS[known] if known else 0
+    return known if is_searched(type) else None

@@ -18,13 +18,13 @@ import urllib.request
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 from urllib.parse import unquote
 
 from ggufkit.errors import RemoteError
 from ggufkit.remote import limits
-from ggufkit.remote.sinks import Sink
-from ggufkit.remote.url import Url, shown
+from ggufkit.remote.trust import Zone, require_zone, zone_of_host, zone_of_socket_address
+from ggufkit.remote.url import Url, redacted
 
 CA_BUNDLES: Final = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")  # first that is set
 
@@ -40,7 +40,7 @@ class _TimedSocket(io.RawIOBase):
         super().__init__()
         self._sock = sock
         self._raw = sock.makefile("rb", buffering=0)  # keeps the socket open for the response
-        self.deadline = time.monotonic() + limits.ANSWER_SECONDS
+        self.deadline: float = time.monotonic() + limits.ANSWER_SECONDS
 
     def makefile(self, *_: object) -> io.BufferedReader:
         """Return the reader that a response asks for."""
@@ -52,10 +52,10 @@ class _TimedSocket(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int | None:  # noqa: ANN401 (as the base class)
         """Read what came; SlowError if nothing comes in time."""
-        left = self.deadline - time.monotonic()
-        if left <= 0:
+        remaining = self.deadline - time.monotonic()
+        if remaining <= 0:
             raise SlowError(errno.ETIMEDOUT, "the server sends too slowly")
-        self._sock.settimeout(min(left, limits.SILENT_SECONDS))
+        self._sock.settimeout(min(remaining, limits.SILENT_SECONDS))
         try:
             return self._raw.readinto(buffer)
         except TimeoutError:
@@ -67,12 +67,15 @@ class _TimedSocket(io.RawIOBase):
         super().close()
 
 
-class _Response(http.client.HTTPResponse):
+class Response(http.client.HTTPResponse):
     """A response over a timed socket, whose deadline the reader of its body moves."""
 
-    def __init__(self, sock: socket.socket, *rest: Any, **more: Any) -> None:
-        self.timed = _TimedSocket(sock)
-        super().__init__(self.timed, *rest, **more)  # type: ignore[arg-type]
+    connection: Connection  # that it came through
+
+    def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
+        """Read from `sock` within the limits of time."""
+        self.timed: _TimedSocket = _TimedSocket(sock)
+        super().__init__(self.timed, *args, **options)  # type: ignore[arg-type]
 
 
 class Proxy:
@@ -80,9 +83,10 @@ class Proxy:
 
     def __init__(self, url: Url) -> None:
         """Look up http_proxy, https_proxy, all_proxy and no_proxy, or the system's settings."""
-        found = urllib.request.getproxies()
+        proxies = urllib.request.getproxies()
         is_direct = urllib.request.proxy_bypass(url.authority)
-        self.address: str = "" if is_direct else found.get(url.scheme) or found.get("all") or ""
+        address = proxies.get(url.scheme) or proxies.get("all") or ""
+        self.address: str = "" if is_direct else address
         self.headers: dict[str, str] = {}
         if not self.address:
             return
@@ -91,7 +95,7 @@ class Proxy:
             self.url: Url = Url.parse(text)
         except RemoteError as error:
             raise RemoteError(
-                f"the proxy {shown(text)} cannot be used: only http(s) proxies can",
+                f"the proxy {redacted(text)} cannot be used: only http(s) proxies can",
                 remedy=f"Set {url.scheme}_proxy=http://HOST:PORT, or no_proxy={url.host}",
             ) from error
         if self.url.user:
@@ -131,34 +135,75 @@ class Connection:
 
     def __init__(self, url: Url) -> None:
         """Choose host, proxy and encryption."""
+        self.url: Url = url
         self.used_at: float = 0.0
         self.proxy: Proxy = Proxy(url)
-        to = self.proxy.url if self.proxy.address else url
+        self._limit = Zone.MACHINE
+        self._zone: Zone | None = None
+        peer = self.proxy.url if self.proxy.address else url
         self.http: http.client.HTTPConnection
         if url.scheme == "https":
             self.http = http.client.HTTPSConnection(
-                to.host, to.port, timeout=limits.CONNECT_SECONDS, context=tls()
+                peer.host, peer.port, timeout=limits.CONNECT_SECONDS, context=tls()
             )
         else:
-            self.http = http.client.HTTPConnection(to.host, to.port, timeout=limits.CONNECT_SECONDS)
+            self.http = http.client.HTTPConnection(
+                peer.host, peer.port, timeout=limits.CONNECT_SECONDS
+            )
         self.is_absolute: bool = bool(self.proxy.address) and url.scheme == "http"
         if self.proxy.address and url.scheme == "https":
             self.http.set_tunnel(url.host, url.port, headers=self.proxy.headers)
-        self.http.response_class = _Response
+        self.http.response_class = Response
+        if not self.proxy.address:  # a proxy looks the name up itself
+            self.http._create_connection = self._connect  # type: ignore[attr-defined] # noqa: SLF001
 
     def just_used(self) -> Connection:
         """Note the time, and return itself."""
         self.used_at = time.monotonic()
         return self
 
-    def get(self, url: Url, headers: Mapping[str, str]) -> http.client.HTTPResponse:
-        """Send a request and return the response, its body unread."""
-        more = self.proxy.headers if self.is_absolute else {}
+    def _connect(self, peer: tuple[str, int], *_: object) -> socket.socket:
+        """Resolve the name once, and connect to an address in the allowed zones."""
+        failure = OSError(errno.EHOSTUNREACH, "the host has no address")
+        for family, kind, protocol, _name, address in socket.getaddrinfo(
+            *peer, type=socket.SOCK_STREAM
+        ):
+            self._zone = zone_of_socket_address(family, address)
+            require_zone(self.url, self._zone, self._limit)
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.settimeout(limits.CONNECT_SECONDS)
+                sock.connect(address)
+            except OSError as error:
+                failure = error
+                sock.close()
+            else:
+                return sock
+        raise failure
+
+    @property
+    def zone(self) -> Zone:
+        """The zone of the server; behind a proxy, that of its name as this machine resolves it."""
+        if self._zone is None:
+            self._zone = zone_of_host(self.url)
+        return self._zone
+
+    def get(self, url: Url, headers: Mapping[str, str], limit: Zone) -> Response:
+        """Send a request and return the response, its body unread.
+
+        Raises RemoteError if the server is in a higher zone than `limit`.
+        """
+        self._limit = limit
+        if limit < Zone.MACHINE and (self.proxy.address or self.http.sock is not None):
+            require_zone(url, self.zone, limit)
+        login = self.proxy.headers if self.is_absolute else {}
         if self.http.sock is not None:
             self.http.sock.settimeout(limits.SILENT_SECONDS)
         target = url.full if self.is_absolute else url.target
-        self.http.request("GET", target, headers={"Host": url.authority, **more, **headers})
-        return self.http.getresponse()
+        self.http.request("GET", target, headers={"Host": url.authority, **login, **headers})
+        response = cast("Response", self.http.getresponse())
+        response.connection = self
+        return response
 
 
 Origin = tuple[str, str, int]
@@ -175,38 +220,38 @@ class Pool:
         self._process = os.getpid()
 
     @contextlib.contextmanager
-    def get(self, url: Url, headers: Mapping[str, str]) -> Iterator[http.client.HTTPResponse]:
-        """Provide the response to a GET; the connection is kept if its body was read to the end.
+    def get(
+        self, url: Url, headers: Mapping[str, str], limit: Zone = Zone.MACHINE
+    ) -> Iterator[Response]:
+        """Provide the response to a GET; the connection is reused if its body was read to the end.
 
-        Errors are those of sockets and of http.client.
+        Errors are those of sockets and of http.client, and RemoteError for a server in a higher
+        zone than `limit`.
         """
         with self._slot(url.origin):
-            connection, response = self._answer(url, headers)
+            response = self._response(url, headers, limit)
             try:
                 yield response
             finally:
                 if response.isclosed() and not response.will_close:
-                    self._keep(url.origin, connection)
+                    self._put_back(response.connection)
                 else:
                     response.close()
-                    connection.http.close()
+                    response.connection.http.close()
 
-    def _answer(
-        self, url: Url, headers: Mapping[str, str]
-    ) -> tuple[Connection, http.client.HTTPResponse]:
-        """Send a request; a kept connection that the server closed meanwhile is replaced."""
-        kept = self._take(url.origin)
-        if kept is not None:
-            try:
-                return kept, kept.get(url, headers)
-            except ConnectionError:
-                kept.http.close()
-            except BaseException:
-                kept.http.close()
-                raise
-        connection = Connection(url)
+    def _response(self, url: Url, headers: Mapping[str, str], limit: Zone) -> Response:
+        """Send a request; an idle connection that the server closed meanwhile is replaced."""
+        idle = self._take(url.origin)
+        if idle is not None:
+            with contextlib.suppress(ConnectionError):
+                return self._request(idle, url, headers, limit)
+        return self._request(Connection(url), url, headers, limit)
+
+    def _request(
+        self, connection: Connection, url: Url, headers: Mapping[str, str], limit: Zone
+    ) -> Response:
         try:
-            return connection, connection.get(url, headers)
+            return connection.get(url, headers, limit)
         except BaseException:
             connection.http.close()
             raise
@@ -222,43 +267,23 @@ class Pool:
         with self._lock:
             idle = self._idle.get(origin, deque())
             while idle:
-                found = idle.pop()
-                if time.monotonic() - found.used_at < limits.IDLE_SECONDS:
-                    return found
-                found.http.close()
+                connection = idle.pop()
+                if time.monotonic() - connection.used_at < limits.IDLE_SECONDS:
+                    return connection
+                connection.http.close()
         return None
 
-    def _keep(self, origin: Origin, connection: Connection) -> None:
+    def _put_back(self, connection: Connection) -> None:
         with self._lock:
-            self._idle.setdefault(origin, deque()).append(connection.just_used())
+            self._idle.setdefault(connection.url.origin, deque()).append(connection.just_used())
 
     def close(self) -> None:
         """Close all idle connections."""
         with self._lock:
-            found = [each for idle in self._idle.values() for each in idle]
+            connections = [connection for idle in self._idle.values() for connection in idle]
             self._idle.clear()
-        for each in found:
-            each.http.close()
-
-
-def pour(response: http.client.HTTPResponse, sink: Sink, at: int, nbytes: int) -> Iterator[int]:
-    """Give the next `nbytes` bytes of a body to `sink` from position `at` on; yield each count.
-
-    It ends early where the body does. The whole may take as long as the slowest allowed server
-    needs.
-    """
-    timed = getattr(response, "timed", None)
-    started, left = time.monotonic(), nbytes
-    while left:
-        if timed is not None:
-            timed.deadline = started + limits.SLOW_SECONDS + (nbytes - left) / limits.SLOWEST
-        memory = sink.room(at, min(left, limits.BUFFER_BYTES))
-        count = response.readinto(memory)
-        if not count:
-            return
-        sink.keep(at, memory[:count])
-        at, left = at + count, left - count
-        yield count
+        for connection in connections:
+            connection.http.close()
 
 
 def drain(response: http.client.HTTPResponse, most: int = limits.MAX_ERROR_BYTES) -> None:

@@ -7,6 +7,7 @@ import email.utils
 import http
 import http.client
 import random
+import re
 import socket
 import ssl
 import threading
@@ -25,14 +26,16 @@ from ggufkit.errors import (
     WaitingWarning,
 )
 from ggufkit.remote import limits
-from ggufkit.remote.connections import POOL, SlowError, drain, unreachable
-from ggufkit.remote.trust import redirected
+from ggufkit.remote.connections import POOL, Response, SlowError, drain, unreachable
+from ggufkit.remote.read_deadline import ReadDeadline
+from ggufkit.remote.trust import Zone, redirected
 from ggufkit.remote.url import Login, Url
-from ggufkit.system.threads import require_wanted
+from ggufkit.system.cancellation import check_cancelled
 
 T = TypeVar("T")
 
 AGENT: Final = f"ggufkit/{__version__}"
+_LENGTH: Final = re.compile(r"[0-9]{1,19}")
 _REDIRECTS: Final = {301, 302, 303, 307, 308}
 _MISSING: Final = {404, 410}
 _DENIED: Final = {401, 403}
@@ -56,10 +59,11 @@ class AgainError(Exception):
 
 @dataclass
 class Answer:
-    """A response, the URL that gave it, and the headers of each redirect on the way."""
+    """A response, the URL that sent it, and the headers of each redirect on the way."""
 
-    response: http.client.HTTPResponse
+    response: Response
     url: Url
+    limit: Zone  # which the redirects were not allowed to leave
     redirects: list[Mapping[str, str]] = field(default_factory=list)
 
     @property
@@ -71,59 +75,100 @@ class Answer:
         """Return a header, "" where it is absent."""
         return self.response.headers.get(name, "")
 
+    @property
+    def content_length(self) -> int | None:
+        """The size of the body, None where the server does not say it in a sensible number."""
+        match = _LENGTH.fullmatch(self.header("Content-Length").strip())
+        return int(match[0]) if match else None
+
+    def read(self, nbytes: int) -> bytes:
+        """Return at most the next `nbytes` bytes of the body."""
+        with _network_errors(self.url):
+            return self.response.read(nbytes)
+
+    def chunks(self, nbytes: int, deadline: ReadDeadline) -> Iterator[memoryview]:
+        """Yield the next `nbytes` bytes of the body, each chunk in the memory of the one before.
+
+        It ends early where the body does. Each chunk that the caller is done with moves `deadline`.
+        """
+        timed = self.response.timed
+        buffer = memoryview(bytearray(min(nbytes, limits.BUFFER_BYTES)))
+        while nbytes:
+            timed.deadline = deadline.time
+            with _network_errors(self.url):
+                count = self.response.readinto(buffer[:nbytes])
+            if not count:
+                return
+            yield buffer[:count]
+            deadline.add_bytes(count)
+            nbytes -= count
+
 
 @contextlib.contextmanager
 def get(
-    url: Url, headers: Mapping[str, str] | None = None, login: Login | None = None
+    url: Url,
+    headers: Mapping[str, str] | None = None,
+    login: Login | None = None,
+    limit: Zone = Zone.MACHINE,
 ) -> Iterator[Answer]:
     """Provide the answer to a GET, after redirects; its status may be any.
 
-    Raises RemoteError for redirects that must not be followed. Broken connections raise
-    AgainError: use `patiently`.
+    A redirect leads to no higher zone than the servers before it; `limit` is that of the redirects
+    that led to `url`. Raises RemoteError for redirects that must not be followed. Broken
+    connections raise AgainError: use `patiently`.
     """
     hops: list[Mapping[str, str]] = []
-    at = url
+    target = url
     while True:
-        location = ""
-        with _answer(at, {**(headers or {}), **_login_for(at, url, login)}) as response:
+        login_header = _login_header(target, url, login)
+        with _response(target, {**(headers or {}), **login_header}, limit) as response:
             location = response.headers.get("Location", "")
             if response.status not in _REDIRECTS or not location:
-                yield Answer(response, at, hops)
+                yield Answer(response, target, limit, hops)
                 return
             hops.append(dict(response.headers.items()))
+            limit = min(limit, response.connection.zone)
             drain(response)
         if len(hops) > limits.MAX_REDIRECTS:
             raise RemoteError(
                 f"{url} redirects more than {limits.MAX_REDIRECTS} times",
-                remedy="The server is wrong: get the file from elsewhere",
+                remedy="The server is wrong: get the file from another server",
             )
-        at = redirected(at, location)
+        target = redirected(target, location)
 
 
-def _login_for(at: Url, first: Url, login: Login | None) -> dict[str, str]:
-    if login and at.origin == login.origin:
+def _login_header(target: Url, first: Url, login: Login | None) -> dict[str, str]:
+    if login and target.origin == login.origin:
         return {"Authorization": login.header}
-    return {"Authorization": at.authorization} if at.user and at.origin == first.origin else {}
+    is_own = target.user and target.origin == first.origin
+    return {"Authorization": target.authorization} if is_own else {}
 
 
 @contextlib.contextmanager
-def _answer(url: Url, headers: Mapping[str, str]) -> Iterator[http.client.HTTPResponse]:
-    """Provide one response; any broken connection, until the caller is done, is an AgainError."""
+def _response(url: Url, headers: Mapping[str, str], limit: Zone) -> Iterator[Response]:
     usual = {"User-Agent": AGENT, "Accept": "*/*", "Accept-Encoding": "identity"}
+    with contextlib.ExitStack() as connection:
+        with _network_errors(url):
+            response = connection.enter_context(POOL.get(url, {**usual, **headers}, limit))
+        yield response
+
+
+@contextlib.contextmanager
+def _network_errors(url: Url) -> Iterator[None]:
+    """Raise AgainError for a broken connection, RemoteError where another try would not help."""
     try:
-        with POOL.get(url, {**usual, **headers}) as response:
-            yield response
+        yield
     except GGUFError:
         raise
     except _BROKEN as error:
         try:
             unreachable(url, error)
-        except RemoteError as told:
+        except RemoteError as reason:
             if not _is_worth_repeating(error):
                 raise
             is_lasting = isinstance(error, SlowError | ConnectionRefusedError)
             tries = limits.FEW_TRIES if is_lasting else limits.TRIES
-            raise AgainError(told, tries=tries) from error
+            raise AgainError(reason, tries=tries) from error
 
 
 def _is_worth_repeating(error: Exception) -> bool:
@@ -131,7 +176,7 @@ def _is_worth_repeating(error: Exception) -> bool:
     return not isinstance(error, socket.gaierror | ssl.SSLCertVerificationError)
 
 
-def require_success(answer: Answer, wanted: Url) -> None:
+def require_success(answer: Answer, url: Url) -> None:
     """Raise the error that a status other than success means."""
     status = answer.status
     if status < http.HTTPStatus.BAD_REQUEST and status not in _REDIRECTS:
@@ -140,17 +185,17 @@ def require_success(answer: Answer, wanted: Url) -> None:
     reason = f"{answer.url.host} answers {status} {answer.response.reason or ''}".rstrip()
     if status in _MISSING:
         raise RemoteMissingError(
-            f"{wanted} does not exist: {reason}", remedy="Check the address for typing errors"
+            f"{url} does not exist: {reason}", remedy="Check the address for typing errors"
         )
     if status in _DENIED:
         raise RemoteDeniedError(
-            f"{wanted} may not be read: {reason}", remedy="Log in, or ask the owner for access"
+            f"{url} may not be read: {reason}", remedy="Log in, or ask the owner for access"
         )
     if status in _AGAIN:
         wait = _retry_after(answer.header("Retry-After"))
         remedy = "Try again later"
-        raise AgainError(RemoteError(f"{wanted}: {reason}", remedy=remedy), wait)
-    raise RemoteError(f"{wanted}: {reason}", remedy="Check the address")
+        raise AgainError(RemoteError(f"{url}: {reason}", remedy=remedy), wait)
+    raise RemoteError(f"{url}: {reason}", remedy="Check the address")
 
 
 def _retry_after(text: str) -> float | None:
@@ -163,39 +208,47 @@ def _retry_after(text: str) -> float | None:
     return None
 
 
-def patiently(act: Callable[[], T], progress: Callable[[], int] = int) -> T:
-    """Return what `act` returns; repeat it after an AgainError, with longer and longer waits.
+def patiently(attempt: Callable[[], T], deadline: ReadDeadline | None = None) -> T:
+    """Return what `attempt` returns; repeat it after an AgainError, with longer and longer waits.
 
-    `progress` counts what is done: a try that did something does not count as failed.
+    `deadline` is for attempts that go on where the one before stopped: one that brought bytes does
+    not count as failed, and after the deadline there are no more.
     """
-    failed, before = 0, progress()
+    failures, nbytes = 0, 0
     while True:
         try:
-            return act()
+            return attempt()
         except AgainError as error:  # noqa: PERF203 (each round waits)
-            now = progress()
-            failed = 1 if now > before else failed + 1
-            before = now
-            if failed >= error.tries:
+            failures += 1
+            if deadline and deadline.nbytes > nbytes:
+                failures, nbytes = 1, deadline.nbytes
+            if failures >= error.tries or (deadline and deadline.is_over):
                 raise error.error from None
-            _wait(error, failed)
+            wait = _seconds_to_wait(error, failures)
+            if deadline:
+                deadline.add_wait(wait)
+            _wait(error, wait)
 
 
-def _wait(error: AgainError, failed: int) -> None:
-    """Wait before the next try: as long as the server says, or at random up to a growing limit."""
+def _seconds_to_wait(error: AgainError, failures: int) -> float:
+    """Return what the server asks for, or a random time up to a growing limit."""
     wait = error.wait
     if wait is None:
-        longest = min(limits.FIRST_WAIT * 2 ** (failed - 1), limits.LONGEST_WAIT)
-        wait = random.uniform(longest / 2, longest)  # noqa: S311 (no secret)
-    elif wait > limits.LONGEST_RETRY_AFTER:
+        longest = min(limits.FIRST_WAIT * 2 ** (failures - 1), limits.LONGEST_WAIT)
+        return random.uniform(longest / 2, longest)  # noqa: S311 (no secret)
+    if wait > limits.LONGEST_RETRY_AFTER:
         raise RemoteError(
             f"{error}; the server asks to wait {wait:,.0f} seconds", remedy="Try again after that"
         ) from error.error
-    if wait >= limits.TOLD_SECONDS:
+    return wait
+
+
+def _wait(error: AgainError, wait: float) -> None:
+    if wait >= limits.WARN_SECONDS:
         warnings.warn(
             f"{error}; trying again in {wait:.0f} seconds", WaitingWarning, stacklevel=_STACK_LEVEL
         )
     until = time.monotonic() + wait
-    while (left := until - time.monotonic()) > 0:
-        require_wanted()
-        threading.Event().wait(min(left, 0.1))
+    while (remaining := until - time.monotonic()) > 0:
+        check_cancelled()
+        threading.Event().wait(min(remaining, 0.1))

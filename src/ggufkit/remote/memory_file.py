@@ -100,7 +100,7 @@ class BytesFile(InMemory):
 
     def fetch(self, ranges: Sequence[ByteRange]) -> list[memoryview]:
         """Return views of the bytes."""
-        return [self._view[each.offset : sum(each)] for each in ranges]
+        return [self._view[requested.offset : sum(requested)] for requested in ranges]
 
     def __reduce__(self) -> tuple[type[BytesFile], tuple[bytes]]:
         """Pickle the bytes."""
@@ -110,14 +110,14 @@ class BytesFile(InMemory):
 class FileObject(InMemory):
     """A seekable binary file object; it stays where it was, and is not closed."""
 
-    def __init__(self, opened: SeekableFile) -> None:
+    def __init__(self, file: SeekableFile) -> None:
         """Ask for the size; ValueTypeError for objects that cannot be read from anywhere."""
-        name = getattr(opened, "name", None) or getattr(opened, "path", None)
-        label = name if isinstance(name, str) and name.isprintable() else type(opened).__name__
+        name = getattr(file, "name", None) or getattr(file, "path", None)
+        label = name if isinstance(name, str) and name.isprintable() else type(file).__name__
         super().__init__(_label(label))
-        self._object = opened
+        self._object = file
         self._lock = threading.Lock()
-        _require_binary(opened, label)
+        _require_binary(file, label)
         self._nbytes = self._size()
 
     @property
@@ -133,19 +133,19 @@ class FileObject(InMemory):
 
     def fetch(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """Read one range after the other; FormatError if the file changed its size."""
-        return [self._range(each) for each in ranges]
+        return [self._range(requested) for requested in ranges]
 
-    def _range(self, wanted: ByteRange) -> bytes:
-        with self._lock, self._staying():
-            self._object.seek(wanted.offset)
-            found = b"".join(self._pieces(wanted.nbytes))
-        if len(found) != wanted.nbytes or self._size() != self._nbytes:
+    def _range(self, requested: ByteRange) -> bytes:
+        with self._lock, self._position_restored():
+            self._object.seek(requested.offset)
+            data = b"".join(self._pieces(requested.nbytes))
+        if len(data) != requested.nbytes or self._size() != self._nbytes:
             raise FormatError(
                 "the file changed while it was in use",
                 remedy="Run again, and do not change the input while it runs",
                 path=str(self.path),
             )
-        return found
+        return data
 
     def _pieces(self, nbytes: int) -> Iterator[bytes]:
         while nbytes and (data := self._object.read(nbytes)):
@@ -153,18 +153,18 @@ class FileObject(InMemory):
             yield data
 
     def _size(self) -> int:
-        with self._lock, self._staying():
+        with self._lock, self._position_restored():
             self._object.seek(0, os.SEEK_END)
             return self._object.tell()
 
     @contextmanager
-    def _staying(self) -> Iterator[None]:
+    def _position_restored(self) -> Iterator[None]:
         """Move back to where the object was."""
-        before = self._object.tell()
+        position = self._object.tell()
         try:
             yield
         finally:
-            self._object.seek(before)
+            self._object.seek(position)
 
     def __reduce__(self) -> tuple[Callable[..., FileObject], tuple[SeekableFile]]:
         """Pickle the object, if it can be."""
@@ -175,16 +175,16 @@ def _label(text: str) -> Path:
     return UrlPath(text if "://" in text else f"<{text}>")
 
 
-def _require_binary(opened: SeekableFile, label: str) -> None:
-    seekable = getattr(opened, "seekable", None)
+def _require_binary(file: SeekableFile, label: str) -> None:
+    seekable = getattr(file, "seekable", None)
     try:
-        is_fit = (seekable is None or seekable()) and isinstance(opened.read(0), bytes | bytearray)
+        is_binary = (seekable is None or seekable()) and isinstance(file.read(0), bytes | bytearray)
     except (OSError, ValueError) as error:
         raise ValueTypeError(
             f"the file object {brief(label)} cannot be read: {error}",
             remedy='Open it with mode "rb", and keep it open',
         ) from error
-    if not is_fit:
+    if not is_binary:
         raise ValueTypeError(
             f"the file object {brief(label)} is not binary and seekable",
             remedy='Open it with mode "rb", or pass its bytes: open(file.read())',

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -21,9 +21,10 @@ from ggufkit.errors import (
 )
 from ggufkit.remote import limits
 from ggufkit.remote.range_file import ByteRange
-from ggufkit.remote.server_file import FileState, ServerFile, reopened
-from ggufkit.remote.sinks import Sink
-from ggufkit.remote.url import STORES, UrlPath, shown
+from ggufkit.remote.remote_file import wrong_range
+from ggufkit.remote.server_file import FileState, ServerFile, Write, reopened
+from ggufkit.remote.url import STORES, UrlPath, redacted
+from ggufkit.system.cancellation import check_cancelled
 
 ENDPOINTS: Final = (
     "AWS_ENDPOINT_URL_S3",
@@ -41,7 +42,7 @@ class ObjectFile(ServerFile):
     def __init__(self, url: str, *, first_bytes: int = limits.FIRST_BYTES) -> None:
         """Name the file; MissingExtraError without obstore, RemoteError for a wrong name."""
         self.url = url
-        super().__init__(UrlPath(shown(url)), first_bytes)
+        super().__init__(UrlPath(redacted(url)), first_bytes)
         folder, slash, self._name = url.rpartition("/")
         if not slash or folder.endswith("/") or not self._name:
             raise RemoteError(f"{url} names no file", remedy="Write BUCKET/PATH after the scheme")
@@ -51,39 +52,61 @@ class ObjectFile(ServerFile):
         """Pickle the URL, and the state that the file must still have."""
         return _reopened, (self.url, self.state)
 
-    def begin(self) -> tuple[FileState, bytes]:
+    def read_first(self) -> tuple[FileState, bytes]:
         """Return the state and the beginning of the file."""
-        found = self._get((0, self.first_bytes))
-        if found is None:  # a range of an empty file does not exist
-            found = self._get(None)
-        return _state_of(found.meta), bytes(found.bytes())
+        answer = self._get((0, self.first_bytes))
+        if answer is None:  # an empty file has no ranges
+            state = _state_of(self._request("head"))
+            if state.nbytes:
+                raise wrong_range(self.path)
+            return state, b""
+        state = _state_of(answer.meta)
+        chunks = self._chunks(answer, min(self.first_bytes, state.nbytes))
+        return state, b"".join(map(bytes, chunks))
 
-    def read_to(self, wanted: ByteRange, sink: Sink) -> None:
-        """Give a range to `sink`; the store tries again by itself."""
-        found = self._get((wanted.offset, sum(wanted)), self.state.etag or None)
-        if found is None or _state_of(found.meta) != self.state:
+    def read_to(self, requested: ByteRange, write: Write) -> None:
+        """Give a range to `write`; the store tries again by itself."""
+        answer = self._get((requested.offset, sum(requested)), self.state.etag or None)
+        if answer is None or _state_of(answer.meta) != self.state:
             raise self.changed()
-        at = wanted.offset
-        for piece in found.stream(min_chunk_size=limits.BUFFER_BYTES):
-            data = memoryview(piece)
-            while data:
-                room = sink.room(at, min(len(data), limits.BUFFER_BYTES))
-                count = len(room)
-                room[:] = data[:count]
-                sink.keep(at, room)
-                at, data = at + count, data[count:]
-        if at != sum(wanted):
+        position = requested.offset
+        for chunk in self._chunks(answer, requested.nbytes):
+            check_cancelled()
+            write(position, chunk)
+            position += len(chunk)
+
+    def _chunks(self, answer: Any, nbytes: int) -> Iterator[memoryview]:  # noqa: ANN401 (obstore's)
+        """Yield the body of an answer; RemoteError if it does not have exactly `nbytes` bytes."""
+        from obstore import exceptions  # noqa: PLC0415 (an extra)
+
+        chunks = iter(answer.stream(min_chunk_size=limits.BUFFER_BYTES))
+        while True:
+            try:
+                chunk = memoryview(next(chunks, b""))
+            except exceptions.BaseError as error:
+                self._refuse(error)
+            if len(chunk) > nbytes:
+                raise wrong_range(self.path)
+            if not chunk:
+                break
+            yield chunk
+            nbytes -= len(chunk)
+        if nbytes:
             raise RemoteError(f"{self.path}: the store sent too little", remedy="Try again")
 
-    def _get(self, span: tuple[int, int] | None, etag: str | None = None) -> Any:  # noqa: ANN401
+    def _get(self, span: tuple[int, int], etag: str | None = None) -> Any:  # noqa: ANN401
         """Return obstore's answer to a request; None if the range does not exist."""
+        return self._request(
+            "get", options={"range": span, "if_match": etag} if etag else {"range": span}
+        )
+
+    def _request(self, verb: str, **options: Any) -> Any:  # noqa: ANN401
+        """Call a function of obstore; None if a range does not exist."""
         import obstore  # noqa: PLC0415 (an extra)
         from obstore import exceptions  # noqa: PLC0415 (an extra)
 
-        options = {"range": span, "if_match": etag}
-        given = {key: value for key, value in options.items() if value is not None}
         try:
-            return obstore.get(self._store, self._name, options=given)
+            return getattr(obstore, verb)(self._store, self._name, **options)
         except exceptions.PreconditionError:
             raise self.changed() from None
         except (FileNotFoundError, exceptions.NotFoundError) as error:
@@ -91,7 +114,7 @@ class ObjectFile(ServerFile):
                 f"{self.path} does not exist", remedy="Check bucket and path for typing errors"
             ) from error
         except exceptions.BaseError as error:
-            if span and ("416" in str(error) or "InvalidRange" in str(error)):
+            if options and ("416" in str(error) or "InvalidRange" in str(error)):
                 return None
             self._refuse(error)
 
@@ -118,7 +141,7 @@ def _store(folder: str) -> Any:  # noqa: ANN401 (obstore's)
         return store.from_url(folder, client_options=_client(), retry_config=retry)
     except (exceptions.BaseError, ValueError) as error:
         text = str(error).partition("\n")[0]
-        raise RemoteError(f"{shown(folder)} cannot be opened: {text}") from error
+        raise RemoteError(f"{redacted(folder)} cannot be opened: {text}") from error
 
 
 def _client() -> Any:  # noqa: ANN401 (obstore's)

@@ -57,11 +57,11 @@ class RangeFile(ABC):
         """Make `data` hold at least the first `nbytes` bytes, or the whole file."""
         with self._growing:
             self._require_open()
-            wanted = min(nbytes, self.nbytes)  # first: it may read the beginning
-            have = len(self.data)
-            if wanted > have:
-                (more,) = self.fetch([ByteRange(have, wanted - have)])
-                self.data = self.data + bytes(more) if have else bytes(more)
+            stop = min(nbytes, self.nbytes)  # first: it may read the beginning
+            start = len(self.data)
+            if stop > start:
+                (more,) = self.fetch([ByteRange(start, stop - start)])
+                self.data = self.data + bytes(more) if start else bytes(more)
 
     def read(self, offset: int, nbytes: int) -> Bytes:
         """Return bytes; FormatError if the file ends before, or has changed since it was opened."""
@@ -72,34 +72,34 @@ class RangeFile(ABC):
     def read_many(self, ranges: Sequence[ByteRange]) -> list[Bytes]:
         """Return the bytes of several ranges; errors as `read`."""
         self._require_open()
-        for each in ranges:
-            self._require_inside(each)
+        for requested in ranges:
+            self._require_inside(requested)
         head = np.frombuffer(self.data, np.uint8)
-        absent = [each for each in ranges if sum(each) > len(head)]
-        came = iter(self.fetch(absent) if absent else ())
+        absent = [requested for requested in ranges if sum(requested) > len(head)]
+        fetched = iter(self.fetch(absent) if absent else ())
         return [
-            np.frombuffer(next(came), np.uint8)
-            if sum(each) > len(head)
-            else head[each.offset : sum(each)]
-            for each in ranges
+            np.frombuffer(next(fetched), np.uint8)
+            if sum(requested) > len(head)
+            else head[requested.offset : sum(requested)]
+            for requested in ranges
         ]
 
     def fill(self, parts: Iterable[tuple[int, int, list[Bytes]]]) -> None:
         """Fill the arrays of each part: offset, count of bytes, arrays; errors as `read`."""
-        wanted = list(parts)
-        came = self.read_many([ByteRange(offset, nbytes) for offset, nbytes, _ in wanted])
-        for data, (_, _, arrays) in zip(came, wanted, strict=True):
-            at = 0
+        ordered = list(parts)
+        blocks = self.read_many([ByteRange(offset, nbytes) for offset, nbytes, _ in ordered])
+        for data, (_, _, arrays) in zip(blocks, ordered, strict=True):
+            start = 0
             for array in arrays:
-                size = array.nbytes
-                array.reshape(-1)[:] = data[at : at + size].view(array.dtype)
-                at += size
+                stop = start + array.nbytes
+                array.reshape(-1)[:] = data[start:stop].view(array.dtype)
+                start = stop
 
     def copy(self, offset: int, nbytes: int, target: int, target_offset: int) -> None:
         """Copy bytes to the descriptor `target`; errors as `read`."""
-        for at in range(0, nbytes, COPY_BYTES):
-            data = self.read(offset + at, min(COPY_BYTES, nbytes - at))
-            write_at(target, data.data, target_offset + at)
+        for done in range(0, nbytes, COPY_BYTES):
+            data = self.read(offset + done, min(COPY_BYTES, nbytes - done))
+            write_at(target, data.data, target_offset + done)
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
@@ -125,10 +125,10 @@ class RangeFile(ABC):
                 f"{self.path} was closed", remedy="Read tensors before closing the model"
             )
 
-    def _require_inside(self, wanted: ByteRange) -> None:
-        if sum(wanted) > self.nbytes:
+    def _require_inside(self, requested: ByteRange) -> None:
+        if sum(requested) > self.nbytes:
             raise FormatError(
-                f"the file ends at byte {self.nbytes:,}, before byte {sum(wanted):,}",
+                f"the file ends at byte {self.nbytes:,}, before byte {sum(requested):,}",
                 remedy="Use a complete file",
                 path=str(self.path),
             )

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import http
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from ggufkit.errors import NoRangesError, RemoteDeniedError, RemoteError
 from ggufkit.remote import limits
-from ggufkit.remote.connections import drain, pour
+from ggufkit.remote.connections import drain
 from ggufkit.remote.get import AgainError, Answer, get, patiently, require_success
 from ggufkit.remote.range_file import ByteRange
-from ggufkit.remote.server_file import FileState, ServerFile, reopened
-from ggufkit.remote.sinks import MemorySink, Sink
+from ggufkit.remote.read_deadline import ReadDeadline
+from ggufkit.remote.server_file import FileState, ServerFile, Write, reopened
+from ggufkit.remote.trust import Zone
 from ggufkit.remote.url import Login, Url, UrlPath
-from ggufkit.system.threads import require_wanted
+from ggufkit.system.cancellation import check_cancelled
 
-_CONTENT_RANGE: Final = re.compile(r"bytes (?:(\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)")
+_CONTENT_RANGE: Final = re.compile(r"bytes (?:([0-9]{1,19})-([0-9]{1,19})|\*)/([0-9]{1,19}|\*)")
 
 
 class RemoteFile(ServerFile):
@@ -37,7 +39,8 @@ class RemoteFile(ServerFile):
         super().__init__(UrlPath(str(self.url)), first_bytes)
         self.login = login
         self.redirects: list[Mapping[str, str]] = []
-        self._at = self.url  # where the redirects led: asked directly from then on
+        # Where the redirects led, which is requested directly from then on, and their limit.
+        self._target = (self.url, Zone.MACHINE)
 
     def __reduce__(self) -> tuple[Callable[..., ServerFile], tuple[object, ...]]:
         """Pickle the URL, and the state that the file must still have; the login is left out."""
@@ -45,78 +48,78 @@ class RemoteFile(ServerFile):
 
     # Reading.
 
-    def read_to(self, wanted: ByteRange, sink: Sink) -> None:
-        """Read one range to `sink`; a broken connection goes on where it stopped."""
-        done = [0]
+    def read_to(self, requested: ByteRange, write: Write) -> None:
+        """Give one range to `write`; a broken connection goes on where it stopped."""
+        deadline = ReadDeadline()
 
-        def rest() -> None:
-            left = ByteRange(wanted.offset + done[0], wanted.nbytes - done[0])
-            for count in self._ranged(left, sink):
-                done[0] += count
+        def read_rest() -> None:
+            done = deadline.nbytes
+            rest = ByteRange(requested.offset + done, requested.nbytes - done)
+            self._read_in_one_request(rest, write, deadline)
 
-        patiently(rest, lambda: done[0])
+        patiently(read_rest, deadline)
 
-    def _ranged(self, wanted: ByteRange, sink: Sink) -> Iterator[int]:
-        """Read one range in one request; yield the counts of bytes as they come."""
-        end = sum(wanted)
-        headers = {"Range": f"bytes={wanted.offset}-{end - 1}"}
+    def _read_in_one_request(
+        self, requested: ByteRange, write: Write, deadline: ReadDeadline
+    ) -> None:
+        headers = {"Range": f"bytes={requested.offset}-{sum(requested) - 1}"}
+        received = 0
+        url, limit = self._target
         try:
-            with get(self._at, headers, self.login) as answer:
-                self._require_same(answer, wanted)
-                self._at = answer.url
-                came = 0
-                for count in pour(answer.response, sink, wanted.offset, _length(answer, wanted)):
-                    require_wanted()
-                    came += count
-                    yield count
+            with get(url, headers, self.login, limit) as answer:
+                self._require_same(answer, requested)
+                self._target = (answer.url, answer.limit)
+                for chunk in answer.chunks(_usable_bytes(answer, requested), deadline):
+                    check_cancelled()
+                    write(requested.offset + received, chunk)
+                    received += len(chunk)
         except RemoteDeniedError:
-            if self._at == self.url:
+            if url == self.url:
                 raise
-            self._at = self.url  # the address that a redirect gave is valid for a time only
+            self._target = (self.url, Zone.MACHINE)  # redirects are valid for a time only
             raise AgainError(_ended_early(self.url)) from None
-        if came < wanted.nbytes:
-            raise AgainError(_ended_early(self.url), wait=0.0 if came else None)
+        if received < requested.nbytes:
+            raise AgainError(_ended_early(self.url), wait=0.0 if received else None)
 
-    def _require_same(self, answer: Answer, wanted: ByteRange) -> None:
+    def _require_same(self, answer: Answer, requested: ByteRange) -> None:
         """Raise unless an answer holds a range of the same file."""
         if answer.status == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise self.changed()  # it has become shorter
         require_success(answer, self.url)
         if answer.status == http.HTTPStatus.OK:
             raise no_ranges(self.url)
-        start, nbytes = _placed(answer, self.url)
+        start, nbytes = _content_range(answer, self.url)
         if _differs(self.state, _state_of(answer, nbytes)):
             raise self.changed()
-        if start != wanted.offset:
+        if start != requested.offset:
             raise wrong_range(self.url)
 
     # The first request.
 
-    def begin(self) -> tuple[FileState, bytes]:
+    def read_first(self) -> tuple[FileState, bytes]:
         """Return the state and the beginning of the file."""
-        memory = bytearray(self.first_bytes)
-        state, came = patiently(lambda: self._first(memory))
-        return state, bytes(memoryview(memory)[:came])
+        return patiently(self._read_first)
 
-    def _first(self, memory: bytearray) -> tuple[FileState, int]:
-        """Read the beginning into `memory`; return the state of the file, and how much came."""
-        headers = {"Range": f"bytes=0-{len(memory) - 1}"}
+    def _read_first(self) -> tuple[FileState, bytes]:
+        headers = {"Range": f"bytes=0-{self.first_bytes - 1}"}
+        data = bytearray()
         with get(self.url, headers, self.login) as answer:
             if answer.status == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 drain(answer.response)
-                return self._settled(answer, 0), 0
+                return self._state_after(answer, 0), b""
             require_success(answer, self.url)
-            nbytes = _whole(answer, self.url, len(memory))
-            wanted = nbytes
-            if answer.status == http.HTTPStatus.PARTIAL_CONTENT:  # maybe less than was asked for
-                wanted = _length(answer, ByteRange(0, len(memory)))
-            came = sum(pour(answer.response, MemorySink(memoryview(memory), 0), 0, wanted))
-            if came < wanted:
+            nbytes = _file_bytes(answer, self.url, self.first_bytes)
+            expected = nbytes
+            if answer.status == http.HTTPStatus.PARTIAL_CONTENT:  # maybe less than was requested
+                expected = _usable_bytes(answer, ByteRange(0, self.first_bytes))
+            for chunk in answer.chunks(expected, ReadDeadline()):
+                data += chunk
+            if len(data) < expected:
                 raise AgainError(_ended_early(self.url))
-            return self._settled(answer, nbytes), came
+            return self._state_after(answer, nbytes), bytes(data)
 
-    def _settled(self, answer: Answer, nbytes: int) -> FileState:
-        self._at, self.redirects = answer.url, answer.redirects
+    def _state_after(self, answer: Answer, nbytes: int) -> FileState:
+        self._target, self.redirects = (answer.url, answer.limit), answer.redirects
         return _state_of(answer, nbytes)
 
 
@@ -133,42 +136,42 @@ def _differs(before: FileState, now: FileState) -> bool:
     return bool(before.modified and now.modified) and before.modified != now.modified
 
 
-def _whole(answer: Answer, url: Url, most: int) -> int:
-    """Return the size of the file of a first answer; NoRangesError if it is all of a large one."""
+def _file_bytes(answer: Answer, url: Url, most: int) -> int:
+    """Return the file's size from a first answer; NoRangesError if it is all of a large file."""
     if answer.status != http.HTTPStatus.OK:
-        start, nbytes = _placed(answer, url)
+        start, nbytes = _content_range(answer, url)
         if start:
             raise wrong_range(url)
         return nbytes
     _require_plain(answer, url)
-    length = answer.header("Content-Length")
-    if length.isdigit() and int(length) <= most:
-        return int(length)
-    raise no_ranges(url)
+    length = answer.content_length
+    if length is None or length > most:
+        raise no_ranges(url)
+    return length
 
 
-def _placed(answer: Answer, url: Url) -> tuple[int, int]:
-    """Return where an answer's range begins, and the size of the file."""
+def _content_range(answer: Answer, url: Url) -> tuple[int, int]:
+    """Return the start of an answer's range, and the size of the file."""
     _require_plain(answer, url)
-    found = _CONTENT_RANGE.fullmatch(answer.header("Content-Range").strip())
-    if answer.status != http.HTTPStatus.PARTIAL_CONTENT or not found or found[1] is None:
+    match = _CONTENT_RANGE.fullmatch(answer.header("Content-Range").strip())
+    if answer.status != http.HTTPStatus.PARTIAL_CONTENT or not match or match[1] is None:
         raise wrong_range(url)
-    if found[3] == "*":
+    if match[3] == "*":
         raise RemoteError(
             f"{url}: the server does not tell the size of the file",
             remedy="Download the file with another program",
         )
-    start, stop, nbytes = int(found[1]), int(found[2]) + 1, int(found[3])
+    start, stop, nbytes = int(match[1]), int(match[2]) + 1, int(match[3])
     if not start < stop <= nbytes:
         raise wrong_range(url)
     return start, nbytes
 
 
-def _length(answer: Answer, wanted: ByteRange) -> int:
-    """Return the bytes to take of an answer: a server may send less than was asked for."""
-    found = _CONTENT_RANGE.fullmatch(answer.header("Content-Range").strip())
-    stop = int(found[2]) + 1 if found else 0
-    return max(0, min(stop, sum(wanted)) - wanted.offset)
+def _usable_bytes(answer: Answer, requested: ByteRange) -> int:
+    """Return the bytes to take of an answer: a server may send less or more than requested."""
+    match = _CONTENT_RANGE.fullmatch(answer.header("Content-Range").strip())
+    stop = int(match[2]) + 1 if match else 0
+    return max(0, min(stop, sum(requested)) - requested.offset)
 
 
 def _require_plain(answer: Answer, url: Url) -> None:
@@ -178,12 +181,12 @@ def _require_plain(answer: Answer, url: Url) -> None:
     if encoding not in ("", "identity") or kind.startswith("multipart/"):
         raise RemoteError(
             f"{url}: the server sends ranges in the form {encoding or kind!r}",
-            remedy="Switch compression off on the server, or get the file from elsewhere",
+            remedy="Switch compression off on the server, or get the file from another server",
         )
 
 
-def wrong_range(url: Url) -> RemoteError:
-    """Return the error of a server that answers a range with other bytes."""
+def wrong_range(url: Url | Path) -> RemoteError:
+    """Return the error of a server that sends other bytes than those requested."""
     return RemoteError(
         f"{url}: the server sends other bytes than those asked for",
         remedy="Get the file from another server",

@@ -8,12 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from ggufkit.errors import FormatError
 from ggufkit.remote import limits
+from ggufkit.remote.range_coalescing import coalesce, in_parallel, parts_of
 from ggufkit.remote.range_file import ByteRange, RangeFile
-from ggufkit.remote.sinks import DescriptorSink, MemorySink, Sink
-from ggufkit.remote.together import coalesced, in_parallel, parts_of
+from ggufkit.system.descriptors import write_at
+
+Write: TypeAlias = "Callable[[int, memoryview], None]"  # takes a position in the file, and bytes
 
 
 @dataclass(frozen=True)
@@ -42,35 +45,35 @@ class ServerFile(RangeFile):
         self._beginning = threading.Lock()
 
     def expect_short_header(self) -> None:
-        """Ask for little first: the file is a further shard of a set."""
+        """Request little first: the file is a further shard of a set."""
         self.first_bytes = min(self.first_bytes, limits.SHORT_BYTES)
 
     @abstractmethod
-    def begin(self) -> tuple[FileState, bytes]:
-        """Return the state and the beginning of the file, of one request."""
+    def read_first(self) -> tuple[FileState, bytes]:
+        """Return the state and the beginning of the file, from one request."""
 
-    def recall(self) -> bool:
-        """Take the beginning from this disk if it is kept there; return whether it was."""
+    def load_cached_header(self) -> bool:
+        """Take the beginning from the header cache; return whether it was there."""
         return False
 
-    def remember(self, nbytes: int) -> None:
-        """Keep the first `nbytes` bytes on this disk, if the file can be recognized later."""
+    def cache_header(self, nbytes: int) -> None:
+        """Put the first `nbytes` bytes in the header cache, if the file can be recognized later."""
 
     @abstractmethod
-    def read_to(self, wanted: ByteRange, sink: Sink) -> None:
-        """Give a range to `sink`."""
+    def read_to(self, requested: ByteRange, write: Write) -> None:
+        """Give a range to `write`, in order."""
 
     @property
     def state(self) -> FileState:
         """What the server says of the file; the first use sends the first request."""
         with self._beginning:
             if self._state is None:
-                self._state, self.data = self.begin()
+                self._state, self.data = self.read_first()
             return self._state
 
     @property
     def nbytes(self) -> int:
-        """The size that the server told with the first range."""
+        """The size, which comes with the first range."""
         return self.state.nbytes
 
     @property
@@ -87,19 +90,18 @@ class ServerFile(RangeFile):
     def fetch(self, ranges: Sequence[ByteRange]) -> list[memoryview]:
         """Return the bytes of all ranges: near ones in one request, large ones in parallel."""
         self.state  # noqa: B018 (the first request)
-        groups = coalesced(ranges)
-        memory = [memoryview(bytearray(group.whole.nbytes)) for group in groups]
+        groups = coalesce(ranges)
+        buffers = [_RangeBuffer(group.whole) for group in groups]
         in_parallel(
-            partial(self.read_to, part, MemorySink(view, group.whole.offset))
-            for group, view in zip(groups, memory, strict=True)
+            partial(self.read_to, part, buffer.write)
+            for group, buffer in zip(groups, buffers, strict=True)
             for part in parts_of(group.whole)
         )
-        found: list[memoryview] = [memoryview(b"")] * len(ranges)
-        for group, view in zip(groups, memory, strict=True):
+        results: list[memoryview] = [memoryview(b"")] * len(ranges)
+        for group, buffer in zip(groups, buffers, strict=True):
             for index in group.members:
-                at = ranges[index].offset - group.whole.offset
-                found[index] = view[at : at + ranges[index].nbytes]
-        return found
+                results[index] = buffer.view(ranges[index])
+        return results
 
     def copy(self, offset: int, nbytes: int, target: int, target_offset: int) -> None:
         """Copy bytes to the descriptor `target`, several parts at the same time."""
@@ -108,9 +110,12 @@ class ServerFile(RangeFile):
         if offset + nbytes <= len(self.data):
             super().copy(offset, nbytes, target, target_offset)
             return
+
+        def write(position: int, data: memoryview) -> None:
+            write_at(target, data, position - offset + target_offset)
+
         in_parallel(
-            partial(self.read_to, part, DescriptorSink(target, target_offset - offset))
-            for part in parts_of(ByteRange(offset, nbytes))
+            partial(self.read_to, part, write) for part in parts_of(ByteRange(offset, nbytes))
         )
 
     def changed(self) -> FormatError:
@@ -122,9 +127,24 @@ class ServerFile(RangeFile):
         )
 
 
-def reopened(make: Callable[[], ServerFile], state: FileState) -> ServerFile:
+class _RangeBuffer:
+    """Memory for a range of a file."""
+
+    def __init__(self, whole: ByteRange) -> None:
+        self._start = whole.offset
+        self._memory = memoryview(bytearray(whole.nbytes))
+
+    def view(self, part: ByteRange) -> memoryview:
+        start = part.offset - self._start
+        return self._memory[start : start + part.nbytes]
+
+    def write(self, position: int, data: memoryview) -> None:
+        self.view(ByteRange(position, len(data)))[:] = data
+
+
+def reopened(open_again: Callable[[], ServerFile], state: FileState) -> ServerFile:
     """Open a file that another process has open; FormatError if it is no longer the same."""
-    file = make()
+    file = open_again()
     if file.state != state:
         raise FormatError(
             "the file changed since the start",

@@ -30,7 +30,7 @@ else:  # subclassing Path itself fails before Python 3.12
 
 
 class UrlPath(_Path):
-    """The name of a file elsewhere, for messages: a URL without user, query and fragment.
+    """The name of a remote file, for messages: a URL without user, query and fragment.
 
     Its methods that look at the disk find nothing.
     """
@@ -48,8 +48,8 @@ class UrlPath(_Path):
 
 def scheme_of(name: object) -> str:
     """Return the scheme of a URL in lower case, "" for anything else."""
-    found = _SCHEME.match(name) if isinstance(name, str) else None
-    return found[1].lower() if found else ""
+    match = _SCHEME.match(name) if isinstance(name, str) else None
+    return match[1].lower() if match else ""
 
 
 class Url(NamedTuple):
@@ -70,10 +70,11 @@ class Url(NamedTuple):
             ascii_host = host if ":" in host else host.encode("idna").decode()
             port = parts.port or PORTS.get(scheme, 0)
         except (ValueError, UnicodeError) as error:
-            raise RemoteError(f"{shown(text)} is not a URL: {error}") from None
+            raise RemoteError(f"{redacted(text)} is not a URL: {error}") from None
         if scheme not in PORTS or not _HOST.fullmatch(ascii_host):
             raise RemoteError(
-                f"{shown(text)} is not an http(s) URL", remedy="Write https://host/path/model.gguf"
+                f"{redacted(text)} is not an http(s) URL",
+                remedy="Write https://host/path/model.gguf",
             )
         target = quote(parts.path or "/", safe=_SAFE)
         if parts.query:
@@ -126,7 +127,7 @@ class Url(NamedTuple):
         return str(self)
 
 
-def shown(text: str) -> str:
+def redacted(text: str) -> str:
     """Return any text that should be a URL, without user, query and fragment."""
     scheme, slashes, rest = re.split(r"[?#]", text, maxsplit=1)[0].partition("://")
     host, slash, path = rest.partition("/")

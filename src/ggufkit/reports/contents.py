@@ -8,18 +8,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ggufkit.errors import FormatError, GGUFError
+from ggufkit.errors import MISFORMED, FormatError, GGUFError
 from ggufkit.inspection.diff import TensorChange, diff
-from ggufkit.models.elsewhere import is_elsewhere
+from ggufkit.models.remote_resolvers import is_remote
 from ggufkit.system.text_file import Most, read_small
 from ggufkit.system.threads import Progress
+from ggufkit.validation.typed_values import (
+    finite_number,
+    integer,
+    json_list,
+    json_object,
+    short_text,
+)
 from ggufkit.view.compare_page import compared_keys
 from ggufkit.view.faults_page import faults
 from ggufkit.view.memory_page import memory, memory_facts
 from ggufkit.view.metadata_page import metadata_rows
 from ggufkit.view.overview import layer_grid, overview, treemap
+from ggufkit.view.page_model import PageModel
 from ggufkit.view.prompt_page import templates
-from ggufkit.view.shown_model import ShownModel
 from ggufkit.view.tensor_page import tensor_row
 
 MAX_ROWS: Final = 5000  # of a table
@@ -62,8 +69,8 @@ class Contents:
 
 
 def gather(  # noqa: PLR0913 (options of one report)
-    first: ShownModel,
-    others: Sequence[ShownModel] = (),
+    first: PageModel,
+    others: Sequence[PageModel] = (),
     *,
     data: bool = True,
     evaluation: Path | None = None,
@@ -86,21 +93,21 @@ def gather(  # noqa: PLR0913 (options of one report)
     )
 
 
-def title(shown: ShownModel) -> str:
+def title(shown: PageModel) -> str:
     """Return what a report calls a model: the name of its file, without folders of this machine."""
-    if is_elsewhere(shown.name) or not shown.model.files:
+    if is_remote(shown.name) or not shown.model.files:
         return shown.name
     return shown.model.files[0].path.name
 
 
-def _compared(first: ShownModel, other: ShownModel) -> dict[str, Any]:
+def _compared(first: PageModel, other: PageModel) -> dict[str, Any]:
     found = compared_keys(first, other)
     names = (title(first), title(other))
     sides = [side | {"name": name} for side, name in zip(found["models"], names, strict=True)]
     return found | {"models": sides}
 
 
-def _memory(shown: ShownModel) -> list[dict[str, Any]]:
+def _memory(shown: PageModel) -> list[dict[str, Any]]:
     """Return what the model takes for a few contexts; nothing for what llama.cpp cannot run."""
     trained = memory_facts(shown)["trained_context"]
     if not trained:
@@ -113,19 +120,14 @@ def _memory(shown: ShownModel) -> list[dict[str, Any]]:
 
 
 def _errors(
-    first: ShownModel, other: ShownModel, threads: int | None, progress: Progress | None
+    first: PageModel, other: PageModel, threads: int | None, progress: Progress | None
 ) -> Errors:
     found = diff(first.model, other.model, threads=threads, progress=progress)
     changed = [change for change in found.tensors if change.deviation]
-    changed.sort(key=_damage)
+    changed.sort(key=lambda change: change.deviation.snr_db if change.deviation else 0.0)
     both = sum(name in other.number_of for name in first.tensor_names)
     differ = sum(change.before is not None and change.after is not None for change in found.tensors)
     return Errors(changed, both - differ)
-
-
-def _damage(change: TensorChange) -> float:
-    """Return what sorts the most damaged tensor first: the ratio of signal to noise."""
-    return change.deviation.snr_db if change.deviation else 0.0
 
 
 # The result of `eval --json`.
@@ -134,30 +136,36 @@ def _damage(change: TensorChange) -> float:
 def read_evaluation(path: Path) -> list[QualityRow]:
     """Return the models in a file that `ggufkit eval --json` printed; FormatError for others."""
     try:
-        document = json.loads(read_small(path, Most.VALUES))
+        document = json_object(json.loads(read_small(path, Most.VALUES)), "the file")
         base = [_quality(document["base"], is_base=True)] if document["base"] else []
-        return [*base, *map(_quality, document["models"])]
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        return [*base, *map(_quality, json_list(document["models"], "models"))]
+    except MISFORMED as error:
         raise FormatError(
             f"{path} is not a result of `ggufkit eval --json`",
             remedy="Make it with `ggufkit eval ... --json`",
         ) from error
 
 
-def _quality(row: dict[str, Any], *, is_base: bool = False) -> QualityRow:
+def _quality(row: object, *, is_base: bool = False) -> QualityRow:
     """Return a model of the document; the base does not diverge from itself."""
-    divergence = row["divergence"]
+    given = json_object(row, "a model")
+    divergence = given["divergence"]
     return QualityRow(
-        name=str(row["name"]),
-        nbytes=int(row["nbytes"]),
-        perplexity=_number(row["perplexity"]["value"]),
+        name=short_text(given["name"], "name"),
+        nbytes=integer(given["nbytes"], "nbytes"),
+        perplexity=_number(given["perplexity"]["value"]),
         divergence=0.0 if is_base else _mean(divergence),
     )
 
 
-def _mean(divergence: dict[str, Any] | None) -> float | None:
-    return _number(divergence["kld"]["mean"]["value"]) if divergence else None
+def _mean(divergence: object) -> float | None:
+    return (
+        _number(json_object(divergence, "divergence")["kld"]["mean"]["value"])
+        if divergence
+        else None
+    )
 
 
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+    """Return a measured number; `eval` writes null for one that is not finite."""
+    return None if value is None else finite_number(value, "a measured value")

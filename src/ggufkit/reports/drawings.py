@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any, Final
 from xml.etree.ElementTree import Element
@@ -27,22 +28,25 @@ def bits_class(bits: float) -> str:
 def treemap_drawing(drawn: dict[str, Any]) -> Element:
     """Return the treemap: a rectangle for each tensor, coloured by bits per weight."""
     size = f"0 0 {drawn['width']} {drawn['height']}"
-    made = element("svg", viewBox=size, class_="map", role="img")
-    made.append(element("title", "Where the bytes are: areas are shares of all bytes"))
+    svg = element("svg", viewBox=size, class_="map", role="img")
+    svg.append(element("title", "Where the bytes are: areas are shares of all bytes"))
     for group in drawn["groups"]:
-        made.extend(_rectangle(group["name"], cell) for cell in group["cells"])
-    made.extend(label for group in drawn["groups"] if (label := _group_label(group)) is not None)
-    return made
+        svg.extend(_rectangle(group["name"], cell) for cell in group["cells"])
+    for group in drawn["groups"]:
+        x, top, width, height = group["place"]
+        if width >= _FEWEST_UNITS and height >= _FEWEST_UNITS / 2:
+            svg.append(element("text", group["name"], x=f"{x + 1.5:.2f}", y=f"{top + 4.5:.2f}"))
+    return svg
 
 
 def _rectangle(group: str, cell: dict[str, Any]) -> Element:
-    left, top, width, height = cell["place"]
+    x, top, width, height = cell["place"]
     what = cell.get("name") or f"{cell['count']} small tensors"
     kind = f" ({cell['type']})" if "type" in cell else ""
     return element(
         "rect",
         element("title", f"{group}: {what}{kind}, {cell['nbytes']:,} bytes"),
-        x=f"{left:.3f}",
+        x=f"{x:.3f}",
         y=f"{top:.3f}",
         width=f"{width:.3f}",
         height=f"{height:.3f}",
@@ -50,18 +54,11 @@ def _rectangle(group: str, cell: dict[str, Any]) -> Element:
     )
 
 
-def _group_label(group: dict[str, Any]) -> Element | None:
-    left, top, width, height = group["place"]
-    if width < _FEWEST_UNITS or height < _FEWEST_UNITS / 2:
-        return None
-    return element("text", group["name"], x=f"{left + 1.5:.2f}", y=f"{top + 4.5:.2f}")
-
-
 def grid_drawing(drawn: dict[str, Any]) -> Element:
     """Return the grid of layers by role, coloured by the bits of each tensor's type."""
     roles, layers, types = drawn["roles"], drawn["layers"], drawn["types"]
     width = _LABEL + _CELL * len(layers)
-    made = element(
+    svg = element(
         "svg",
         element("title", "The type of each tensor, by layer and role"),
         viewBox=f"0 0 {width:.0f} {_CELL * (len(roles) + 1):.0f}",
@@ -69,15 +66,15 @@ def grid_drawing(drawn: dict[str, Any]) -> Element:
         class_="grid",
         role="img",
     )
-    for at, role in enumerate(roles):
-        made.append(element("text", role, x=f"{_LABEL - 3}", y=f"{_CELL * (at + 1.75):.1f}",
+    for index, role in enumerate(roles):
+        svg.append(element("text", role, x=f"{_LABEL - 3}", y=f"{_CELL * (index + 1.75):.1f}",
                             text_anchor="end"))  # fmt: skip
-    for at in range(0, len(layers), 5):
-        made.append(element("text", str(layers[at]), x=f"{_LABEL + _CELL * (at + 0.5):.1f}", y="9",
-                            text_anchor="middle"))  # fmt: skip
+    for index in range(0, len(layers), 5):
+        x = f"{_LABEL + _CELL * (index + 0.5):.1f}"
+        svg.append(element("text", str(layers[index]), x=x, y="9", text_anchor="middle"))
     for role, layer, _, kind in drawn["cells"]:
-        made.append(_grid_cell(roles[role], layers[layer], role, layer, types[kind]))
-    return made
+        svg.append(_grid_cell(roles[role], layers[layer], role, layer, types[kind]))
+    return svg
 
 
 def _grid_cell(role: str, number: int, down: int, along: int, kind: dict[str, Any]) -> Element:
@@ -99,25 +96,25 @@ def quality_drawing(qualities: Sequence[QualityRow]) -> Element | None:
     if not points:
         points = [(each, each.perplexity) for each in qualities if each.perplexity is not None]
         label = "perplexity"
-    placed = [(each, float(value)) for each, value in points if value is not None]
+    placed = [(each, value) for each, value in points if value is not None]
     if len(placed) < 2:  # noqa: PLR2004 (a line needs two points)
         return None
     right, top = (_nice(max(each.nbytes for each, _ in placed)), _nice(max(v for _, v in placed)))
-    made = element("svg", viewBox=f"0 0 {_CHART[0]} {_CHART[1]}", class_="chart", role="img")
-    made.append(element("title", f"{label} against size"))
-    made.extend(_axes(label, right, top))
+    svg = element("svg", viewBox=f"0 0 {_CHART[0]} {_CHART[1]}", class_="chart", role="img")
+    svg.append(element("title", f"{label} against size"))
+    svg.extend(_axes(label, right, top))
     for each, value in placed:
         x, y = _place(each.nbytes / right, value / top)
-        made.append(element("circle", element("title", f"{each.name}: {value:.6g}"),
+        svg.append(element("circle", element("title", f"{each.name}: {value:.6g}"),
                             cx=f"{x:.1f}", cy=f"{y:.1f}", r="5"))  # fmt: skip
         label = each.name.rsplit("/", 1)[-1]
-        made.append(element("text", label, x=f"{x + 8:.1f}", y=f"{y - 6:.1f}"))
-    return made
+        svg.append(element("text", label, x=f"{x + 8:.1f}", y=f"{y - 6:.1f}"))
+    return svg
 
 
 def _nice(most: float) -> float:
     """Return a round number that is at least as large, for the end of an axis."""
-    if most <= 0:
+    if most < sys.float_info.min:  # also numbers that 10 to any power is not near to
         return 1.0
     power = 10.0 ** math.floor(math.log10(most))
     return next(power * step for step in (1, 2, 2.5, 5, 10) if power * step >= most)
@@ -131,13 +128,13 @@ def _place(along: float, up: float) -> tuple[float, float]:
 
 def _axes(label: str, right: float, top: float) -> list[Element]:
     (left, bottom), (end, above) = _place(0, 0), _place(1, 1)
-    made = [element("path", d=f"M{left} {above}V{bottom}H{end}", class_="axis")]
+    axes = [element("path", d=f"M{left} {above}V{bottom}H{end}", class_="axis")]
     for tick in range(_TICKS + 1):
         share = tick / _TICKS
         x, y = _place(share, share)
-        made.append(element("text", f"{right * share / 1e9:.3g} GB", x=f"{x:.1f}",
+        axes.append(element("text", f"{right * share / 1e9:.3g} GB", x=f"{x:.1f}",
                             y=f"{bottom + 18}", text_anchor="middle"))  # fmt: skip
-        made.append(element("text", f"{top * share:.3g}", x=f"{left - 8}", y=f"{y + 4:.1f}",
+        axes.append(element("text", f"{top * share:.3g}", x=f"{left - 8}", y=f"{y + 4:.1f}",
                             text_anchor="end"))  # fmt: skip
-    made.append(element("text", label, x=f"{left}", y=f"{above - 6}"))
-    return made
+    axes.append(element("text", label, x=f"{left}", y=f"{above - 6}"))
+    return axes

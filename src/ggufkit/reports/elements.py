@@ -19,16 +19,16 @@ def printable(text: str) -> str:
 
 def element(tag: str, *content: Child, **attributes: str) -> Element:
     """Return an element; `class_` is the attribute class, and other `_` stand for `-`."""
-    named = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
-    made = Element(tag, {key: printable(value) for key, value in named.items()})
+    texts = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
+    node = Element(tag, {key: printable(value) for key, value in texts.items()})
     for each in content:
         if isinstance(each, Element):
-            made.append(each)
-        elif len(made):
-            made[-1].tail = (made[-1].tail or "") + printable(each)
+            node.append(each)
+        elif len(node):
+            node[-1].tail = (node[-1].tail or "") + printable(each)
         else:
-            made.text = (made.text or "") + printable(each)
-    return made
+            node.text = (node.text or "") + printable(each)
+    return node
 
 
 def name(text: str) -> Element:
@@ -40,19 +40,19 @@ def table(
     header: Sequence[str], rows: Iterable[Sequence[Child]], *, right: Sequence[int] = ()
 ) -> Element:
     """Return a table that scrolls by itself; `right` are the columns of numbers."""
-    made = element("table")
-    head = SubElement(SubElement(made, "thead"), "tr")
-    head.extend(_cell("th", at, text, right) for at, text in enumerate(header))
-    body = SubElement(made, "tbody")
+    node = element("table")
+    head = SubElement(SubElement(node, "thead"), "tr")
+    head.extend(_cell("th", index, text, right) for index, text in enumerate(header))
+    body = SubElement(node, "tbody")
     for row in rows:
         line = SubElement(body, "tr")
-        line.extend(_cell("td", at, each, right) for at, each in enumerate(row))
-    return element("div", made, class_="scroll", tabindex="0", role="region")
+        line.extend(_cell("td", index, each, right) for index, each in enumerate(row))
+    return element("div", node, class_="scroll", tabindex="0", role="region")
 
 
-def _cell(tag: str, at: int, content: Child, right: Sequence[int]) -> Element:
+def _cell(tag: str, column: int, content: Child, right: Sequence[int]) -> Element:
     more = {"scope": "col"} if tag == "th" else {}
-    return element(tag, content, **more, **({"class_": "number"} if at in right else {}))
+    return element(tag, content, **more, **({"class_": "number"} if column in right else {}))
 
 
 def section(title: str, *content: Child, folded: bool = False) -> Element:

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
 from itertools import starmap
 from typing import Any
 from xml.etree.ElementTree import Element, tostring
 
 from ggufkit import _version
+from ggufkit.reports import words
 from ggufkit.reports.contents import MAX_ROWS, Contents, Errors
 from ggufkit.reports.drawings import bits_class, grid_drawing, quality_drawing, treemap_drawing
 from ggufkit.reports.elements import Child, element, name, section, table
-from ggufkit.reports.words import (
-    COMPARED,
-    ERRORS,
-    FACTS,
-    MEMORY,
-    WORST,
-    error_row,
-    fact_rows,
-    megabytes,
-    memory_rows,
-    side_row,
-)
 
 
 def page(contents: Contents) -> bytes:
@@ -55,15 +44,26 @@ def _policy(style: str) -> str:
 def _parts(contents: Contents) -> Iterator[Element]:
     yield element("h1", name(contents.overview["name"]))
     yield element("p", f"Written by ggufkit {_version.__version__}.", class_="soft")
-    yield table(FACTS, fact_rows(contents))
+    yield table(words.FACTS, words.fact_rows(contents))
     yield from _findings(contents.faults)
     if contents.treemap["groups"]:
-        yield section("Where the bytes are", treemap_drawing(contents.treemap), _key(contents),
-                      _groups(contents.treemap))  # fmt: skip
+        kinds = {(each["bits"], each["type"]) for each in contents.tensors}
+        total = sum(group["nbytes"] for group in contents.treemap["groups"]) or 1
+        rows: list[list[Child]] = [
+            [name(group["name"]), str(group["tensors"]), words.megabytes(group["nbytes"]),
+             f"{group['nbytes'] / total:.1%}"]
+            for group in contents.treemap["groups"]
+        ]  # fmt: skip
+        yield section("Where the bytes are", treemap_drawing(contents.treemap),
+                      element("p", *starmap(_colour, sorted(kinds)), class_="key"),
+                      table(("part", "tensors", "MB", "share"), rows, right=(1, 2, 3)))  # fmt: skip
     if contents.grid["cells"]:
         yield section("Layers", element("div", grid_drawing(contents.grid), class_="scroll"))
     if contents.memory:
-        yield section("Memory in llama.cpp, in MB", _memory(contents.memory))
+        memory = table(
+            words.MEMORY, words.memory_rows(contents.memory), right=range(len(words.MEMORY))
+        )
+        yield section("Memory in llama.cpp, in MB", memory)
     yield from _compared(contents)
     chart = quality_drawing(contents.qualities)
     if chart is not None:
@@ -71,80 +71,61 @@ def _parts(contents: Contents) -> Iterator[Element]:
     yield from _lists(contents)
 
 
-def _key(contents: Contents) -> Element:
-    """Return what the colours mean: a square for each type."""
-    kinds = {(each["bits"], each["type"]) for each in contents.tensors}
-    return element("p", *starmap(_colour, sorted(kinds)), class_="key")
-
-
 def _colour(bits: float, kind: str) -> Element:
     square = element("rect", width="10", height="10", class_=bits_class(bits))
     return element("span", element("svg", square, viewBox="0 0 10 10"), f"{kind}, {bits:g} bits")
 
 
-def _groups(drawn: dict[str, Any]) -> Element:
-    total = sum(group["nbytes"] for group in drawn["groups"]) or 1
-    rows: list[list[Child]] = [
-        [name(group["name"]), str(group["tensors"]), megabytes(group["nbytes"]),
-         f"{group['nbytes'] / total:.1%}"]
-        for group in drawn["groups"]
-    ]  # fmt: skip
-    return table(("part", "tensors", "MB", "share"), rows, right=(1, 2, 3))
-
-
-def _findings(found: dict[str, Any]) -> Iterator[Element]:
-    if not found["findings"]:
+def _findings(overview: dict[str, Any]) -> Iterator[Element]:
+    if not overview["findings"]:
         sound = element("p", element("code", "ggufkit check"), " finds nothing wrong.")
         yield section("Check", sound)
         return
     rows: list[list[Child]] = [
         [element("span", each["severity"], class_=each["severity"]), each["rule"],
          element("span", element("bdi", each["message"]), f" {each['remedy']}")]
-        for each in found["findings"]
+        for each in overview["findings"]
     ]  # fmt: skip
-    left = found["total"] - len(rows)
-    more = [element("p", f"… and {left} more")] if left else []
+    rest = overview["total"] - len(rows)
+    more = [element("p", f"… and {rest} more")] if rest else []
     yield section("Check", table(("severity", "rule", "finding and remedy"), rows), *more)
 
 
-def _memory(rows: list[dict[str, Any]]) -> Element:
-    return table(MEMORY, memory_rows(rows), right=range(len(MEMORY)))
-
-
 def _compared(contents: Contents) -> Iterator[Element]:
-    for number, found in enumerate(contents.comparisons):
-        other = found["models"][1]["name"]
+    for number, comparison in enumerate(contents.comparisons):
+        other = comparison["models"][1]["name"]
+        sides = table(
+            words.COMPARED, _named(map(words.side_row, comparison["models"])), right=(2, 3)
+        )
         errors = _errors(contents.errors[number]) if number < len(contents.errors) else []
-        yield section(f"Compared with {other}", _sides(found), *errors)
-        if found["keys"]:
+        yield section(f"Compared with {other}", sides, *errors)
+        if comparison["keys"]:
             keys: list[list[Child]] = [
                 [name(each["key"]), name(_shown(each["before"])), name(_shown(each["after"]))]
-                for each in found["keys"]
+                for each in comparison["keys"]
             ]
             yield section(f"Keys that differ from {other}", table(("key", "here", "there"), keys),
                           folded=True)  # fmt: skip
 
 
-def _errors(found: Errors) -> list[Child]:
+def _errors(errors: Errors) -> list[Child]:
     """Return the tensors that differ, the most damaged first; most of them folded."""
-    rows: list[list[Child]] = [
-        [name(row[0]), *row[1:]] for row in map(error_row, found.changes[:MAX_ROWS])
-    ]
-    right = range(3, len(ERRORS))
-    counts = f"Equal tensors: {found.same:,}; different tensors: {len(found.changes):,}"
+    rows = _named(map(words.error_row, errors.changes[:MAX_ROWS]))
+    right = range(3, len(words.ERRORS))
+    counts = f"Equal tensors: {errors.same:,}; different tensors: {len(errors.changes):,}"
     parts: list[Child] = [
         element("p", f"{counts}, the most damaged first." if rows else f"{counts}."),
-        table(ERRORS, rows[:WORST], right=right),
+        table(words.ERRORS, rows[: words.WORST], right=right),
     ]
-    if rows[WORST:]:
-        others = table(ERRORS, rows[WORST:], right=right)
+    if rows[words.WORST :]:
+        others = table(words.ERRORS, rows[words.WORST :], right=right)
         parts.append(section("The other tensors", others, folded=True))
     return parts if rows else parts[:1]
 
 
-def _sides(found: dict[str, Any]) -> Element:
-    rows: list[list[Child]] = [[name(row[0]), *row[1:]] for row in map(side_row, found["models"])]
-    return table(COMPARED, rows, right=(2, 3))
+def _named(rows: Iterable[Sequence[str]]) -> list[list[Child]]:
+    """Return rows of a table whose first cells are names from a file."""
+    return [[name(row[0]), *row[1:]] for row in rows]
 
 
 def _lists(contents: Contents) -> Iterator[Element]:
@@ -153,8 +134,8 @@ def _lists(contents: Contents) -> Iterator[Element]:
          f"{row['nbytes']:,}"]
         for row in contents.tensors
     ]  # fmt: skip
-    left = contents.overview["tensors"] - len(tensors)
-    more = [element("p", f"… and {left:,} more")] if left else []
+    rest = contents.overview["tensors"] - len(tensors)
+    more = [element("p", f"… and {rest:,} more")] if rest else []
     title = f"Tensors ({contents.overview['tensors']:,})"
     yield section(title, table(("name", "type", "shape", "bytes"), tensors, right=(3,)), *more,
                   folded=True)  # fmt: skip

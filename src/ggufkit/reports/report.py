@@ -1,24 +1,96 @@
-"""The public function that writes a report."""
+"""Writes a report: as HTML, or as Markdown for a model card or a README."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ggufkit.errors import FormatError, OutputError
 from ggufkit.models.any_model import AnyModel, Opener
-from ggufkit.models.elsewhere import is_elsewhere
 from ggufkit.models.model import Model
+from ggufkit.models.remote_resolvers import is_remote
+from ggufkit.reports import words
 from ggufkit.reports.contents import Contents, gather
-from ggufkit.reports.markdown import markdown
+from ggufkit.reports.elements import printable
 from ggufkit.reports.page import page
 from ggufkit.system.descriptors import AnyPath, as_path, write_at
 from ggufkit.system.readers_limit import ReadersLimit
 from ggufkit.system.staging import staged
 from ggufkit.system.threads import Progress
-from ggufkit.view.shown_model import ShownModel
+from ggufkit.view.page_model import PageModel
+
+_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]<>#|~$&])")
+
+
+def markdown(contents: Contents) -> bytes:
+    """Return the report as Markdown in UTF-8."""
+    return "\n".join(_lines(contents)).encode()
+
+
+def escaped(text: str) -> str:
+    """Return a text that Markdown shows as it is, in one line."""
+    return _SPECIAL.sub(r"\\\1", " ".join(printable(text).split()))
+
+
+def _lines(contents: Contents) -> Iterator[str]:
+    yield f"# {escaped(contents.overview['name'])}\n"
+    yield from _table(words.FACTS, words.fact_rows(contents))
+    yield from _findings(contents.faults)
+    if contents.treemap["groups"]:
+        yield "## Where the bytes are\n"
+        rows = ((each["name"], str(each["tensors"]), words.megabytes(each["nbytes"]))
+                for each in contents.treemap["groups"])  # fmt: skip
+        yield from _table(("part", "tensors", "MB"), rows)
+    if contents.memory:
+        yield "## Memory in llama.cpp, in MB\n"
+        yield from _table(words.MEMORY, words.memory_rows(contents.memory))
+    yield from _compared(contents)
+    if contents.qualities:
+        yield "## Quality\n"
+        qualities = (
+            (q.name, words.megabytes(q.nbytes), _figure(q.perplexity), _figure(q.divergence))
+            for q in contents.qualities
+        )
+        yield from _table(("model", "MB", "perplexity", "mean KLD"), qualities)
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(header)} |"
+    yield f"|{'---|' * len(header)}"
+    for row in rows:
+        yield f"| {' | '.join(map(escaped, row))} |"
+    yield ""
+
+
+def _findings(overview: dict[str, Any]) -> Iterator[str]:
+    yield "## Check\n"
+    if not overview["findings"]:
+        yield "`ggufkit check` finds nothing wrong.\n"
+        return
+    rows = ((each["severity"], each["rule"], f"{each['message']} {each['remedy']}")
+            for each in overview["findings"])  # fmt: skip
+    yield from _table(("severity", "rule", "finding and remedy"), rows)
+
+
+def _compared(contents: Contents) -> Iterator[str]:
+    for number, comparison in enumerate(contents.comparisons):
+        yield f"## Compared with {escaped(comparison['models'][1]['name'])}\n"
+        yield from _table(words.COMPARED, map(words.side_row, comparison["models"]))
+        if comparison["changed_keys"]:
+            yield f"Metadata keys that differ: {comparison['changed_keys']:,}.\n"
+        if number < len(contents.errors) and contents.errors[number].changes:
+            yield f"The {words.WORST} most damaged tensors:\n"
+            yield from _table(
+                words.ERRORS, map(words.error_row, contents.errors[number].changes[: words.WORST])
+            )
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
+
 
 _FORMATS: Final[dict[str, Callable[[Contents], bytes]]] = {
     ".html": page,
@@ -49,20 +121,26 @@ def report(  # noqa: PLR0913 (options of one verb)
     file that exists; FormatError for an evaluation that is none; and what `open` raises.
     """
     target = as_path(path)
-    sources = [model, *_several(others)]
+    result = None if evaluation is None else as_path(evaluation)
+    several = (others,) if isinstance(others, Model | str | bytes | os.PathLike) else others
+    sources = [model, *several]
     with Opener() as opener:
         models = opener.open_all(sources, "others")
         if any(file.same_file(target) for found in models for file in found.inputs) or (
-            evaluation is not None and target.exists() and target.samefile(as_path(evaluation))
+            result is not None and target.exists() and target.samefile(result)
         ):
             raise OutputError(f"{target} is also an input", remedy="Write to another name")
-        write = _writer(target)
+        write = _FORMATS.get(target.suffix.lower())
+        if write is None:
+            raise OutputError(
+                f"{target} has an ending that no report has", remedy="Use .html or .md"
+            )
         first, *rest = map(_shown, sources, models)
         contents = gather(
             first,
             rest,
             data=data,
-            evaluation=None if evaluation is None else as_path(evaluation),
+            evaluation=result,
             threads=threads,
             progress=progress,
         )
@@ -81,7 +159,7 @@ def report(  # noqa: PLR0913 (options of one verb)
 
 def _require_same_files(source: AnyModel, model: Model) -> None:
     """Refuse a model whose files were replaced: `check` reads them by name, all else as opened."""
-    if isinstance(source, Model) or is_elsewhere(os.fsdecode(source)):
+    if isinstance(source, Model) or is_remote(os.fsdecode(source)):
         return
     for each in model.files:
         if not any(file.same_file(each.path) for file in model.inputs):
@@ -92,23 +170,8 @@ def _require_same_files(source: AnyModel, model: Model) -> None:
             )
 
 
-def _writer(target: Path) -> Callable[[Contents], bytes]:
-    """Return what writes the format that the ending of a path names."""
-    write = _FORMATS.get(target.suffix.lower())
-    if write is None:
-        raise OutputError(f"{target} has an ending that no report has", remedy="Use .html or .md")
-    return write
-
-
-def _several(others: AnyModel | Iterable[AnyModel]) -> list[AnyModel]:
-    """Return the other models; a single one need not be in a list."""
-    if isinstance(others, Model | str | bytes | os.PathLike):
-        return [others]
-    return list(others)
-
-
-def _shown(source: AnyModel, model: Model) -> ShownModel:
+def _shown(source: AnyModel, model: Model) -> PageModel:
     """Return a model with the name by which the user called it."""
     if isinstance(source, Model):
-        return ShownModel(str(model.path) if model.files else "model in memory", model)
-    return ShownModel(os.fsdecode(source), model)
+        return PageModel(str(model.path) if model.files else "model in memory", model)
+    return PageModel(os.fsdecode(source), model)

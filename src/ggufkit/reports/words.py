@@ -74,23 +74,23 @@ def side_row(side: dict[str, Any]) -> tuple[str, ...]:
     return (side["name"], side["recipe"] or "", megabytes(side["nbytes"]), rate)
 
 
-def memory_rows(found: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
+def memory_rows(estimates: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
     """Yield the memory that each context takes."""
-    for row in found:
+    for row in estimates:
         yield f"{row['context']:,}", *(megabytes(row[part]) for part in MEMORY[1:])
 
 
 def error_row(change: TensorChange) -> tuple[str, ...]:
     """Return a tensor of both models with its error."""
-    found, before, after = change.deviation, change.before, change.after
+    deviation, before, after = change.deviation, change.before, change.after
     types = (before.type.name if before else "", after.type.name if after else "")
-    if found is None:
+    if deviation is None:
         return (change.name, *types, "", "", "", "")
     return (
         change.name,
         *types,
-        f"{found.rmse:.3g}",
-        f"{found.max_abs:.3g}",
-        f"{found.snr_db:.2f}",
-        f"{found.cosine:.6f}",
+        f"{deviation.rmse:.3g}",
+        f"{deviation.max_abs:.3g}",
+        f"{deviation.snr_db:.2f}",
+        f"{deviation.cosine:.6f}",
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ggufkit.errors import FormatError, printable
-from ggufkit.rules.rules import RULES, Authority, Severity
+from ggufkit.rules.rules import Authority, Severity, all_rules
 
 MAX_FINDINGS: Final = 1000  # of one rule in one file: enough to read, and it bounds memory
 SHOWN_CHARACTERS: Final = 128  # of a name in a message: more than any valid tensor name has
@@ -37,7 +37,7 @@ class Finding:
 
     def exception(self) -> FormatError:
         """Return the finding as a typed exception."""
-        error = RULES[self.rule].error
+        error = all_rules()[self.rule].error
         return error(
             self.message, remedy=self.remedy, rule=self.rule, offset=self.offset, path=self.path
         )
@@ -81,9 +81,9 @@ class Findings:
 
 def finding(rule: str, offset: int, **details: object) -> Finding:
     """Make the finding of `rule` at byte `offset`; long names among `details` are cut short."""
-    row = RULES[rule]
-    shown = {key: _short(value) for key, value in details.items()}
-    message = printable(row.message.format(**shown))
+    row = all_rules()[rule]
+    texts = {key: _short(value) for key, value in details.items()}
+    message = printable(row.message.format(**texts))
     return Finding(rule, row.severity, offset, message, row.remedy, row.breaks)
 
 
@@ -95,4 +95,4 @@ def _short(value: object) -> object:
 
 def first_error(findings: Iterable[Finding]) -> Finding | None:
     """Return the finding that `open` would raise, if any."""
-    return next((found for found in findings if found.severity == "error"), None)
+    return next((finding for finding in findings if finding.severity == "error"), None)

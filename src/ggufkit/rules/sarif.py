@@ -10,12 +10,10 @@ from urllib.parse import quote
 
 from ggufkit._version import __version__
 from ggufkit.errors import printable
-from ggufkit.rules.explain import explanations, pattern
 from ggufkit.rules.findings import Finding
-from ggufkit.rules.rules import RULES, Rule
+from ggufkit.rules.rules import Rule, all_rules
 
 SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
-_IDS: Final = {rule: index for index, rule in enumerate(RULES)}
 
 
 def as_sarif(findings: Iterable[Finding]) -> dict[str, Any]:
@@ -23,32 +21,32 @@ def as_sarif(findings: Iterable[Finding]) -> dict[str, Any]:
     driver = {
         "name": "ggufkit",
         "version": __version__,
-        "rules": [_rule(rule) for rule in RULES.values()],
+        "rules": [_rule(rule) for rule in all_rules().values()],
     }
-    results = [_result(finding) for finding in findings]
+    places = {rule: index for index, rule in enumerate(all_rules())}
+    results = [_result(finding, places[finding.rule]) for finding in findings]
     run = {"tool": {"driver": driver}, "results": results, "columnKind": "unicodeCodePoints"}
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
-    why = explanations()[rule.id]
     return {
         "id": rule.id,
-        "shortDescription": {"text": pattern(rule)},
-        "fullDescription": {"text": why},
+        "shortDescription": {"text": rule.pattern},
+        "fullDescription": {"text": rule.why},
         "help": {"text": f"{rule.remedy}."},
         "defaultConfiguration": {"level": rule.severity},
     }
 
 
-def _result(finding: Finding) -> dict[str, Any]:
+def _result(finding: Finding, index: int) -> dict[str, Any]:
     place = {
         "artifactLocation": {"uri": _uri(finding.path)},
         "region": {"byteOffset": finding.offset, "byteLength": 0},
     }
     return {
         "ruleId": finding.rule,
-        "ruleIndex": _IDS[finding.rule],
+        "ruleIndex": index,
         "level": finding.severity,
         "message": {"text": printable(f"{finding.message}. {finding.remedy}.")},
         "locations": [{"physicalLocation": place}],

@@ -88,7 +88,7 @@ def with_descriptors(act: Callable[[], T]) -> T:
     except OSError as error:
         if error.errno != errno.EMFILE:
             raise
-        if not _allow_descriptors():
+        if not allow_descriptors():
             raise _too_many(error) from None
     return act()
 
@@ -102,7 +102,7 @@ def _too_many(error: OSError) -> OSError:
     return OSError(error.errno, reason, error.filename)
 
 
-def _allow_descriptors() -> bool:
+def allow_descriptors() -> bool:
     """Raise the limit as far as the system allows; return whether it is higher than before."""
     if resource is None:
         return False

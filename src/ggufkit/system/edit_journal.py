@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import os
 import struct
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Final, Literal
 import numpy as np
 
 from ggufkit.errors import FormatError, OutputError
+from ggufkit.system.cancellation import check_cancelled
 from ggufkit.system.descriptors import BINARY, AnyPath, as_path, close, lock, read_at, write_at
 from ggufkit.system.hidden_files import (
     EDIT,
@@ -31,9 +33,11 @@ from ggufkit.system.hidden_files import (
     require_own,
 )
 from ggufkit.system.readers_limit import PRIVATE_LIMIT
-from ggufkit.system.staging import ATTEMPTS, staged
+from ggufkit.system.staging import staged
 
 MAX_BYTES: Final = 1 << 30  # of a journal, which is read into memory; real ones have a few MiB
+WAIT_SECONDS: Final = 60.0  # for another edit of the same file to end
+POLL_SECONDS: Final = 0.05
 MAX_STEPS: Final = 8  # that can be undone
 MAX_HISTORY: Final = 64 << 20  # bytes of headers kept for undo, besides the last edit's
 SAMPLE: Final = 64 << 10  # bytes at each end of the tensor data that identify it
@@ -259,8 +263,8 @@ def withdraw(target: Path) -> None:
 
 
 def forget(target: Path) -> None:
-    """Remove the journal of the last change, so that it can no longer be undone."""
-    with contextlib.suppress(ForeignFileError):
+    """Remove the journal of the last change, which cannot be undone any more."""
+    with contextlib.suppress(OSError):
         _remove(target, hidden(target, UNDO))
 
 
@@ -322,7 +326,7 @@ class BusyError(OutputError):
 
 @contextlib.contextmanager
 def exclusively(target: Path) -> Iterator[int]:
-    """Open a file for reading and writing, locked against other edits."""
+    """Open a file for reading and writing, locked against other edits; wait for a running one."""
     descriptor = _locked(target)
     try:
         yield descriptor
@@ -331,7 +335,9 @@ def exclusively(target: Path) -> Iterator[int]:
 
 
 def _locked(target: Path) -> int:
-    for _ in range(ATTEMPTS):
+    """Lock a file that is still in its place; wait for another edit to end."""
+    until = time.monotonic() + WAIT_SECONDS
+    while True:
         descriptor = os.open(target, os.O_RDWR | BINARY)
         try:
             is_taken = lock(descriptor) is not False
@@ -341,8 +347,10 @@ def _locked(target: Path) -> int:
             close(descriptor)
             raise
         close(descriptor)
-        if not is_taken:
-            break  # else another file replaced the locked one
-    raise BusyError(
-        f"{target} is being edited by another process", remedy="Wait for it, and try again"
-    )
+        if time.monotonic() >= until:
+            raise BusyError(
+                f"{target} is being edited by another process", remedy="Wait for it, and try again"
+            )
+        if not is_taken:  # else another file replaced the locked one
+            check_cancelled()
+            time.sleep(POLL_SECONDS)

@@ -19,7 +19,6 @@ from ggufkit.system.hidden_files import (
     remove_empty_folder,
     remove_folder,
 )
-from ggufkit.system.interrupts import HELD
 from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit, group_of_new_files
 
 
@@ -44,8 +43,7 @@ class HiddenFolder:
     def __enter__(self) -> HiddenFolder:
         """Create the hidden folder, or take over and empty the one of a killed process."""
         try:
-            with HELD:  # a signal waits until it is known what to remove
-                self._take()
+            self._take()
             _require_free(self.target)  # another process may have finished it
             empty_folder(self.path, self._descriptor)
             return self  # noqa: TRY300 (nothing comes between this and the block of `with`)
@@ -60,22 +58,20 @@ class HiddenFolder:
     def publish(self) -> None:
         """Rename the folder to its target, replacing an empty one."""
         _require_free(self.target)
-        with HELD:
-            _make_room(self.target, self._descriptor, self.limit)
-            self.path.rename(self.target)
-            self._is_ours = False
+        _make_room(self.target, self._descriptor, self.limit)
+        self.path.rename(self.target)
+        self._is_ours = False
         sync_folder(self.target.parent)
 
     def _remove(self) -> None:
         """Remove the folder, unless it is published or another process has it."""
-        with HELD:
-            with contextlib.suppress(OSError):
-                if self._is_ours:
-                    remove_folder(self.path, self._descriptor)
-                elif self._is_made:
-                    remove_empty_folder(self.path)
-            self._is_ours = self._is_made = False
-            self._close()
+        with contextlib.suppress(OSError):
+            if self._is_ours:
+                remove_folder(self.path, self._descriptor)
+            elif self._is_made:
+                remove_empty_folder(self.path)
+        self._is_ours = self._is_made = False
+        self._close()
 
     def _take(self) -> None:
         """Create or open the folder, and lock it."""

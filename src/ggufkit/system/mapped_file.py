@@ -265,7 +265,8 @@ class MappedFile:
         if isinstance(self.data, MappedBytes):
             self.data.watch()
             kept = self.data[: self.kept_bytes]
-            self.data.kept = kept if self.data.is_whole else None
+            with contextlib.suppress(OSError):  # an output that was made of this file is whole
+                self.data.kept = kept if self.data.is_whole else None
             self.data.shut = True
             with contextlib.suppress(BufferError):
                 self.data.close()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ggufkit.errors import OutputError
+from ggufkit.system.cancellation import shield
 
 Pairs = Sequence[tuple[Path, Path]]
 
@@ -42,7 +43,8 @@ def rename_files(pairs: Pairs) -> None:
     for old, new in todo:
         _require_free(old, new)
     try:
-        _rename(todo)
+        with shield():
+            _rename(todo)
     except OSError as error:
         raise OutputError(
             f"renaming {error.filename or todo[0][0]}: {error.strerror or error}",
@@ -73,8 +75,8 @@ def _is_linked(old: Path, new: Path) -> bool:
 
 
 def _rename(pairs: Pairs) -> None:
-    spelled_anew = [pair for pair in pairs if os.path.lexists(pair[1]) and _is_same(*pair)]
-    others = [pair for pair in pairs if pair not in spelled_anew]
+    respelled = [pair for pair in pairs if os.path.lexists(pair[1]) and _is_same(*pair)]
+    others = [pair for pair in pairs if pair not in respelled]
     try:
         _link(others)
         for old, _ in others:
@@ -83,7 +85,7 @@ def _rename(pairs: Pairs) -> None:
         if error.errno not in _NO_LINKS:
             raise
         _move(others)
-    _move(spelled_anew)
+    _move(respelled)
 
 
 def _link(pairs: Pairs) -> None:

@@ -1,4 +1,4 @@
-"""Run work on an untrusted file in a separate process with limits on time and memory.
+"""Run work on an untrusted file in a separate process with limits on time, memory and output.
 
 A module that does such work has a function `answer`, from JSON to JSON. It is imported before the
 limits are set; nothing from the file is read before. `answer_of` starts a process for one job, a
@@ -12,17 +12,21 @@ import contextlib
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
+import weakref
 from typing import Any, Final
 
 MAX_SECONDS: Final = 5  # of processor time
 MAX_WAIT: Final = 20  # seconds by the clock
 MAX_BYTES: Final = 1 << 30  # of memory
+MAX_ANSWER: Final = 64 << 20  # bytes of an answer as JSON
 _CHILD: Final = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
-    "from ggufkit.system import sandbox; getattr(sandbox, sys.argv[3])(sys.argv[2])"
+    "from ggufkit.system import sandbox; "
+    "getattr(sandbox, sys.argv[3])(sys.argv[2], int(sys.argv[4]))"
 )
 
 
@@ -35,9 +39,10 @@ def answer_of(module: str, job: object) -> Any:  # noqa: ANN401 (as JSON is)
     sent = json.dumps(job).encode()
     try:
         done = subprocess.run(  # noqa: S603 (what is not ours is data on stdin)
-            _command(module, "serve"),
+            _command(module, "serve", MAX_BYTES),
             input=sent,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             timeout=MAX_WAIT,
             check=False,
         )
@@ -46,13 +51,13 @@ def answer_of(module: str, job: object) -> Any:  # noqa: ANN401 (as JSON is)
     except OSError as error:
         raise StoppedError(f"no process could be started: {error}") from None
     if done.returncode:
-        raise StoppedError("it needs too much time or memory")
+        raise StoppedError("it needs too much time or memory, or its output is too long")
     return json.loads(done.stdout)
 
 
-def _command(module: str, function: str) -> list[str]:
-    paths = json.dumps([each for each in sys.path if each])
-    return [sys.executable, "-I", "-c", _CHILD, paths, module, function]
+def _command(module: str, function: str, memory: int) -> list[str]:
+    paths = json.dumps([path for path in sys.path if path])
+    return [sys.executable, "-I", "-c", _CHILD, paths, module, function, str(memory)]
 
 
 class Servant:
@@ -61,52 +66,74 @@ class Servant:
     It starts with the first job, and again after one that was stopped.
     """
 
-    def __init__(self, module: str) -> None:
-        """Start nothing yet."""
+    def __init__(self, module: str, memory: int = MAX_BYTES) -> None:
+        """Start nothing yet; the process may take `memory` bytes."""
         self.module = module
+        self.memory = memory
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
-        atexit.register(self.stop)
+        _servants.add(self)
 
     def answer_of(self, job: object, seconds: float) -> Any:  # noqa: ANN401 (as JSON is)
-        """Return the module's `answer` for a job; StoppedError after `seconds` by the clock."""
+        """Return the module's `answer` for a job; StoppedError after `seconds` by the clock.
+
+        It also waits up to `seconds` for the jobs of other threads.
+        """
         sent = json.dumps(job).encode() + b"\n"
-        with self._lock:
-            process = self._running()
-            late = threading.Timer(seconds, process.kill)
-            late.start()
-            received = b""
-            try:
-                with contextlib.suppress(BrokenPipeError):
-                    process.stdin.write(sent)  # type: ignore[union-attr]
-                    process.stdin.flush()  # type: ignore[union-attr]
-                    received = process.stdout.readline()  # type: ignore[union-attr]
-            finally:
-                late.cancel()
-                if not received.endswith(b"\n"):
-                    self.stop()
+        if not self._lock.acquire(timeout=seconds):
+            raise StoppedError(f"other work takes more than {seconds:g} seconds")
+        try:
+            received = self._exchange(sent, seconds)
+        finally:
+            self._lock.release()
         if not received.endswith(b"\n"):
-            raise StoppedError(f"it takes more than {seconds:g} seconds, or too much memory")
+            raise StoppedError(
+                f"it takes more than {seconds:g} seconds or too much memory, or answers at length"
+            )
         return json.loads(received)
 
+    def _exchange(self, sent: bytes, seconds: float) -> bytes:
+        """Return the line that answers a job, not whole if the process was stopped."""
+        process = self._running()
+        late = threading.Timer(seconds, process.kill)
+        late.start()
+        received = b""
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(sent)  # type: ignore[union-attr]
+                process.stdin.flush()  # type: ignore[union-attr]
+                received = process.stdout.readline(MAX_ANSWER)  # type: ignore[union-attr]
+        finally:
+            late.cancel()
+            if not received.endswith(b"\n"):
+                self.stop()
+        return received
+
+    def kill(self) -> None:
+        """End the process, if this process started it; other threads may be using it."""
+        process = self._process
+        if process is not None and self._owner == os.getpid():
+            process.kill()
+            process.wait()
+
     def stop(self) -> None:
-        """End the process, if this process started it."""
+        """End the process and close its pipes; only for the thread that uses it."""
+        self.kill()
         process, self._process = self._process, None
-        if process is None or self._owner != os.getpid():
-            return
-        process.kill()
-        with process:  # close the pipes, and wait
-            pass
+        if process is not None and self._owner == os.getpid():
+            with contextlib.suppress(BrokenPipeError), process:  # closes the pipes
+                pass
 
     def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is not None and self._owner == os.getpid():
-            return self._process
-        if self._process is not None:
+        if self._process is not None and self._owner != os.getpid():
             self._process.returncode = 0  # after a fork: the parent waits for its own process
+        elif self._process is not None and self._process.poll() is None:
+            return self._process
+        self.stop()
         try:
             self._process = subprocess.Popen(  # noqa: S603 (what is not ours is data on stdin)
-                _command(self.module, "serve_many"),
+                _command(self.module, "serve_many", self.memory),
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             )  # fmt: skip
         except OSError as error:
@@ -115,23 +142,49 @@ class Servant:
         return self._process
 
 
-def serve(module: str) -> None:
+_servants: Final[weakref.WeakSet[Servant]] = weakref.WeakSet()
+
+
+@atexit.register
+def end_servants() -> None:
+    """End the processes of all servants: their work is stopped, and no thread waits for it."""
+    for servant in list(_servants):
+        servant.kill()
+
+
+def serve(module: str, memory: int) -> None:
     """Run in the child: read a job from stdin, and write the answer to stdout."""
     answer = importlib.import_module(module).answer
     job = json.load(sys.stdin)
-    limit()
-    json.dump(answer(job), sys.stdout)
+    limit(memory=memory)
+    sys.stdout.write(_encoded(answer(job)))
 
 
-def serve_many(module: str) -> None:
+def serve_many(module: str, memory: int) -> None:
     """Run in the child: answer one line of JSON after another, until stdin ends."""
     answer = importlib.import_module(module).answer
-    limit(None)
+    limit(None, memory)
     for line in sys.stdin:
-        print(json.dumps(answer(json.loads(line))), flush=True)  # noqa: T201 (the answer)
+        _end_after(MAX_WAIT + 1)
+        print(_encoded(answer(json.loads(line))), flush=True)  # noqa: T201 (the answer)
+        _end_after(0)
 
 
-def limit(seconds: int | None = MAX_SECONDS) -> None:
+def _end_after(seconds: int) -> None:
+    """End this process later, even if its parent is gone by then; never for 0."""
+    if hasattr(signal, "alarm"):  # not on Windows
+        signal.alarm(seconds)
+
+
+def _encoded(answer: object) -> str:
+    """Return an answer as JSON; one that is too long ends the process."""
+    text = json.dumps(answer)
+    if len(text) >= MAX_ANSWER:
+        sys.exit(1)
+    return text
+
+
+def limit(seconds: int | None = MAX_SECONDS, memory: int = MAX_BYTES) -> None:
     """Set the limits of this process, so that the system stops it."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource  # noqa: PLC0415 (not on Windows, where the parent's clock must do)
@@ -139,4 +192,4 @@ def limit(seconds: int | None = MAX_SECONDS) -> None:
         if seconds is not None:
             resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))

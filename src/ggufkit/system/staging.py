@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from ggufkit.errors import OutputError
 from ggufkit.system import descriptors
+from ggufkit.system.cancellation import shield
 from ggufkit.system.descriptors import BINARY, close, lock
 from ggufkit.system.hidden_files import (
     PART,
@@ -25,10 +26,10 @@ from ggufkit.system.hidden_files import (
     open_own,
     remove,
 )
-from ggufkit.system.interrupts import HELD
 from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit, group_of_new_files
 
 Filled = TypeVar("Filled")
+DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)})
 ATTEMPTS: Final = 100  # others may sweep or start the same output between calls
 
 
@@ -101,8 +102,7 @@ class Staging:
         if not remove_leftover(hidden(target, other)):
             raise self._refusal(hidden(target, other))
         try:
-            with HELD:  # a signal waits until it is known what to remove
-                self._take()
+            self._take()
             self.output: Output = Output(
                 self.path, os.fstat(self.descriptor).st_ino, self.descriptor
             )
@@ -179,11 +179,10 @@ class Staging:
 
     def discard(self) -> None:
         """Remove the file, unless it was published."""
-        with HELD:
-            with contextlib.suppress(OSError):
-                if self.descriptor >= 0 and is_at(self.path, self.descriptor):
-                    self._finish(lambda: remove(self.path))
-            self._close()
+        with contextlib.suppress(OSError):
+            if self.descriptor >= 0 and is_at(self.path, self.descriptor):
+                self._finish(lambda: remove(self.path))
+        self._close()
 
     def _finish(self, act: Callable[[], object]) -> None:
         """Rename or remove the file while it is locked, or closed if the system needs that."""
@@ -210,12 +209,16 @@ def staged(
 
     The options and errors are those of `Staging`.
     """
-    with contextlib.ExitStack() as opened:
-        with HELD:  # otherwise an unrecorded file could stay
-            stage = Staging(target, kept=kept, limit=limit, clobber=clobber)
-            opened.callback(stage.leave)
-        made = fill(stage)
-        stage.sync()
+    with shield(), contextlib.ExitStack() as opened:
+        stage = Staging(target, kept=kept, limit=limit, clobber=clobber)
+        opened.callback(stage.leave)
+        try:
+            made = fill(stage)
+            stage.sync()
+        except OSError as error:
+            if error.errno in DISK_FULL and not error.filename:
+                error.filename = str(target)
+            raise
         stage.publish()
     return made
 

@@ -1,91 +1,61 @@
-"""Run work in several threads: stop it on errors and signals, and take results in order.
-
-Nothing else may wait for a Future or submit work: a signal that arrives inside `concurrent.futures`
-would leave its locks held. Here signals wait until it has returned.
-"""
+"""Run work in several threads: cancel it after an error or a signal, and take results in order."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Final, TypeVar
 
-from ggufkit.system.interrupts import HELD, LOOK_SECONDS
+from ggufkit.system import cancellation
 
 T = TypeVar("T")
 # Callbacks for progress.
 Progress = Callable[[int, int], None]  # called with the amount done and the total
-Say = Callable[[str], None]  # called with a note
-_here: Final = threading.local()  # holds the event that stops the work of this thread
-
-
-class LeftError(Exception):
-    """The pool of this thread is being left: its results are no longer needed."""
+Notify = Callable[[str], None]  # called with a note
+GRACE_SECONDS: Final = 0.5  # for threads to end after a signal; the process does not wait longer
 
 
 @contextlib.contextmanager
 def pool_of(threads: int) -> Iterator[Executor]:
-    """Provide a pool that, on any error, drops waiting tasks and stops those that check `stop`."""
-    left = threading.Event()
-    leaving = (*getattr(_here, "leaving", ()), left)
-    with HELD:
-        pool = ThreadPoolExecutor(threads, initializer=_begin, initargs=(leaving,))
+    """Provide a pool that, on any error, drops waiting tasks and cancels running ones."""
+    is_left = threading.Event()
+    events = (*cancellation.cancelling_events(), is_left)
+    workers: list[threading.Thread] = []
+
+    def begin() -> None:
+        workers.append(threading.current_thread())
+        cancellation.cancel_on(events)
+
+    pool = ThreadPoolExecutor(threads, initializer=begin)
     try:
         yield pool
     except BaseException:
-        left.set()
+        is_left.set()
         raise
     finally:
-        with HELD:
-            pool.shutdown(cancel_futures=True)
+        is_interrupted = cancellation.is_interrupted()
+        pool.shutdown(wait=not is_interrupted, cancel_futures=True)
+        if is_interrupted:
+            _join(workers, GRACE_SECONDS)
 
 
-def _begin(leaving: tuple[threading.Event, ...]) -> None:
-    _here.leaving = leaving
-
-
-def require_wanted() -> None:
-    """Raise LeftError if this thread's pool is being left; call it between steps of long work."""
-    if any(left.is_set() for left in getattr(_here, "leaving", ())):
-        raise LeftError
-
-
-def submit(
-    pool: Executor,
-    task: Callable[..., T],
-    *arguments: Any,
-    **options: Any,
-) -> Future[T]:
-    """Submit a task to a pool."""
-    with HELD:
-        return pool.submit(task, *arguments, **options)
+def _join(workers: list[threading.Thread], seconds: float) -> None:
+    """Wait for threads; one that waits for a server may still run afterwards."""
+    until = time.monotonic() + seconds
+    for worker in workers:
+        worker.join(max(0.0, until - time.monotonic()))
 
 
 def result_of(future: Future[T]) -> T:
-    """Return the result of a task, or raise its exception."""
-    while True:
-        with HELD:
-            if wait((future,), LOOK_SECONDS).done:
-                return future.result()
-
-
-def first_done(futures: Collection[Future[T]]) -> tuple[set[Future[T]], set[Future[T]]]:
-    """Return the futures that are done, at least one, and the others."""
-    while True:
-        with HELD:
-            found = wait(futures, LOOK_SECONDS, FIRST_COMPLETED)
-            if found.done:
-                return found.done, found.not_done
-
-
-def cancel(futures: Iterable[Future[Any]]) -> None:
-    """Cancel tasks that have not started."""
-    with HELD:
-        for future in futures:
-            future.cancel()
+    """Return the result of a task, or raise its exception; Cancelled if a signal comes first."""
+    done: SimpleQueue[Future[T] | None] = SimpleQueue()
+    future.add_done_callback(done.put)
+    return cancellation.next_of(done).result()
 
 
 def in_turn(pool: Executor, tasks: Iterable[Callable[[], T]], ahead: int) -> Iterator[T]:
@@ -93,10 +63,39 @@ def in_turn(pool: Executor, tasks: Iterable[Callable[[], T]], ahead: int) -> Ite
     pending: deque[Future[T]] = deque()
     try:
         for task in tasks:
-            pending.append(submit(pool, task))
+            pending.append(pool.submit(task))
             if len(pending) > ahead:
                 yield result_of(pending.popleft())
         while pending:
             yield result_of(pending.popleft())
     finally:
-        cancel(pending)
+        _cancel(pending)
+
+
+def as_completed(tasks: Iterable[Callable[[], Future[T]]], in_flight: int) -> Iterator[T]:
+    """Start tasks, at most `in_flight` at once, and yield their results as they come."""
+    done: SimpleQueue[Future[T] | None] = SimpleQueue()
+    pending: set[Future[T]] = set()
+
+    def next_result() -> T:
+        future = cancellation.next_of(done)
+        pending.remove(future)
+        return future.result()
+
+    try:
+        for start in tasks:
+            future = start()
+            pending.add(future)
+            future.add_done_callback(done.put)
+            if len(pending) >= in_flight:
+                yield next_result()
+        while pending:
+            yield next_result()
+    finally:
+        _cancel(pending)
+
+
+def _cancel(futures: Iterable[Future[T]]) -> None:
+    """Cancel tasks that have not started."""
+    for future in futures:
+        future.cancel()

@@ -10,22 +10,22 @@ from ggufkit.inspection.summary import summarize
 from ggufkit.models.model import Model, Tensor
 from ggufkit.quants.parallel import Floats
 from ggufkit.view.metadata_page import short_value
+from ggufkit.view.page_model import PageModel
 from ggufkit.view.picture import TilePlace, tile
 from ggufkit.view.plain_values import cut, number
-from ggufkit.view.shown_model import ShownModel
 
 MAX_KEYS: Final = 500  # that differ
 MAX_TENSORS: Final = 20_000
 
 
-def comparison(before: ShownModel, after: ShownModel) -> dict[str, Any]:
+def comparison(before: PageModel, after: PageModel) -> dict[str, Any]:
     """Return what the headers of two models say: keys that differ, and tensors side by side."""
     names = dict.fromkeys((*before.tensor_names, *after.tensor_names))
     tensors = [_pair(before, after, name) for name in list(names)[:MAX_TENSORS]]
     return compared_keys(before, after) | {"tensors": tensors, "all_tensors": len(names)}
 
 
-def compared_keys(before: ShownModel, after: ShownModel) -> dict[str, Any]:
+def compared_keys(before: PageModel, after: PageModel) -> dict[str, Any]:
     """Return facts of two models, and their keys that differ."""
     changes = list(key_changes(before.model.metadata, after.model.metadata))
     return {
@@ -44,18 +44,18 @@ def compared_keys(before: ShownModel, after: ShownModel) -> dict[str, Any]:
     }
 
 
-def _side(shown: ShownModel) -> dict[str, Any]:
-    facts = summarize(shown.model)
+def _side(page: PageModel) -> dict[str, Any]:
+    facts = summarize(page.model)
     return {
-        "name": shown.name,
-        "nbytes": shown.model.nbytes,
+        "name": page.name,
+        "nbytes": page.nbytes,
         "recipe": facts.recipe,
         "bits_per_weight": facts.bits_per_weight,
         "parameters": facts.parameters,
     }
 
 
-def _pair(before: ShownModel, after: ShownModel, name: str) -> dict[str, Any]:
+def _pair(before: PageModel, after: PageModel, name: str) -> dict[str, Any]:
     old, new = _tensor(before.model, name), _tensor(after.model, name)
     return {
         "name": cut(name, 80),
@@ -78,9 +78,9 @@ def _comparable(old: Tensor, new: Tensor) -> bool:
     return old.shape == new.shape and not old.type.is_opaque and not new.type.is_opaque
 
 
-def pair_of(before: ShownModel, after: ShownModel, at: int) -> tuple[Tensor, Tensor]:
+def pair_of(before: PageModel, after: PageModel, number: int) -> tuple[Tensor, Tensor]:
     """Return a tensor of the first model, by its number, and the other's of that name."""
-    old = before.tensor(at)
+    old = before.tensor(number)
     new = _tensor(after.model, old.name)
     if new is None:
         raise MissingTensorError(f"{after.name} has no tensor {old.name!r}")
@@ -89,22 +89,24 @@ def pair_of(before: ShownModel, after: ShownModel, at: int) -> tuple[Tensor, Ten
     return old, new
 
 
-def tensor_error(before: ShownModel, after: ShownModel, at: int) -> dict[str, Any]:
+def tensor_error(before: PageModel, after: PageModel, tensor_number: int) -> dict[str, Any]:
     """Return the deviation of one tensor from another, which reads both."""
-    old, new = pair_of(before, after, at)
-    found = diff(before.model.replace(tensors=[old]), after.model.replace(tensors=[new]))
-    deviations = [change.deviation for change in found.tensors if change.deviation]
-    return {"number": at, "same": not found.tensors} | _figures(*deviations)
+    old, new = pair_of(before, after, tensor_number)
+    difference = diff(before.model.replace(tensors=[old]), after.model.replace(tensors=[new]))
+    deviations = [change.deviation for change in difference.tensors if change.deviation]
+    return {"number": tensor_number, "same": not difference.tensors} | _figures(*deviations)
 
 
-def _figures(found: Deviation | None = None) -> dict[str, Any]:
-    if found is None:
+def _figures(deviation: Deviation | None = None) -> dict[str, Any]:
+    if deviation is None:
         return {"rmse": 0.0, "max_abs": 0.0, "cosine": 1.0, "snr_db": "Infinity", "unequal": 0}
     figures = ("rmse", "max_abs", "cosine", "snr_db")
-    return {name: number(getattr(found, name)) for name in figures} | {"unequal": found.unequal}
+    return {name: number(getattr(deviation, name)) for name in figures} | {
+        "unequal": deviation.unequal
+    }
 
 
-def error_tile(before: ShownModel, after: ShownModel, at: int, place: TilePlace) -> Floats:
+def error_tile(before: PageModel, after: PageModel, number: int, place: TilePlace) -> Floats:
     """Return a tile of the second tensor minus the first."""
-    old, new = pair_of(before, after, at)
+    old, new = pair_of(before, after, number)
     return tile(new, place) - tile(old, place)

@@ -9,45 +9,45 @@ from ggufkit.checks.check import check
 from ggufkit.edits.changes import Change
 from ggufkit.edits.repair import REPAIRED, plan_repair
 from ggufkit.errors import GGUFError
-from ggufkit.models.elsewhere import is_elsewhere
-from ggufkit.rules.explain import explain
+from ggufkit.models.remote_resolvers import is_remote
+from ggufkit.rules.rules import explain
 from ggufkit.view.metadata_page import short_value
+from ggufkit.view.page_model import PageModel
 from ggufkit.view.plain_values import cut
-from ggufkit.view.shown_model import ShownModel
 
 MAX_FINDINGS: Final = 500
 
 
-def faults(shown: ShownModel) -> dict[str, Any]:
+def faults(page: PageModel) -> dict[str, Any]:
     """Return the findings of a model's headers, and the changes that repair some of them."""
-    if not shown.model.files:
+    if not page.model.files:
         return {"findings": [], "total": 0, "changes": []}
-    found = check(shown.name)
+    findings = check(page.name)
     return {
-        "total": len(found),
+        "total": len(findings),
         "findings": [
             {
-                "rule": each.rule,
-                "severity": each.severity,
-                "offset": each.offset,
-                "message": each.message,
-                "remedy": each.remedy,
-                "breaks": each.breaks,
-                "file": Path(each.path).name,
-                "explanation": explain(each.rule),
-                "fixable": each.rule in REPAIRED,
+                "rule": finding.rule,
+                "severity": finding.severity,
+                "offset": finding.offset,
+                "message": finding.message,
+                "remedy": finding.remedy,
+                "breaks": finding.breaks,
+                "file": Path(finding.path).name,
+                "explanation": explain(finding.rule).why,
+                "fixable": finding.rule in REPAIRED,
             }
-            for each in found[:MAX_FINDINGS]
+            for finding in findings[:MAX_FINDINGS]
         ],
-        "changes": _repairs(shown) if any(each.rule in REPAIRED for each in found) else [],
+        "changes": _repairs(page) if any(finding.rule in REPAIRED for finding in findings) else [],
     }
 
 
-def _repairs(shown: ShownModel) -> list[dict[str, Any]]:
-    if is_elsewhere(shown.name) or len(shown.model.files) > 1:
+def _repairs(page: PageModel) -> list[dict[str, Any]]:
+    if is_remote(page.name) or len(page.model.files) > 1:
         return []  # --fix changes one file on this machine
     try:
-        planned = plan_repair(shown.name)
+        planned = plan_repair(page.name)
     except (GGUFError, OSError):
         return []  # too broken to open, or not ours to change
     return [_change(change) for change in planned.changes]

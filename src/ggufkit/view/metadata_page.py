@@ -9,44 +9,45 @@ import numpy as np
 from ggufkit.format.coerce import plain as plain_list
 from ggufkit.format.values import Arrays, Strings, TypedValue, Value
 from ggufkit.inspection.summary import plain
+from ggufkit.view.page_model import PageModel
 from ggufkit.view.plain_values import cut, page_of
-from ggufkit.view.shown_model import ShownModel
 
 SHOWN_ITEMS: Final = 8  # of an array in the list of keys
 SHOWN_TEXT: Final = 200  # characters of a value in the list of keys
 SEARCHED: Final = 1 << 20  # characters of a text that a search looks at
 MAX_ITEMS: Final = 1000  # of an array in one answer
 MAX_TEXT: Final = 100_000  # characters of a text in one answer
-MAX_COPIED: Final = 32 << 20  # bytes of a value that is copied as JSON
+MAX_COPIED: Final = 32 << 20  # characters of a value that is copied as JSON
+NUMBER_CHARACTERS: Final = 16  # of a number in JSON, or for an array around it
 
 
-def metadata_rows(shown: ShownModel, search: str, start: int, count: int) -> dict[str, Any]:
+def metadata_rows(page: PageModel, search: str, start: int, count: int) -> dict[str, Any]:
     """Return the keys that contain `search` in key or value, `count` of them from `start` on."""
-    wanted = search.casefold()
-    numbers = [n for n, key in enumerate(shown.keys) if not wanted or _fits(shown, key, wanted)]
-    found = page_of(numbers, start, count)
-    found["rows"] = [_row(shown, number) for number in found["rows"]]
-    return found
+    text = search.casefold()
+    numbers = [n for n, key in enumerate(page.keys) if not text or _fits(page, key, text)]
+    answer = page_of(numbers, start, count)
+    answer["rows"] = [_row(page, number) for number in answer["rows"]]
+    return answer
 
 
-def _fits(shown: ShownModel, key: str, wanted: str) -> bool:
-    if wanted in key.casefold():
+def _fits(page: PageModel, key: str, text: str) -> bool:
+    if text in key.casefold():
         return True
-    value = shown.model.metadata[key]
+    value = page.model.metadata[key]
     if isinstance(value, Strings):
-        return any(wanted in cut(item, SEARCHED).casefold() for item in value[:SHOWN_ITEMS])
+        return any(text in cut(item, SEARCHED).casefold() for item in value[:SHOWN_ITEMS])
     if isinstance(value, np.ndarray | Arrays):
         return False
-    return wanted in str(value)[:SEARCHED].casefold()
+    return text in str(value)[:SEARCHED].casefold()
 
 
-def _row(shown: ShownModel, number: int) -> dict[str, Any]:
-    key = shown.key(number)
-    value = shown.model.metadata[key]
+def _row(page: PageModel, number: int) -> dict[str, Any]:
+    key = page.key(number)
+    value = page.model.metadata[key]
     return {
         "number": number,
         "key": cut(key),
-        "type": shown.model.metadata.type_name(key),
+        "type": page.model.metadata.type_name(key),
         "length": _length(value),
         "value": short_value(value),
     }
@@ -72,15 +73,15 @@ def short_value(value: Value | None) -> object:
     return plain(value)
 
 
-def metadata_value(shown: ShownModel, number: int, start: int, count: int) -> dict[str, Any]:
+def metadata_value(page: PageModel, number: int, start: int, count: int) -> dict[str, Any]:
     """Return the value of a key: of a text the characters, of an array the items from `start`."""
-    key = shown.key(number)
-    value = shown.model.metadata[key]
+    key = page.key(number)
+    value = page.model.metadata[key]
     total = _length(value)
     row = {
         "number": number,
         "key": cut(key, 4096),
-        "type": shown.model.metadata.type_name(key),
+        "type": page.model.metadata.type_name(key),
         "length": total,
         "start": start,
     }
@@ -95,21 +96,34 @@ def _items(value: Value, start: int, count: int) -> list[object]:
     if isinstance(value, Strings):
         return [cut(item, 4096) for item in value[start : start + count]]
     if isinstance(value, Arrays):
-        parts = (value[at] for at in range(start, min(start + count, len(value))))
+        parts = (value[index] for index in range(start, min(start + count, len(value))))
         return [short_value(part) for part in parts]
     assert isinstance(value, np.ndarray)  # noqa: S101 (numbers and texts have no items)
     part: TypedValue = value[start : start + count]
-    found = plain(part)
-    return found if isinstance(found, list) else plain_list(part)
+    items = plain(part)
+    return items if isinstance(items, list) else plain_list(part)
 
 
-def metadata_document(shown: ShownModel, number: int) -> dict[str, Any] | None:
+def metadata_document(page: PageModel, number: int) -> dict[str, Any] | None:
     """Return type and value as `inspect --json` has them, None for a value that is too long."""
-    key = shown.key(number)
-    metadata = shown.model.metadata
-    value = metadata[key]
-    items = _length(value) or 1
-    size = value.longest() * items if isinstance(value, Strings) else items
-    if size > MAX_COPIED:
+    key = page.key(number)
+    metadata = page.model.metadata
+    if _copied_characters(metadata[key]) > MAX_COPIED:
         return None
     return {"type": metadata.type_name(key), "value": plain(metadata.typed(key))}
+
+
+def _copied_characters(value: Value) -> int:
+    """Return about how many characters a value has as JSON, or some number above MAX_COPIED."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, Strings):
+        return value.longest() * len(value)
+    if not isinstance(value, Arrays):
+        return NUMBER_CHARACTERS * (_length(value) or 1)
+    total = NUMBER_CHARACTERS * len(value)
+    for inner in value:
+        if total > MAX_COPIED:
+            break
+        total += _copied_characters(inner)
+    return total

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
 from ggufkit.inspection.summary import summarize
 from ggufkit.models.model import Model, Tensor
+from ggufkit.view.page_model import PageModel
 from ggufkit.view.plain_values import cut
-from ggufkit.view.shown_model import ShownModel
 from ggufkit.view.treemap import Rectangle, laid_out
 
 MAP: Final = Rectangle(0.0, 0.0, 160.0, 64.0)  # the treemap's own units
 LEAST_SHARE: Final = 0.0008  # of all bytes, for a rectangle of its own
+MAX_GROUPS: Final = 64  # of the treemap: the largest; real models have about ten
 MAX_LAYERS: Final = 512  # columns of the grid: what llama.cpp loads
 MAX_ROLES: Final = 200  # rows of the grid
+_OTHER: Final = "other"
 _LAYER: Final = re.compile(r"(?P<before>.*?)blk\.(?P<number>\d{1,9})\.(?P<role>.+)", re.DOTALL)
 # The group of a tensor in a layer, by what its role contains; the first that fits.
 _GROUPS: Final = (
@@ -27,25 +30,27 @@ _GROUPS: Final = (
 )
 
 
-def overview(shown: ShownModel) -> dict[str, Any]:
+def overview(page: PageModel) -> dict[str, Any]:
     """Return what the first view shows of a model."""
-    model = shown.model
+    model = page.model
     facts = dict(vars(summarize(model)))
     facts["types"] = [vars(share) for share in facts["types"]]
     for name in ("architecture", "kind", "name", "size_label", "license", "tokenizer"):
         facts[name] = None if facts[name] is None else cut(facts[name])
     facts["chat_template"] = facts["chat_template"] is not None
     return {
-        "name": shown.name,
+        "name": page.name,
         "summary": facts,
         "version": model.version,
         "byte_order": model.byte_order,
         "alignment": model.alignment,
-        "nbytes": model.nbytes,
+        "nbytes": page.nbytes,
         "keys": len(model.metadata),
         "tensors": len(model.tensors),
         "files": [_file(model, number) for number in range(len(model.files))],
-        "missing": [{"message": each.message, "remedy": each.remedy} for each in model.missing],
+        "missing": [
+            {"message": problem.message, "remedy": problem.remedy} for problem in model.missing
+        ],
     }
 
 
@@ -56,30 +61,28 @@ def _file(model: Model, number: int) -> dict[str, Any]:
 
 def group_of(name: str) -> str:
     """Return the part of the model that a tensor belongs to."""
-    found = _LAYER.fullmatch(name)
-    if found is None:
+    match = _LAYER.fullmatch(name)
+    if match is None:
         is_token = name.startswith(("token_embd", "per_layer_token_embd", "position_embd"))
-        return "embedding" if is_token else "output" if name.startswith("output") else "other"
-    if found["before"]:
-        return cut(found["before"].rstrip("."), 20) or "other"
-    return next((group for group, part in _GROUPS if part.search(found["role"])), "other")
+        return "embedding" if is_token else "output" if name.startswith("output") else _OTHER
+    if match["before"]:
+        return cut(match["before"].rstrip("."), 20) or _OTHER
+    return next((group for group, part in _GROUPS if part.search(match["role"])), _OTHER)
 
 
 # Where the bytes are.
 
 
-def treemap(shown: ShownModel) -> dict[str, Any]:
+def treemap(page: PageModel) -> dict[str, Any]:
     """Return groups and tensors as rectangles; areas are shares of all bytes.
 
     Tensors too small to see are one rectangle of their group, with the number of them.
     """
-    groups: dict[str, list[tuple[int, Tensor]]] = {}
-    for number, tensor in shown.tensor_rows:
-        groups.setdefault(group_of(tensor.name), []).append((number, tensor))
-    sizes = {name: sum(tensor.nbytes for _, tensor in held) for name, held in groups.items()}
+    groups = _groups(page)
+    sizes = {name: sum(tensor.nbytes for _, tensor in rows) for name, rows in groups.items()}
     order = sorted((name for name in groups if sizes[name]), key=lambda name: -sizes[name])
     places = laid_out([float(sizes[name]) for name in order], MAP)
-    least = LEAST_SHARE * max(shown.model.nbytes, 1)
+    least = LEAST_SHARE * max(page.nbytes, 1)
     return {
         "width": MAP.width,
         "height": MAP.height,
@@ -96,10 +99,25 @@ def treemap(shown: ShownModel) -> dict[str, Any]:
     }
 
 
-def _cells(held: list[tuple[int, Tensor]], place: Rectangle, least: float) -> list[dict[str, Any]]:
-    large = [(number, tensor) for number, tensor in held if tensor.nbytes >= least]
-    large.sort(key=lambda each: -each[1].nbytes)
-    small = [tensor for _, tensor in held if tensor.nbytes < least]
+def _groups(page: PageModel) -> dict[str, list[tuple[int, Tensor]]]:
+    """Return the tensors of each group with their numbers; a file may name any number of groups."""
+    names = [group_of(tensor.name) for _, tensor in page.tensor_rows]
+    sizes: Counter[str] = Counter()
+    for name, (_, tensor) in zip(names, page.tensor_rows, strict=True):
+        sizes[name] += tensor.nbytes
+    largest = {name for name, _ in sizes.most_common(MAX_GROUPS)}
+    groups: dict[str, list[tuple[int, Tensor]]] = {}
+    for name, row in zip(names, page.tensor_rows, strict=True):
+        groups.setdefault(name if name in largest else _OTHER, []).append(row)
+    return groups
+
+
+def _cells(
+    tensors: list[tuple[int, Tensor]], place: Rectangle, least: float
+) -> list[dict[str, Any]]:
+    large = [(number, tensor) for number, tensor in tensors if tensor.nbytes >= least]
+    large.sort(key=lambda row: -row[1].nbytes)
+    small = [tensor for _, tensor in tensors if tensor.nbytes < least]
     cells: list[dict[str, Any]] = [
         {
             "number": number,
@@ -114,43 +132,43 @@ def _cells(held: list[tuple[int, Tensor]], place: Rectangle, least: float) -> li
         cells.append({"number": None, "count": len(small), "nbytes": sum(t.nbytes for t in small)})
     places = laid_out([float(cell["nbytes"]) for cell in cells], place)
     return [
-        {**cell, "place": [round(value, 4) for value in at]}
-        for cell, at in zip(cells, places, strict=True)
+        {**cell, "place": [round(value, 4) for value in rectangle]}
+        for cell, rectangle in zip(cells, places, strict=True)
     ]
 
 
 # Layers by role.
 
 
-def layer_grid(shown: ShownModel) -> dict[str, Any]:
+def layer_grid(page: PageModel) -> dict[str, Any]:
     """Return roles, layers, and a cell for each tensor of a layer.
 
     A cell is the positions of its role and layer, the number of the tensor, and the position of its
     type. Beyond MAX_ROLES and MAX_LAYERS tensors are only counted.
     """
-    placed = [
-        (number, tensor, found)
-        for number, tensor in shown.tensor_rows
-        if (found := _LAYER.fullmatch(tensor.name))
+    matches = [
+        (number, tensor, match)
+        for number, tensor in page.tensor_rows
+        if (match := _LAYER.fullmatch(tensor.name))
     ]
-    roles = _distinct(f"{found['before']}{found['role']}" for _, _, found in placed)
-    layers = sorted({int(found["number"]) for _, _, found in placed})
-    role_at = {role: at for at, role in enumerate(roles[:MAX_ROLES])}
-    layer_at = {layer: at for at, layer in enumerate(layers[:MAX_LAYERS])}
-    types = sorted({tensor.type for _, tensor, _ in placed}, key=lambda each: each.bits_per_weight)
-    type_at = {each: at for at, each in enumerate(types)}
+    roles = _distinct(f"{match['before']}{match['role']}" for _, _, match in matches)
+    layers = sorted({int(match["number"]) for _, _, match in matches})
+    role_at = {role: index for index, role in enumerate(roles[:MAX_ROLES])}
+    layer_at = {layer: index for index, layer in enumerate(layers[:MAX_LAYERS])}
+    types = sorted({tensor.type for _, tensor, _ in matches}, key=lambda kind: kind.bits_per_weight)
+    type_at = {kind: index for index, kind in enumerate(types)}
     cells = [
         [role_at[role], layer_at[layer], number, type_at[tensor.type]]
-        for number, tensor, found in placed
-        if (role := f"{found['before']}{found['role']}") in role_at
-        and (layer := int(found["number"])) in layer_at
+        for number, tensor, match in matches
+        if (role := f"{match['before']}{match['role']}") in role_at
+        and (layer := int(match["number"])) in layer_at
     ]
     return {
         "roles": [cut(role, 80) for role in role_at],
         "layers": list(layer_at),
-        "types": [{"name": each.name, "bits": each.bits_per_weight} for each in types],
+        "types": [{"name": kind.name, "bits": kind.bits_per_weight} for kind in types],
         "cells": cells,
-        "left_out": len(placed) - len(cells),
+        "left_out": len(matches) - len(cells),
     }
 
 

@@ -64,8 +64,8 @@ def places(count: int, level: int, tile: int) -> PixelPlaces:
     """Return which of `count` rows or columns a tile shows, one for each of its pixels."""
     step = 1 << min(max(level, 0), _fitting_level(count))
     start = min(max(tile, 0), count) * TILE * step
-    left = np.arange(start, min(start + TILE * step, count), step, dtype=np.int64)
-    return np.minimum(left + step // 2, count - 1)
+    starts = np.arange(start, min(start + TILE * step, count), step, dtype=np.int64)
+    return np.minimum(starts + step // 2, count - 1)
 
 
 def picture_facts(tensor: Tensor) -> dict[str, Any]:
@@ -145,11 +145,11 @@ def values_at(tensor: Tensor, rows: PixelPlaces, columns: PixelPlaces) -> Floats
     blocks, block_at = np.unique(columns // kind.block_size, return_inverse=True)
     inside = block_at * kind.block_size + columns % kind.block_size
     packed = _blocks_of(tensor, unique_rows, blocks)
-    found = np.empty((len(unique_rows), len(columns)), np.float32)
+    values = np.empty((len(unique_rows), len(columns)), np.float32)
     for start in range(0, len(unique_rows), STRIP):
         part = np.ascontiguousarray(packed[start : start + STRIP])
-        found[start : start + STRIP] = _decoded(tensor, part)[:, inside]
-    return found if len(found) == len(rows) else found[row_at]
+        values[start : start + STRIP] = _decoded(tensor, part)[:, inside]
+    return values if len(values) == len(rows) else values[row_at]
 
 
 def _decoded(tensor: Tensor, packed: Bytes) -> Floats:
@@ -175,9 +175,9 @@ def _blocks_of(tensor: Tensor, rows: PixelPlaces, blocks: PixelPlaces) -> Bytes:
         ranges = [ByteRange(int(start), (last - first) * size) for start in starts]
         return _picked(np.stack(span.file.read_many(ranges)), blocks - first, size)
     whole = span.file.view(span.offset, span.nbytes).reshape(-1, tensor.row_bytes)
-    found = _picked_of(whole, rows, blocks, size)
+    blocks_of_rows = _picked_of(whole, rows, blocks, size)
     span.file.read(span.offset, 0)  # raises if the file was cut or changed meanwhile
-    return found
+    return blocks_of_rows
 
 
 def _picked(rows: Bytes, blocks: PixelPlaces, size: int) -> Bytes:

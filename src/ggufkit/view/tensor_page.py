@@ -12,9 +12,9 @@ from ggufkit.inspection.tensor_statistics import tensor_statistics
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import rows_and_width
 from ggufkit.view.overview import group_of
+from ggufkit.view.page_model import PageModel
 from ggufkit.view.picture import picture_facts
 from ggufkit.view.plain_values import cut, number, page_of
-from ggufkit.view.shown_model import ShownModel
 
 READ_AT_ONCE: Final = 256 << 20  # bytes of a tensor whose statistics need no asking
 _SORTS: Final[dict[str, Callable[[Tensor], Any]]] = {
@@ -27,31 +27,31 @@ _SORTS: Final[dict[str, Callable[[Tensor], Any]]] = {
 }
 
 
-def tensor_rows(shown: ShownModel, asked: dict[str, str], start: int, count: int) -> dict[str, Any]:
+def tensor_rows(page: PageModel, query: dict[str, str], start: int, count: int) -> dict[str, Any]:
     """Return tensors whose name contains `search`, of `type` if given, in the order of `sort`.
 
     `sort` is "" for the order of the file, or a column; a minus sign before it reverses the order.
     """
-    wanted, kind = asked.get("search", "").casefold(), asked.get("type", "")
+    text, kind = query.get("search", "").casefold(), query.get("type", "")
     rows = [
-        (at, tensor)
-        for at, tensor in shown.tensor_rows
-        if wanted in tensor.name.casefold() and kind in {"", tensor.type.name}
+        (index, tensor)
+        for index, tensor in page.tensor_rows
+        if text in tensor.name.casefold() and kind in {"", tensor.type.name}
     ]
-    sort = asked.get("sort", "")
+    sort = query.get("sort", "")
     key = _SORTS.get(sort.removeprefix("-"))
     if key:
         rows.sort(key=lambda row: key(row[1]), reverse=sort.startswith("-"))
-    found = page_of(rows, start, count)
-    found["nbytes"] = sum(tensor.nbytes for _, tensor in rows)
-    found["rows"] = [tensor_row(at, tensor) for at, tensor in found["rows"]]
-    return found
+    answer = page_of(rows, start, count)
+    answer["nbytes"] = sum(tensor.nbytes for _, tensor in rows)
+    answer["rows"] = [tensor_row(index, tensor) for index, tensor in answer["rows"]]
+    return answer
 
 
-def tensor_row(at: int, tensor: Tensor) -> dict[str, Any]:
+def tensor_row(number: int, tensor: Tensor) -> dict[str, Any]:
     """Return what a list says of a tensor."""
     return {
-        "number": at,
+        "number": number,
         "name": cut(tensor.name),
         "type": tensor.type.name,
         "bits": tensor.type.bits_per_weight,
@@ -64,12 +64,12 @@ def tensor_row(at: int, tensor: Tensor) -> dict[str, Any]:
     }
 
 
-def tensor_details(shown: ShownModel, at: int) -> dict[str, Any]:
+def tensor_details(page: PageModel, number: int) -> dict[str, Any]:
     """Return what is known of a tensor without reading it."""
-    tensor = shown.tensor(at)
+    tensor = page.tensor(number)
     kind = tensor.type
     can = not kind.is_opaque and tensor.elements > 0 and tensor.is_whole
-    return tensor_row(at, tensor) | {
+    return tensor_row(number, tensor) | {
         "name": cut(tensor.name, 4096),
         "group": group_of(tensor.name),
         "block_size": kind.block_size,
@@ -81,18 +81,17 @@ def tensor_details(shown: ShownModel, at: int) -> dict[str, Any]:
     }
 
 
-def statistics(shown: ShownModel, at: int) -> dict[str, Any]:
+def statistics(page: PageModel, number: int) -> dict[str, Any]:
     """Return the statistics of a tensor, which reads it whole; kept for the next time."""
-    tensor = shown.tensor(at)
-    return shown.kept(("statistics", at), lambda: _finite(tensor_statistics(tensor).to_dict()))
+    tensor = page.tensor(number)
+    return page.kept(("statistics", number), lambda: _finite(tensor_statistics(tensor).to_dict()))
 
 
-def block(shown: ShownModel, at: int, row: int, column: int) -> dict[str, Any]:
+def block(page: PageModel, number: int, row: int, column: int) -> dict[str, Any]:
     """Return the quantization block of an element, field by field; ShapeError if none is there."""
-    tensor = shown.tensor(at)
+    tensor = page.tensor(number)
     _require_inside(tensor, row, column)
-    found = tensor_block(tensor, row, column)
-    document: dict[str, Any] = _finite(found.to_dict())
+    document: dict[str, Any] = _finite(tensor_block(tensor, row, column).to_dict())
     return document
 
 
@@ -110,5 +109,5 @@ def _finite(value: Any) -> Any:  # noqa: ANN401 (as JSON is)
     if isinstance(value, float):
         return value if math.isfinite(value) else number(value)
     if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value

@@ -6,49 +6,50 @@ from typing import Any, Final
 
 import numpy as np
 
-from ggufkit.conversion.tokenizer.byte_alphabet import BYTE_OF
 from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceType
+from ggufkit.conversion.tokenizer.token_text import BYTE_OF
 from ggufkit.errors import GGUFError, MissingKeyError
 from ggufkit.format.values import whole_number
+from ggufkit.view.page_model import PageModel
 from ggufkit.view.plain_values import cut, number, page_of
-from ggufkit.view.shown_model import ShownModel
 
 MAX_CHARACTERS: Final = 100_000  # of a text to split
+MAX_SPECIAL: Final = 100  # keys that name a token; real files have about ten
 SHOWN_MERGES: Final = 100  # of one token
 _TYPES: Final = "tokenizer.ggml.token_type"
 _SCORES: Final = "tokenizer.ggml.scores"
 
 
-def tokens_facts(shown: ShownModel) -> dict[str, Any]:
+def tokens_facts(page: PageModel) -> dict[str, Any]:
     """Return the kind of the tokenizer, its special tokens, and its number of tokens."""
-    metadata = shown.model.metadata
-    texts = shown.tokens()
+    metadata = page.model.metadata
+    texts = page.tokens()
     special = [
-        {"key": key.removeprefix("tokenizer.ggml."), "id": at, "text": _text(texts, at)}
+        {"key": key.removeprefix("tokenizer.ggml."), "id": token_id, "text": _text(texts, token_id)}
         for key, value in metadata.items()
         if key.startswith("tokenizer.ggml.")
         and key.endswith("_token_id")
-        and (at := whole_number(value)) is not None
+        and (token_id := whole_number(value)) is not None
     ]
     return {
         "kind": cut(str(metadata.get("tokenizer.ggml.model", ""))),
         "pre": cut(str(metadata.get("tokenizer.ggml.pre", ""))),
         "tokens": len(texts),
-        "merges": len(shown.merges()),
-        "special": special,
+        "merges": len(page.merges()),
+        "special": special[:MAX_SPECIAL],
     }
 
 
-def _text(texts: list[str], at: int) -> str:
-    return cut(texts[at]) if 0 <= at < len(texts) else ""
+def _text(texts: list[str], token_id: int) -> str:
+    return cut(texts[token_id]) if 0 <= token_id < len(texts) else ""
 
 
-def token_rows(shown: ShownModel, search: str, start: int, count: int) -> dict[str, Any]:
+def token_rows(page: PageModel, search: str, start: int, count: int) -> dict[str, Any]:
     """Return the tokens whose id is `search`, or whose text contains it."""
-    texts = shown.tokens()
-    found = page_of(_found(texts, search), start, count)
-    found["rows"] = [token(shown, at) for at in found["rows"]]
-    return found
+    texts = page.tokens()
+    answer = page_of(_found(texts, search), start, count)
+    answer["rows"] = [token(page, token_id) for token_id in answer["rows"]]
+    return answer
 
 
 def _found(texts: list[str], search: str) -> list[int]:
@@ -56,10 +57,12 @@ def _found(texts: list[str], search: str) -> list[int]:
     if not search:
         return list(range(len(texts)))
     spelled = {search, search.replace(" ", SPACE), _in_byte_alphabet(search)}
-    first = [int(search)] if search.isascii() and search.isdecimal() else []
-    first = [at for at in first if at < len(texts)]
-    exact = [at for at, text in enumerate(texts) if text in spelled]
-    holding = [at for at, text in enumerate(texts) if any(part in text for part in spelled)]
+    is_id = search.isascii() and search.isdecimal() and len(search) <= len(str(len(texts)))
+    first = [int(search)] if is_id and int(search) < len(texts) else []
+    exact = [token_id for token_id, text in enumerate(texts) if text in spelled]
+    holding = [
+        token_id for token_id, text in enumerate(texts) if any(part in text for part in spelled)
+    ]
     return list(dict.fromkeys((*first, *exact, *holding)))
 
 
@@ -72,61 +75,59 @@ def _in_byte_alphabet(text: str) -> str:
     return "".join(_CHARACTER_OF.get(byte, "\0") for byte in data)
 
 
-def token(shown: ShownModel, id: int) -> dict[str, Any]:
+def token(page: PageModel, id: int) -> dict[str, Any]:
     """Return what the file says of a token; MissingKeyError for an id that does not exist."""
-    texts = shown.tokens()
+    texts = page.tokens()
     if not 0 <= id < len(texts):
         raise MissingKeyError(
             f"the vocabulary has no token {id}", remedy=f"Use an id below {len(texts)}"
         )
-    kind, score = _item(shown, _TYPES, id), _item(shown, _SCORES, id)
-    known = {each.value: each.name.lower().replace("_", " ") for each in PieceType}
-    data = shown.piece(id)
+    kind, score = _item(page, _TYPES, id), _item(page, _SCORES, id)
+    known = {
+        piece_type.value: piece_type.name.lower().replace("_", " ") for piece_type in PieceType
+    }
+    data = page.piece(id)
     return {
         "id": id,
         "text": cut(texts[id]),
         "bytes": data[:64].hex(" "),
         "nbytes": len(data),
         "shown": cut(data.decode(errors="replace")),
-        "type": None if kind is None else known.get(int(kind), str(int(kind))),
+        "type": None if kind is None else known.get(kind, str(number(kind)).removesuffix(".0")),
         "score": None if score is None else number(score),
     }
 
 
-def _item(shown: ShownModel, key: str, at: int) -> Any:  # noqa: ANN401 (a number)
-    found = shown.model.metadata.get(key)
-    is_list = isinstance(found, np.ndarray) and found.dtype.kind in "iuf" and at < len(found)
-    return found[at] if is_list and isinstance(found, np.ndarray) else None
+def _item(page: PageModel, key: str, index: int) -> Any:  # noqa: ANN401 (a number)
+    values = page.model.metadata.get(key)
+    is_list = isinstance(values, np.ndarray) and values.dtype.kind in "iuf" and index < len(values)
+    return values[index] if is_list and isinstance(values, np.ndarray) else None
 
 
-def token_merges(shown: ShownModel, id: int) -> dict[str, Any]:
+def token_merges(page: PageModel, id: int) -> dict[str, Any]:
     """Return the merges that make a token, and those that use it, with their ranks."""
-    row = token(shown, id)
-    text = shown.tokens()[id]
-    made: list[dict[str, Any]] = []
+    row = token(page, id)
+    text = page.tokens()[id]
+    made_by: list[dict[str, Any]] = []
     used: list[dict[str, Any]] = []
-    for rank, merge in enumerate(shown.merges()):
+    for rank, merge in enumerate(page.merges()):
         left, _, right = merge.partition(" ")
         if left + right == text:
-            made.append({"rank": rank, "left": cut(left), "right": cut(right)})
+            made_by.append({"rank": rank, "left": cut(left), "right": cut(right)})
         elif text in {left, right} and len(used) < SHOWN_MERGES:
             used.append({"rank": rank, "left": cut(left), "right": cut(right)})
-    return row | {"made": made[:SHOWN_MERGES], "used": used}
+    return row | {"made": made_by[:SHOWN_MERGES], "used": used}
 
 
-def split_text(shown: ShownModel, text: str, *, special: bool = True) -> dict[str, Any]:
+def split_text(page: PageModel, text: str, *, special: bool = True) -> dict[str, Any]:
     """Return the tokens of a text, as llama.cpp splits it: ids, and where each stands in the text.
 
-    `special` adds the tokens that llama.cpp adds. Raises as `ggufkit.tokenizer` does.
+    `special` adds the tokens that llama.cpp adds. Raises GGUFError where `ggufkit.tokenizer` does,
+    and for a vocabulary that takes too much time or memory.
     """
     if len(text) > MAX_CHARACTERS:
         raise GGUFError(
             f"the text has {len(text):,} characters", remedy=f"Use up to {MAX_CHARACTERS:,}"
         )
-    encoded = shown.tokenizer().encode(text, add_special_tokens=special)
-    texts = shown.tokens()
-    tokens = [
-        {"id": at, "text": _text(texts, at), "start": start, "stop": stop}
-        for at, (start, stop) in zip(encoded.ids, encoded.offsets, strict=True)
-    ]
-    return {"count": len(tokens), "characters": len(text), "tokens": tokens}
+    text.encode()  # raises for half a surrogate pair
+    return page.ask_vocabulary({"task": "split", "text": text, "special": special})

@@ -24,16 +24,16 @@ def laid_out(sizes: Sequence[float], whole: Rectangle) -> list[Rectangle]:
     if not total:
         return [Rectangle(whole.left, whole.top, 0.0, 0.0) for _ in sizes]
     scale = whole.width * whole.height / total
-    left, placed = whole, list[Rectangle]()
-    at = 0
-    while at < len(sizes):
-        side = min(left.width, left.height)
-        count = _row_length(sizes[at:], side, scale)
-        areas = [size * scale for size in sizes[at : at + count]]
-        placed += _row(areas, left)
-        left = _rest(sum(areas), left)
-        at += count
-    return placed
+    remaining, rectangles = whole, list[Rectangle]()
+    first = 0
+    while first < len(sizes):
+        side = min(remaining.width, remaining.height)
+        count = _row_length(sizes[first:], side, scale)
+        areas = [size * scale for size in sizes[first : first + count]]
+        rectangles += _row(areas, remaining)
+        remaining = _rest(sum(areas), remaining)
+        first += count
+    return rectangles
 
 
 def _row_length(sizes: Sequence[float], side: float, scale: float) -> int:
@@ -59,14 +59,14 @@ def _row(areas: Iterable[float], whole: Rectangle) -> Iterator[Rectangle]:
     """Yield the rectangles of one row, along the shorter side."""
     areas = list(areas)
     depth = _depth(sum(areas), whole)
-    at = 0.0
+    position = 0.0
     for area in areas:
         length = area / depth if depth else 0.0
         if whole.width >= whole.height:
-            yield Rectangle(whole.left, whole.top + at, depth, length)
+            yield Rectangle(whole.left, whole.top + position, depth, length)
         else:
-            yield Rectangle(whole.left + at, whole.top, length, depth)
-        at += length
+            yield Rectangle(whole.left + position, whole.top, length, depth)
+        position += length
 
 
 def _depth(area: float, whole: Rectangle) -> float:
@@ -77,6 +77,6 @@ def _depth(area: float, whole: Rectangle) -> float:
 def _rest(area: float, whole: Rectangle) -> Rectangle:
     depth = _depth(area, whole)
     if whole.width >= whole.height:
-        left = max(whole.width - depth, 0.0)
-        return Rectangle(whole.left + depth, whole.top, left, whole.height)
+        width = max(whole.width - depth, 0.0)
+        return Rectangle(whole.left + depth, whole.top, width, whole.height)
     return Rectangle(whole.left, whole.top + depth, whole.width, max(whole.height - depth, 0.0))

@@ -11,10 +11,11 @@ def test_archs_lists_names_files_and_classes():
     assert "ggufkit/arch/llama.toml" in out
 
 
-def test_archs_shows_the_file_for_a_class():
+def test_archs_shows_the_files_for_a_class():
     document = json.loads(ggufkit("archs", "Qwen3ForCausalLM", "--json").out)
-    assert [entry["name"] for entry in document] == ["qwen3"]
-    assert "Qwen3ForCausalLM" in document[0]["classes"]
+    names = [entry["name"] for entry in document]
+    assert names == ["qwen3", "qwen3-reranker", "qwen3-reranker-tied"]
+    assert all("Qwen3ForCausalLM" in entry["classes"] for entry in document)
 
 
 def test_archs_shows_the_file_with_a_listed_name():

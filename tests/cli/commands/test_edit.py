@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ggufkit as api
-from ggufkit.rules.rules import STRUCTURE
+from rule_groups import STRUCTURE
 from shell import done, ggufkit
 
 TOKENS = ["<s>", "</s>", "a", "b"]

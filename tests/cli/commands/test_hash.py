@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 
 import numpy as np
 import pytest
 
 import ggufkit as api
+from platforms import posix
 from ranged_server import Served
 from shell import done, ggufkit
 
@@ -229,3 +231,22 @@ def test_notes_a_manifest_without_the_chosen_hash(model):
     assert result.code == 3
     assert "no digests of content" in result.err
     assert "leave out --content" in result.err
+
+
+def test_a_list_never_decides_what_is_fetched(tmp_path, monkeypatch):
+    monkeypatch.setattr(socket, "socket", None)
+    names = ("http://127.0.0.1:9/x.gguf", "hf://a/b/c.gguf", "s3://a/b.gguf", "a/b:Q4_K_M")
+    listed = tmp_path / "SHA256SUMS"
+    listed.write_text("".join(f"{'0' * 64}  {name}\n" for name in names))
+    done = ggufkit("hash", "--sha256sum", "--check", listed)
+    assert done.code == 1
+    assert done.lines == [f"{name}: FAILED open or read" for name in names]
+
+
+@posix
+def test_a_list_names_no_devices(tmp_path):
+    listed = tmp_path / "SHA256SUMS"
+    listed.write_text(f"{'0' * 64}  /dev/zero\n")
+    done = ggufkit("hash", "--sha256sum", "--check", listed)
+    assert done.code == 1
+    assert "/dev/zero" in done.err

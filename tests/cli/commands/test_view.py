@@ -9,12 +9,13 @@ import subprocess
 import sys
 import urllib.request
 from types import SimpleNamespace
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 
 import ggufkit as api
-from ggufkit.view import server
+from ggufkit.view.serving import server
 from shell import ggufkit
 
 URL = re.compile(r"http://127\.0\.0\.1:\d+/[\w-]{32}/\n")
@@ -97,27 +98,84 @@ def test_only_view_imports_the_server():
     assert done.stdout.split() == ["False", "False"]
 
 
+def serving(*words, **options):
+    """Start the command; return it, and the address of its page."""
+    command = [sys.executable, *words, "--no-browser"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+    url = process.stdout.readline()
+    assert URL.fullmatch(url)
+    return process, url.strip()
+
+
 @pytest.mark.skipif(os.name == "nt", reason="no signals to send")
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
 def test_a_signal_stops_the_server_without_a_traceback(path, sent, code):
-    command = [sys.executable, "-m", "ggufkit", "view", str(path), "--no-browser"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        url = process.stdout.readline()
-        assert URL.fullmatch(url)
-        with urllib.request.urlopen(url.strip()) as page:  # noqa: S310 (our own server)
+    process, url = serving("-m", "ggufkit", "view", path)
+    with process:
+        with urllib.request.urlopen(url) as page:  # noqa: S310 (our own server)
             assert b"ggufkit view" in page.read()
         process.send_signal(sent)
         _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (code, "")
+    assert process.returncode == code
+    assert "Traceback" not in said
 
 
-def test_a_browser_is_opened_with_the_address(monkeypatch):
+# Work that takes an hour, in a servant or in a thread of the server; `view` says when it has begun.
+SLOW = """
+import signal, time
+from ggufkit.system.sandbox import Servant
+from ggufkit.view import page_model, tensor_page
+
+def stop_servant(servant):
+    process = start_servant(servant)
+    process.send_signal(signal.SIGSTOP)
+    print("works", flush=True)
+    return process
+
+def sleep(*_):
+    print("works", flush=True)
+    time.sleep(3600)
+
+page_model.MAX_SECONDS = 3600
+start_servant, Servant._running = Servant._running, stop_servant
+tensor_page.statistics = sleep
+from ggufkit.cli import main
+main()
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no signals to send")
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("work", ["split", "statistics?tensor=0"])
+def test_a_signal_stops_the_server_while_it_works(path, tmp_path, work, sent, code):
+    (tmp_path / "temporary").mkdir()
+    environment = os.environ | {"TMPDIR": str(tmp_path / "temporary")}
+    process, url = serving("-c", SLOW, "view", path, env=environment)
+    place = urlsplit(url)
+    with process, socket.create_connection((place.hostname, place.port)) as client:
+        body = b'{"text": "a"}' if work == "split" else b""
+        head = (
+            f"{'POST' if body else 'GET'} {place.path}api/{work} HTTP/1.1\r\nHost: {place.netloc}"
+        )
+        length = f"Content-Type: application/json\r\nContent-Length: {len(body)}"
+        client.sendall(f"{head}\r\n{length}\r\n\r\n".encode() + body)
+        assert [process.stdout.readline() for _ in range(2)][1] == "works\n"
+        process.send_signal(sent)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "Traceback" not in said
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+def test_a_browser_is_opened_without_the_token(monkeypatch):
     opened = queue.Queue()
     monkeypatch.setattr("webbrowser.open", opened.put)
-    monkeypatch.setattr(server, "server_of", lambda *_: SimpleNamespace(run=lambda **_: None))
+    monkeypatch.setattr(
+        server, "server_of", lambda *_: SimpleNamespace(run=lambda **_: None, is_working=False)
+    )
     address = server.bound()
     server.serve([], address)
-    assert opened.get(timeout=60) == address.url
+    assert opened.get(timeout=60) == address.opening_url
     address.socket.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ggufkit.conversion.architecture.config_json import Draft
-from ggufkit.conversion.architecture.pooling import MODES, pooling_files, pooling_type
+from ggufkit.conversion.architecture.pooling import NUMBERS, pooling_files, pooling_type
 from ggufkit.errors import CheckpointError
 from ggufkit.models.model import Tensors
 
@@ -20,9 +20,9 @@ def checkpoint(**files):
     return Draft(Path("model"), {}, Tensors(), contents=texts)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_pooling_files_name_their_pooling_type(mode):
-    assert pooling_type(checkpoint(**pooling_files(mode.number, 384))) == mode.number
+@pytest.mark.parametrize("number", NUMBERS.values())
+def test_pooling_files_name_their_pooling_type(number):
+    assert pooling_type(checkpoint(**pooling_files(number, 384))) == number
 
 
 def test_checkpoint_without_modules_names_no_pooling_type():

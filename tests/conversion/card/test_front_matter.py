@@ -9,8 +9,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ggufkit.conversion.card.front_matter import MAX_CHARACTERS, front_matter
-from ggufkit.conversion.card.write_card import model_card
+from ggufkit.conversion.card.front_matter import MAX_CHARACTERS, front_matter, model_card
 from ggufkit.errors import CheckpointError
 
 CARD = r"""
@@ -153,7 +152,7 @@ def test_refuses_unsupported_yaml_and_names_its_line(text):
 
 def test_refuses_deep_nesting():
     for text in ("[" * 5000, "- " * 5000 + "x", "{a: " * 5000):
-        with pytest.raises(CheckpointError, match="levels"):
+        with pytest.raises(CheckpointError, match=r"levels|nesting"):  # libyaml may stop first
             read(text if text.startswith("- ") else f"a: {text}")
 
 

@@ -10,8 +10,8 @@ import ggufkit
 from ggufkit.conversion.checkpoint.folder import (
     MAX_CONFIG_BYTES,
     MAX_FILE_BYTES,
+    CheckpointFolder,
     open_checkpoint,
-    read_content,
 )
 from ggufkit.errors import CheckpointError
 from tensors_file import safetensors_bytes, write_checkpoint
@@ -143,7 +143,7 @@ def test_refuses_an_oversized_file_without_reading_it(tmp_path, name, limit):
     with (tmp_path / name).open("wb") as file:
         file.truncate(100 * limit)
     with pytest.raises(CheckpointError, match="which no such file needs"):
-        read_content(tmp_path, name)
+        CheckpointFolder(tmp_path).content(name)
 
 
 def test_message_about_a_huge_name_is_short(tmp_path):

@@ -29,7 +29,7 @@ def opened(folder, form, stems):
     return {tensor.name: tensor for tensor in open_safetensors(path)[1]}
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.method)
+@pytest.mark.parametrize("form", FORMS.values(), ids=lambda form: form.method)
 def test_codes_and_scales_come_back_from_blocks(form, tmp_path):
     before = opened(tmp_path, form, ["layers.0.experts.down"])
     made = joined(before, form.method)
@@ -43,7 +43,7 @@ def test_codes_and_scales_come_back_from_blocks(form, tmp_path):
 
 @pytest.mark.parametrize("method", ["compressed-tensors", "fp8"])
 def test_layers_come_by_number_before_all_other_tensors(method, tmp_path):
-    form = next(each for each in FORMS if each.method == method)
+    form = FORMS[method]
     held = opened(tmp_path, form, [f"layers.{n}.experts.0.w1" for n in (0, 10, 2)])
     made = joined(held, method)
     assert [tensor.name.split(".")[1] for tensor in made] == ["0", "2", "10", "weight"]

@@ -13,7 +13,7 @@ from ggufkit.conversion.checkpoint.safetensors import (
     open_safetensors,
     parse_header,
 )
-from ggufkit.errors import CheckpointError
+from ggufkit.errors import CheckpointError, TensorTypeError
 from tensors_file import safetensors_bytes
 
 PAIR = {"b": np.arange(6, dtype=np.float32).reshape(2, 3), "a": np.arange(4, dtype=np.float16)}
@@ -180,3 +180,17 @@ def test_message_about_nested_values_is_short():
     entry = {"dtype": nested, "shape": [1], "data_offsets": [0, 1]}
     (problem,) = parse_header(json.dumps({"a": entry}).encode(), 1)[1][:1]
     assert len(problem) < 300
+
+
+@pytest.mark.parametrize("kind", ["C64", "F4", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F6_E2M3", "F6_E3M2"])
+def test_a_type_that_is_not_read_does_not_block_the_others(tmp_path, kind):
+    bits = {"C64": 64, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}.get(kind, 8)
+    entries = {
+        "a": {"dtype": kind, "shape": [2, 4], "data_offsets": [0, bits]},
+        "b": {"dtype": "F32", "shape": [1], "data_offsets": [bits, bits + 4]},
+    }
+    data = bytes(bits) + np.float32(3).tobytes()
+    _, (unread, tensor) = opened(tmp_path, header(json.dumps(entries).encode(), data))
+    assert (unread.shape, unread.nbytes, tensor.numpy().tolist()) == ((2, 4), bits, [3])
+    with pytest.raises(TensorTypeError):
+        unread.numpy()

@@ -147,5 +147,5 @@ def test_a_line_that_is_not_a_rank_is_named(line, tmp_path):
 
 
 def test_more_ranks_than_rows_are_refused(tmp_path):
-    with pytest.raises(CheckpointError, match="are 464, the embeddings 300 rows"):
+    with pytest.raises(CheckpointError, match="ids up to 463, the embeddings 300 rows"):
         ranks_of(tmp_path, BYTES, vocab_size=300)

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ggufkit.conversion.tokenizer.byte_alphabet import BYTE_OF
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.conversion.tokenizer.hub_tokenizer import hub_tokenizer
 from ggufkit.conversion.tokenizer.kinds import KINDS, vocabulary
@@ -19,6 +18,7 @@ from ggufkit.conversion.tokenizer.pre.encode import encode
 from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import PRE_TOKENIZERS, PROBE, row_cuts
 from ggufkit.conversion.tokenizer.pre.split_rules import split
 from ggufkit.conversion.tokenizer.sentencepiece_model import PieceType, parse_pieces
+from ggufkit.conversion.tokenizer.token_text import BYTE_OF
 from ggufkit.errors import CheckpointError
 from ggufkit.format.coerce import plain
 from ggufkit.system import sandbox

@@ -124,6 +124,13 @@ def test_a_list_that_goes_on_at_another_server_is_refused(hub):
         opened("hf://org/tiny:BF16")
 
 
+@pytest.mark.parametrize("size", [10**400, 1 << 63, -1, 1.5, True, "7", None])
+def test_files_of_sizes_that_no_file_has_are_left_out(hub, size):
+    hub._entry = lambda path, _: {"type": "file", "path": path, "size": size}
+    with pytest.raises(RemoteMissingError, match="has no GGUF files"):
+        opened("hf://org/tiny")
+
+
 # What is missing.
 
 

@@ -139,7 +139,9 @@ def _shapes() -> Iterator[Case]:
     for count in (5, 8, 32):
         why = "ggml has four dimensions"
         yield warn(f"dims-{count}", "dims-ggml", why, with_info(tensor("a", *[1] * count)))
-    yield warn("name-64-bytes", "name-size-ggml", "ggml has 63", with_info(tensor("n" * 64, 4)))
+    for size in (64, 65, 127):
+        why = "ggml has 63, ComfyUI's 127"
+        yield warn(f"name-{size}-bytes", "name-size-ggml", why, with_info(tensor("n" * size, 4)))
     yield accept("name-63-bytes", "the longest for ggml", with_info(tensor("n" * 63, 4)))
     yield accept("name-unicode", "names are UTF-8", with_info(tensor("größe.重み", 4)))
     escape = with_info(tensor("\x1b[2J", 4))

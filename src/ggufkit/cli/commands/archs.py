@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeVar
 
 import click
 
@@ -13,13 +11,9 @@ from ggufkit.cli.options import arch_path_option
 from ggufkit.cli.output import counted, emit, examples, paged, table, with_options
 from ggufkit.errors import GGUFError, printable
 
-T = TypeVar("T")
-SECTION: Final = "Convert"  # of the help
-
 
 @click.command(
     "archs",
-    short_help="List the architectures that convert supports.",
     epilog=examples(
         "ggufkit archs",
         "ggufkit archs LlamaForCausalLM",
@@ -35,17 +29,17 @@ def command(name: str | None, *, arch_path: tuple[Path, ...], as_json: bool) -> 
     NAME is one of the listed names, or a class from the field `architectures` of config.json:
     then only that architecture is shown. If it is unknown, the error names the nearest class.
     """
-    from ggufkit.conversion.architecture.architecture import architectures, find  # noqa: PLC0415 (slow to import)
+    from ggufkit.conversion.architecture.architecture import architectures  # noqa: PLC0415 (slow to import)
 
     known = architectures(arch_path)
     if name in known:
         known = {name: known[name]}
     elif name:
-        found = _found(name, list(known), lambda classes: find(classes, arch_path))
+        matching = _found(name, list(known), arch_path)
         known = {
             stem: each
             for stem, each in known.items()
-            if each == found or (each.convert_if and name in each.classes)
+            if each == matching or (each.convert_if and name in each.classes)
         }
     if as_json:
         emit([_plain(stem, each.name, each.path, each.classes) for stem, each in known.items()])
@@ -59,10 +53,12 @@ def command(name: str | None, *, arch_path: tuple[Path, ...], as_json: bool) -> 
             click.echo(f"\n{counted(len(rows), 'architecture')}, {served} classes")
 
 
-def _found(name: str, names: list[str], find: Callable[[list[str]], T]) -> T:
+def _found(name: str, names: list[str], arch_path: tuple[Path, ...]) -> object:
     """Return the architecture of a class; the error also names the nearest architecture."""
+    from ggufkit.conversion.architecture.architecture import find  # noqa: PLC0415 (slow to import)
+
     try:
-        return find([name])
+        return find([name], arch_path)
     except GGUFError as error:
         near = difflib.get_close_matches(name, names, 1)
         hint = f"; did you mean {near[0]}?" if near else ";"

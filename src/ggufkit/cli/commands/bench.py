@@ -17,8 +17,6 @@ from ggufkit.quants.bench import Rate
 from ggufkit.quants.codec import encodable
 from ggufkit.system.cpu import instruction_set
 
-SECTION: Final = "Quantize"  # of the help
-
 MILLION: Final = 1e6
 COLUMN: Final = 12  # characters of a rate
 
@@ -38,7 +36,6 @@ def parse_types(_ctx: click.Context, _param: click.Parameter, text: str | None) 
 
 @click.command(
     "bench",
-    short_help="Measure how fast this machine encodes and decodes.",
     epilog=examples(
         "ggufkit bench",
         "ggufkit bench --types Q4_K,Q6_K,IQ4_XS --weighted",
@@ -65,7 +62,12 @@ def command(
     """
     rates = ggufkit.bench(types, threads=threads, weighted=weighted)
     if as_json:
-        emit({"instruction_set": instruction_set(), "rates": [_plain(rate) for rate in rates]})
+        emit(
+            {
+                "instruction_set": instruction_set(),
+                "rates": [vars(rate) | {"type": rate.type.name} for rate in rates],
+            }
+        )
     else:
         _print(rates)
 
@@ -74,23 +76,14 @@ def _print(rates: Iterable[Rate]) -> None:
     for number, rate in enumerate(rates):
         several = rate.threads > 1
         if number == 0:
-            _print_heads(rate.threads)
+            threaded = f", {counted(rate.threads, 'thread')}" if rate.threads > 1 else ""
+            click.echo(f"M elements/s on one core{threaded}; instruction set {instruction_set()}")
+            counts = ["", f" x{rate.threads}"][: 1 + (rate.threads > 1)]
+            heads = "".join(
+                f"{what + count:>{COLUMN}}" for what in ("ENCODE", "DECODE") for count in counts
+            )
+            click.echo(click.style(f"{'TYPE':8}{'BITS':>8}{heads}", bold=True))
         encode = [rate.encode, rate.encode_threaded][: 1 + several]
         decode = [rate.decode, rate.decode_threaded][: 1 + several]
         cells = "".join(f"{value / MILLION:{COLUMN},.0f}" for value in encode + decode)
         click.echo(f"{rate.type.name:8}{rate.type.bits_per_weight:8.4g}{cells}")
-
-
-def _print_heads(threads: int) -> None:
-    threaded = f", {counted(threads, 'thread')}" if threads > 1 else ""
-    click.echo(f"M elements/s on one core{threaded}; instruction set {instruction_set()}")
-    counts = ["", f" x{threads}"][: 1 + (threads > 1)]
-    heads = "".join(
-        f"{what + count:>{COLUMN}}" for what in ("ENCODE", "DECODE") for count in counts
-    )
-    click.echo(click.style(f"{'TYPE':8}{'BITS':>8}{heads}", bold=True))
-
-
-def _plain(rate: Rate) -> dict[str, Any]:
-    """Return a rate in elements per second."""
-    return {**vars(rate), "type": rate.type.name}

@@ -19,12 +19,9 @@ from ggufkit.cli.reports.show_changes import show
 from ggufkit.edits.in_place import apply
 from ggufkit.edits.repair import REPAIRED, plan_repair
 from ggufkit.errors import MissingKeyError, printable
-from ggufkit.rules.explain import explain, pattern
 from ggufkit.rules.findings import Finding, finding
-from ggufkit.rules.rules import RULES
+from ggufkit.rules.rules import explain
 from ggufkit.rules.sarif import as_sarif
-
-SECTION: Final = "Look"  # of the help
 
 _BREAKS: Final = {"GGUF": "breaks the specification", "llama.cpp": "llama.cpp refuses it", "": ""}
 _COLOURS: Final = {"error": "red", "warning": "yellow", "note": "blue"}
@@ -33,7 +30,6 @@ _SEVERITIES: Final = tuple(_COLOURS)
 
 @click.command(
     "check",
-    short_help="Find what is wrong with files.",
     epilog=examples(
         "ggufkit check model.gguf",
         "ggufkit check *.gguf --data",
@@ -101,13 +97,13 @@ def command(  # noqa: PLR0913 (click passes each option)
     if as_json:
         emit([_plain(file, findings) for file, findings in checked.items()])
     elif sarif:
-        emit(as_sarif(found for findings in checked.values() for found in findings))
+        emit(as_sarif(finding for findings in checked.values() for finding in findings))
     else:
         with paged():
             for file, findings in checked.items():
                 _print(file, findings, unread="" if data else "; tensor data was not read (--data)")
     worst = _SEVERITIES[: _SEVERITIES.index(fail_on) + 1]
-    if any(found.severity in worst for findings in checked.values() for found in findings):
+    if any(finding.severity in worst for findings in checked.values() for finding in findings):
         ctx.exit(1)
 
 
@@ -124,19 +120,18 @@ def _require_sense(
 
 def _explain(id: str, *, as_json: bool) -> None:
     try:
-        why = explain(id)
+        rule = explain(id)
     except MissingKeyError as error:
         raise click.BadParameter(
             f"{error.message}. {error.remedy}", param_hint="--explain"
         ) from None
-    row = RULES[id]
     if as_json:
-        texts = {"message": pattern(row), "explanation": why, "remedy": row.remedy}
-        kind = {"rule": id, "severity": row.severity, "breaks": row.breaks}
+        texts = {"message": rule.pattern, "explanation": rule.why, "remedy": rule.remedy}
+        kind = {"rule": id, "severity": rule.severity, "breaks": rule.breaks}
         emit(kind | texts | {"fixable": id in REPAIRED})
         return
-    click.echo(f"{id}: {', '.join(filter(None, (row.severity, _BREAKS[row.breaks])))}")
-    click.echo(f"\n{pattern(row)}\n\n{why}\n\n{row.remedy}.")
+    click.echo(f"{id}: {', '.join(filter(None, (rule.severity, _BREAKS[rule.breaks])))}")
+    click.echo(f"\n{rule.pattern}\n\n{rule.why}\n\n{rule.remedy}.")
     if id in REPAIRED:
         click.echo("\n--fix repairs this.")
 
@@ -165,29 +160,29 @@ def _check(file: str, *, data: bool, names: bool, threads: int | None) -> dict[s
 
 def verdict(findings: list[Finding]) -> str:
     """Return in words whether a file with these findings is valid for GGUF and for llama.cpp."""
-    errors = [found for found in findings if found.severity == "error"]
-    if errors and all(found.rule == "shard-missing" for found in errors):
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if errors and all(finding.rule == "shard-missing" for finding in errors):
         return "incomplete: shards are missing"
-    if any(found.breaks for found in errors):
+    if any(finding.breaks for finding in errors):
         return "broken: it breaks the specification"
-    if any(found.rule == "unfinished" for found in errors):
+    if any(finding.rule == "unfinished" for finding in errors):
         return "incomplete: part of its data was never written"
     if errors:
         return "not readable"
-    if any(found.breaks == "llama.cpp" for found in findings):
+    if any(finding.breaks == "llama.cpp" for finding in findings):
         return "valid GGUF that llama.cpp refuses"
     return "valid GGUF"
 
 
 def _print(file: str, findings: list[Finding], *, unread: str) -> None:
-    for found in findings:
-        severity = click.style(found.severity, fg=_COLOURS[found.severity], bold=True)
-        place = printable(f"{found.path or file}:{found.offset}")
-        rule = ", ".join(filter(None, (found.rule, _BREAKS[found.breaks])))
-        text = printable(f"{found.message} [{rule}]. {found.remedy}.")
+    for each in findings:
+        severity = click.style(each.severity, fg=_COLOURS[each.severity], bold=True)
+        place = printable(f"{each.path or file}:{each.offset}")
+        rule = ", ".join(filter(None, (each.rule, _BREAKS[each.breaks])))
+        text = printable(f"{each.message} [{rule}]. {each.remedy}.")
         click.echo(f"{place}: {severity}: {text}")
-    held: Counter[str] = Counter(found.severity for found in findings)
-    counts = ", ".join(counted(held[severity], severity) for severity in _COLOURS)
+    severities: Counter[str] = Counter(each.severity for each in findings)
+    counts = ", ".join(counted(severities[severity], severity) for severity in _COLOURS)
     click.echo(f"{printable(file)}: {verdict(findings)} ({counts}){unread}")
 
 

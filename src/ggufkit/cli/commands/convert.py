@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,8 +10,14 @@ import click
 from click.core import ParameterSource
 
 import ggufkit
-from ggufkit.cli.conversion.output_names import adapter_outputs, has_type, is_folder, output_path
-from ggufkit.cli.conversion.planned_tensors import plain_outputs, print_outputs
+from ggufkit.cli.convert_outputs import (
+    adapter_outputs,
+    deliver_all,
+    folder_of,
+    has_type,
+    is_folder,
+    output_path,
+)
 from ggufkit.cli.options import (
     arch_path_option,
     cluster_option,
@@ -24,28 +28,34 @@ from ggufkit.cli.options import (
     threads_option,
     will_read,
 )
-from ggufkit.cli.output import emit, examples, note, paged
-from ggufkit.cli.quantization.block_options import imatrix_option, search_option
-from ggufkit.cli.quantization.recipe_argument import parse_recipes
-from ggufkit.cli.quantization.report import quantized_with_notes
-from ggufkit.cli.write_model import PIPE, refuse_given, report, working, write_out
+from ggufkit.cli.output import examples, note
+from ggufkit.cli.pipes import keys_of
+from ggufkit.cli.quantize_options import imatrix_option, parse_recipes, search_option
+from ggufkit.cli.quantize_report import quantized_with_notes
+from ggufkit.cli.write_model import PIPE
+from ggufkit.conversion.diffusion.checkpoint_files import (
+    COMFYUI,
+    LOADERS,
+    SD_CPP,
+    folder_of_part,
+    is_diffusion_source,
+)
 from ggufkit.errors import TensorTypeError
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.model import Model
+from ggufkit.models.remote_resolvers import is_remote
 from ggufkit.quantization.quantize import QuantizeOptions
 from ggufkit.quantization.recipes import Recipe
 from ggufkit.quants.search import Search
-from ggufkit.system.text_file import Most, read_small
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-SECTION: Final = "Convert"  # of the help
-
 # Options that concern text models alone.
+_NOT_OF_DIFFUSION: Final = ("name", "overrides", "mmproj", "with_mmproj", "mistral_format")
 _OF_TEXT_MODELS: Final = (
     "pre", "vocab_only", "mtp", "fuse_qkv", "fuse_gate_up_exps", "fp8_as_q8", "dense_modules",
-    "target", "dspark", "no_community_template",
+    "target", "dspark", "no_community_template", "strict",
 )  # fmt: skip
 OUTTYPES: Final = ("auto", "f32", "f16", "bf16", "q8_0", "tq1_0", "tq2_0")
 
@@ -57,18 +67,11 @@ def _overrides(
     if path is None:
         return None
     will_read(str(path))
-    try:
-        found = json.loads(read_small(path, Most.VALUES))
-    except (ValueError, RecursionError) as error:
-        raise click.BadParameter(f"{path} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise click.BadParameter(f"{path} does not contain a JSON object of keys and values")
-    return found
+    return keys_of(str(path))
 
 
 @click.command(
     "convert",
-    short_help="Convert a Hugging Face checkpoint to GGUF.",
     epilog=examples(
         "ggufkit convert SmolLM2-135M smollm2.gguf",
         "ggufkit convert SmolLM2-135M models/ --quantize Q8_0,Q4_0",
@@ -78,6 +81,8 @@ def _overrides(
         "ggufkit convert hf://HuggingFaceTB/SmolLM2-135M smollm2.gguf --quantize Q4_K_M",
         "ggufkit convert SmolLM2-135M out.gguf --quantize Q4_K_M --imatrix im.gguf --search best",
         "ggufkit convert gemma-3-4b-it gemma.gguf --quantize Q4_K_M --with-mmproj mmproj.gguf",
+        "ggufkit convert flux1-dev.safetensors models/ --quantize Q4_K_S,Q8_0",
+        "ggufkit convert sdxl.safetensors vae.gguf --for sd.cpp --part vae",
     ),
 )
 @click.argument("source", metavar="IN")
@@ -113,6 +118,25 @@ def _overrides(
 @arch_path_option
 @click.option(
     "--follow-links", is_flag=True, help="Read files outside the folder that links in it lead to."
+)
+@click.option(
+    "--arch",
+    metavar="NAME",
+    help="Architecture of an image or video model, if ggufkit does not recognize it.",
+)
+@click.option(
+    "--for",
+    "loader",
+    type=click.Choice(LOADERS),
+    default=COMFYUI,
+    show_default=True,
+    help="Program that reads an image or video model; sd.cpp is stable-diffusion.cpp.",
+)
+@click.option(
+    "--part",
+    metavar="NAME",
+    help="Part of a pipeline, such as text_encoder_2 or vae.  [default: the image or video model; "
+    "of a file for sd.cpp all parts]",
 )
 @click.option("--vocab-only", is_flag=True, help="Write metadata and vocabulary, no tensors.")
 @click.option(
@@ -156,6 +180,7 @@ def _overrides(
     is_flag=True,
     help="Write no name of a built-in chat template for Mistral's own format.",
 )
+@click.option("--strict", is_flag=True, help="Refuse fields of config.json that nothing reads.")
 @click.option("--bigendian", is_flag=True, help="Write the file for a big-endian machine.")
 @click.option(
     "--shard-size",
@@ -214,37 +239,41 @@ def command(  # noqa: PLR0913 (click passes each option)
     """Convert the checkpoint in the folder IN to OUT, exactly as llama.cpp's converter does.
 
     IN contains config.json, safetensors files and a tokenizer, or is a repository on the Hugging
-    Face Hub (hf://org/repo), whose tensors are read while OUT is written. OUT is a file, - for
-    stdout, or a folder; in a folder the file name follows the naming convention. In the name of OUT
+    Face Hub (hf://org/repo), whose tensors are read while OUT is written. IN may also be an image
+    or video model: a .safetensors, .ckpt or .pth file, or a folder of diffusers. OUT is a file, -
+    for stdout, or a folder; in a folder the file name follows a convention. In the name of OUT
     {ftype} stands for the type, such as q8_0, and {FTYPE} for the same in capitals. Adapters for
     tasks, which Jina Embeddings 3 has, become files next to the first output.
     """
-    wanted = recipes or ()
-    if out == PIPE and ((as_json and not dry_run) or len(wanted) > 1):
+    recipe_names = recipes or ()
+    if out == PIPE and ((as_json and not dry_run) or len(recipe_names) > 1):
         raise click.UsageError("Only one model can go to stdout, and no JSON with it")
     chosen = {name: work.pop(name) for name in _OF_TEXT_MODELS}
-    _require_possible(out, wanted, chosen, mmproj=mmproj, with_mmproj=with_mmproj)
+    _require_possible(out, recipe_names, chosen, mmproj=mmproj, with_mmproj=with_mmproj)
     if chosen["no_community_template"] and not mistral_format:
         raise click.UsageError(
             "--disable-mistral-community-chat-template goes with --mistral-format"
         )
-    blocks = _blocks(wanted, imatrix, search)
+    diffusion = {name: work.pop(name) for name in ("arch", "part", "loader")}
+    stem = _diffusion_stem(source, **diffusion, chosen=chosen)
+    blocks = _blocks(recipe_names, imatrix, search)
     options: dict[str, Any] = {
         "outtype": outtype,
         "name": name,
         "overrides": overrides,
+        **diffusion,
         "arch_path": arch_path,
         "follow_links": follow_links,
         "mistral_format": mistral_format,
         "say": note,
     }
     kind = "vocab" if chosen["vocab_only"] else "mtp" if chosen["mtp"] else ""
-    work |= {"byte_order": "big" if bigendian else None, "converter_shards": not wanted}
+    work |= {"byte_order": "big" if bigendian else None, "converter_shards": not recipe_names}
     with contextlib.ExitStack() as opened:
         model = opened.enter_context(ggufkit.convert(source, mmproj=mmproj, **chosen, **options))
-        models = _quantized(model, wanted, outtype, **blocks) or [model]
-        outputs = [(each, output_path(each, out, kind)) for each in models]
-        if not chosen["vocab_only"]:
+        models = _quantized(model, recipe_names, outtype, **blocks) or [model]
+        outputs = [(each, output_path(each, out, kind, stem)) for each in models]
+        if not chosen["vocab_only"] and not stem:
             finding = {"arch_path": arch_path, "follow_links": follow_links}
             adapters = adapter_outputs(model, source, outputs[0][1], **finding)
             outputs += [(opened.enter_context(each), path) for each, path in adapters]
@@ -254,8 +283,8 @@ def command(  # noqa: PLR0913 (click passes each option)
             outputs.append((projector, output_path(projector, with_mmproj)))
         for place, (_, target) in ((out, outputs[0]), (with_mmproj, outputs[-1])):
             if place is not None and not dry_run and is_folder(place):
-                opened.enter_context(_folder_of(target))
-        _deliver(outputs, work, dry_run=dry_run, as_json=as_json)
+                opened.enter_context(folder_of(target))
+        deliver_all(outputs, work, dry_run=dry_run, as_json=as_json)
 
 
 def _require_possible(
@@ -277,28 +306,54 @@ def _require_possible(
         raise click.UsageError("--vocab-only writes no tensors: leave out --quantize and --mtp")
     if chosen["dspark"] and chosen["mtp"] is not None:
         raise click.UsageError("--dspark goes without --mtp and --no-mtp")
-    if mmproj and (given := _given_of_text_models(chosen)):
-        named = ", ".join(given)
-        raise click.UsageError(f"--mmproj converts only the projector: leave out {named}")
+    if mmproj and (options := _given(*chosen)):
+        names = ", ".join(options)
+        raise click.UsageError(f"--mmproj converts only the projector: leave out {names}")
+
+
+def _diffusion_stem(
+    source: str, *, arch: str | None, part: str | None, loader: str, chosen: dict[str, Any]
+) -> str:
+    """Return the name of an image or video model, "" for a text model.
+
+    Raises UsageError for options that concern the other kind alone.
+    """
+    place = Path(source)
+    if part is not None and place.is_dir():
+        place = folder_of_part(place, part)
+    if is_remote(source) and (part is not None or loader == SD_CPP):
+        raise click.UsageError("--part and --for go with files on this disk: download them first")
+    if arch is not None and loader == SD_CPP:
+        raise click.UsageError("--arch goes with --for comfyui: sd.cpp reads any names")
+    if is_remote(source) or not is_diffusion_source(place, loader):
+        if arch is not None:
+            raise click.UsageError("--arch goes with an image or video model")
+        return ""
+    if options := _given(*chosen, *_NOT_OF_DIFFUSION):
+        raise click.UsageError(
+            f"{source} is an image or video model: leave out {', '.join(options)}"
+        )
+    stem = place.stem if place.is_file() else place.resolve().name
+    return f"{stem}-{part}" if part and place.is_file() else stem
 
 
 def _require_whole(adapters: int, work: dict[str, Any]) -> None:
     """Raise UsageError for shards of adapters, which llama.cpp does not load."""
     splits = ("shard_size", "shard_tensors", "no_tensor_first_split")
-    if adapters and (given := [f"--{each.replace('_', '-')}" for each in splits if work[each]]):
+    if adapters and (options := [f"--{each.replace('_', '-')}" for each in splits if work[each]]):
         raise click.UsageError(
             "This model comes with adapters, which cannot be shards: leave out "
-            f"{' and '.join(given)}"
+            f"{' and '.join(options)}"
         )
 
 
-def _given_of_text_models(chosen: dict[str, Any]) -> list[str]:
-    """Return the options for text models that the user gave, as --help writes them."""
+def _given(*names: str) -> list[str]:
+    """Return those of the options called `names` that the user gave, as --help writes them."""
     context = click.get_current_context()
     return [
-        (param.secondary_opts if chosen[param.name] is False else param.opts)[0]
+        (param.secondary_opts if context.params.get(param.name) is False else param.opts)[0]
         for param in context.command.params
-        if param.name in chosen
+        if param.name in names
         and context.get_parameter_source(param.name) is not ParameterSource.DEFAULT
     ]
 
@@ -327,42 +382,3 @@ def _quantized(
         hint = "Use --outtype f16, bf16 or f32 with --quantize" if outtype == "q8_0" else ""
         otherwise = "Convert without --quantize, then use ggufkit quantize --allow-requantize"
         raise TensorTypeError(error.message, remedy=hint or otherwise) from None
-
-
-@contextlib.contextmanager
-def _folder_of(target: str) -> Iterator[None]:
-    """Make the folder of an output, and remove it again if it stays empty."""
-    folder = Path(target).parent
-    is_new = target != PIPE and not folder.exists()
-    if is_new:
-        folder.mkdir(parents=True)
-    try:
-        yield
-    finally:
-        if is_new:
-            with contextlib.suppress(OSError):  # the folder has the output
-                folder.rmdir()
-
-
-def _deliver(
-    outputs: list[tuple[Model, str]], work: dict[str, Any], *, dry_run: bool, as_json: bool
-) -> None:
-    """Write the outputs and print their files; a dry run only prints."""
-    paths = [] if dry_run else _written(outputs, work)
-    if as_json:
-        emit(plain_outputs(outputs))
-    elif dry_run:
-        with paged():
-            print_outputs(outputs)
-    else:
-        report(paths)
-
-
-def _written(outputs: list[tuple[Model, str]], work: dict[str, Any]) -> list[Path]:
-    if len(outputs) == 1:
-        model, target = outputs[0]
-        return write_out(model, target, **work)
-    for _, target in outputs:
-        refuse_given(target)
-    with working(**work) as options:
-        return [path for paths in ggufkit.write_many(outputs, **options) for path in paths]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Final
+from typing import Any
 
 import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL
 from ggufkit.cli.options import (
+    Count,
     dry_run_option,
     json_option,
     no_clobber_option,
@@ -17,16 +18,13 @@ from ggufkit.cli.options import (
     threads_option,
 )
 from ggufkit.cli.output import examples, note
-from ggufkit.cli.quantization.report import quantized_with_notes
+from ggufkit.cli.quantize_report import quantized_with_notes
 from ggufkit.cli.write_model import deliver
 from ggufkit.conversion.legacy.convert_legacy import CONTEXT, EPSILON, lacks_scores
-
-SECTION: Final = "Convert"  # of the help
 
 
 @click.command(
     "convert-legacy",
-    short_help="Convert GGML, GGMF and GGJT files of the LLaMA family to GGUF.",
     epilog=examples(
         "ggufkit convert-legacy ggml-model-f16.bin llama-7b-f16.gguf",
         "ggufkit convert-legacy ggml-model-q4_0.bin llama-7b.gguf --vocab-from vocab.gguf",
@@ -41,10 +39,9 @@ SECTION: Final = "Convert"  # of the help
 )
 @click.option(
     "--context-length",
-    type=click.IntRange(min=1, max=2**32 - 1),
+    type=Count(min=1, max=2**32 - 1),
     default=CONTEXT,
     show_default=True,
-    metavar="N",
     help="Context length that the model was trained with.",
 )
 @click.option(
@@ -77,10 +74,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     rms_epsilon: float,
     recipe: str | None,
     allow_requantize: bool,
-    threads: int | None,
-    resume: bool,
-    dry_run: bool,
-    as_json: bool,
+    **work: Any,
 ) -> None:
     """Convert the GGML, GGMF or GGJT file IN to the GGUF file OUT.
 
@@ -99,8 +93,7 @@ def command(  # noqa: PLR0913 (click passes each option)
         )
         if donor is None and lacks_scores(source):
             note("the file has no token scores; --vocab-from takes them from a GGUF file")
-        made = model
+        result = model
         if recipe is not None:
-            made = quantized_with_notes(model, recipe, allow_requantize=allow_requantize)
-        modes = {"dry_run": dry_run, "as_json": as_json}
-        deliver(made, out, laid={}, **modes, threads=threads, resume=resume)
+            result = quantized_with_notes(model, recipe, allow_requantize=allow_requantize)
+        deliver(result, out, **work)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -21,17 +20,17 @@ from ggufkit.cli.options import (
 )
 from ggufkit.cli.output import examples, note
 from ggufkit.cli.progress import progress_bar
-from ggufkit.cli.write_model import PIPE, deliver, may_replace, report
-from ggufkit.errors import NoRangesError, OutputError
+from ggufkit.cli.write_model import PIPE, deliver, report, require_place
+from ggufkit.errors import NoRangesError
 from ggufkit.output.download import download
 from ggufkit.remote.url import PORTS, scheme_of
 
-SECTION: Final = "Change"  # of the help
+_WORK: Final = ("threads", "cluster", "resume", "dry_run", "as_json")
+_DOWNLOAD_CANNOT: Final = _WORK[2:]
 
 
 @click.command(
     "copy",
-    short_help="Split, merge, convert byte order, version or alignment.",
     epilog=examples(
         "ggufkit copy model.gguf model-split.gguf --shard-size 2G",
         "ggufkit copy model.gguf model-split.gguf --shard-size 2G --dry-run",
@@ -44,7 +43,9 @@ SECTION: Final = "Change"  # of the help
 @click.argument("source", metavar="IN", type=MODEL)
 @click.argument("out", metavar="OUT")
 @click.option("--alignment", type=int, metavar="N", help="Align tensors to this many bytes.")
-@click.option("--endian", type=click.Choice(("little", "big")), help="Byte order of the output.")
+@click.option(
+    "--endian", "byte_order", type=click.Choice(("little", "big")), help="Byte order of the output."
+)
 @click.option("--version", type=click.Choice(("2", "3")), help="GGUF version of the output.")
 @click.option(
     "--shard-size",
@@ -65,22 +66,7 @@ SECTION: Final = "Change"  # of the help
 @cluster_option
 @dry_run_option
 @json_option
-def command(  # noqa: PLR0913 (click passes each option)
-    source: str,
-    out: str,
-    *,
-    alignment: int | None,
-    endian: str | None,
-    version: str | None,
-    shard_size: int | None,
-    shard_tensors: int | None,
-    no_tensor_first_split: bool,
-    threads: int | None,
-    resume: bool,
-    cluster: str | None,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
+def command(source: str, out: str, *, version: str | None, **laid: Any) -> None:
     """Copy the model IN to OUT, and change only what the options say.
 
     IN is a file, any shard of a set, a folder that holds one set, a URL, or - for stdin. Without a
@@ -88,32 +74,19 @@ def command(  # noqa: PLR0913 (click passes each option)
     shards are called OUT-00001-of-00003.gguf and so on. Sizes are in bytes, or like 500M and 2G
     (powers of 1000) or 512MiB (powers of 1024). OUT may be - for stdout.
     """
-    laid = {
-        "alignment": alignment,
-        "byte_order": endian,
-        "version": None if version is None else int(version),
-        "shard_size": shard_size,
-        "shard_tensors": shard_tensors,
-        "no_tensor_first_split": no_tensor_first_split,
-    }
-    modes = {"dry_run": dry_run, "as_json": as_json}
-    is_plain = not (any(laid.values()) or any(modes.values()) or resume or out == PIPE)
+    work = {key: laid.pop(key) for key in _WORK}
+    laid["version"] = version and int(version)
+    is_plain = not (any(laid.values()) or any(map(work.get, _DOWNLOAD_CANNOT)) or out == PIPE)
     try:
         opened = ggufkit.open(source)
     except NoRangesError as error:
         if not is_plain or scheme_of(source) not in PORTS:
             raise
         note(error.message.partition(", so ")[0])
-        _download(source, out)
+        require_place(out)
+        with progress_bar("downloading") as progress:
+            path = download(source, out, progress=progress)
+        report([path])
         return
     with opened as model:
-        deliver(model, out, laid=laid, **modes, threads=threads, resume=resume, cluster=cluster)
-
-
-def _download(source: str, out: str) -> None:
-    """Download a whole file: it cannot be read in parts."""
-    if Path(out).exists() and not may_replace():
-        raise OutputError(f"{out} exists already", remedy="Use another name")
-    with progress_bar("downloading") as progress:
-        path = download(source, out, progress=progress)
-    report([path])
+        deliver(model, out, laid=laid, **work)

@@ -17,8 +17,8 @@ import ggufkit
 from ggufkit.cli import streams
 from ggufkit.cli.errors import report
 from ggufkit.cli.model_argument import MODEL, is_checkpoint
-from ggufkit.cli.options import arch_path_option, threads_option
-from ggufkit.cli.output import counted, emit, examples, note, paged, shorten, table
+from ggufkit.cli.options import Count, arch_path_option, threads_option
+from ggufkit.cli.output import counted, emit, examples, note, paged, plain_values, shorten, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.reports.show_deviations import (
     ALL,
@@ -27,7 +27,6 @@ from ggufkit.cli.reports.show_deviations import (
     figures,
     left_out,
     letter,
-    plain_deviation,
     print_side_by_side,
 )
 from ggufkit.conversion.checkpoint.folder import Checkpoint, open_checkpoint
@@ -40,8 +39,6 @@ from ggufkit.inspection.diff import Difference, KeyChange, TensorChange
 from ggufkit.inspection.summary import plain
 from ggufkit.models.model import Model, Tensor
 
-SECTION: Final = "Look"  # of the help
-
 DIFFERENT: Final = 1
 TROUBLE: Final = 2  # as in diff(1)
 SHOWN: Final = 60  # characters of a value
@@ -52,7 +49,6 @@ _SIGNS: Final = {"added": "+", "removed": "-"}
 
 @click.command(
     "diff",
-    short_help="Compare models by name.",
     epilog=examples(
         "ggufkit diff model-f16.gguf model-q4_k_m.gguf",
         "ggufkit diff old.gguf new.gguf --no-data",
@@ -69,9 +65,7 @@ _SIGNS: Final = {"added": "+", "removed": "-"}
     type=click.Choice(tuple(ORDERS)),
     help="Order of the tensors: the worst or largest first, or by name.",
 )
-@click.option(
-    "--top", type=click.IntRange(min=1), metavar="N", help="Show only the first N tensors."
-)
+@click.option("--top", type=Count(min=1), help="Show only the first N tensors.")
 @click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
 @arch_path_option
 @threads_option
@@ -103,18 +97,18 @@ def command(  # noqa: PLR0913 (click passes each option)
     with contextlib.ExitStack() as opened:
         try:
             models = [opened.enter_context(m) for m in _opened((before, *others), arch_path)]
-            found = [_compared(models[0], m, threads, data=not no_data) for m in models[1:]]
+            differences = [_compared(models[0], m, threads, data=not no_data) for m in models[1:]]
         except (GGUFError, OSError) as error:
             report(error)
             ctx.exit(TROUBLE)
         try:
-            _show(_Compared((before, *others), models, found, sort, top), as_json=as_json)
+            _show(_Compared((before, *others), models, differences, sort, top), as_json=as_json)
         except BrokenPipeError:  # the reader has seen enough
             streams.drop()
         except OSError as error:
             report(streams.error_of(error))
             ctx.exit(TROUBLE)
-    if any(found):
+    if any(differences):
         ctx.exit(DIFFERENT)
 
 
@@ -155,14 +149,9 @@ def _opened(paths: Sequence[str], arch_path: tuple[Path, ...]) -> Iterator[Model
         elif all(checkpoints):
             yield _unconverted(open_checkpoint(path))
         else:
-            yield _converted(path, arch_path)
-
-
-def _converted(path: str, arch_path: tuple[Path, ...]) -> Model:
-    """Return a converted checkpoint in its own type, so that losses of the file show."""
-    with contextlib.closing(open_checkpoint(path)) as checkpoint:
-        outtype = lossless(checkpoint.tensors.values())
-    return ggufkit.convert(path, outtype=outtype, arch_path=arch_path)
+            with contextlib.closing(open_checkpoint(path)) as checkpoint:
+                outtype = lossless(checkpoint.tensors.values())
+            yield ggufkit.convert(path, outtype=outtype, arch_path=arch_path)
 
 
 def _unconverted(checkpoint: Checkpoint) -> Model:
@@ -175,62 +164,65 @@ def _unconverted(checkpoint: Checkpoint) -> Model:
 
 
 def _print(compared: _Compared) -> None:
-    (found,) = compared.differences
-    _print_keys(found, "")
-    if found.keys and found.tensors:
+    (difference,) = compared.differences
+    _print_keys(difference, "")
+    if difference.keys and difference.tensors:
         click.echo()
-    if found.tensors:
-        shown = arranged(found, compared.sort, compared.top)
+    if difference.tensors:
+        arranged_difference = arranged(difference, compared.sort, compared.top)
         header = ("", "TENSOR", "SHAPE", "TYPE", "RMSE", "LARGEST", "COSINE", "SNR dB")
-        rows = [_row(change) for change in shown.tensors]
-        if found.total and sum(change.deviation is not None for change in found.tensors) > 1:
-            rows.append(("", ALL, "", "", *figures(found.total)))
+        rows = [_row(change) for change in arranged_difference.tensors]
+        if (
+            difference.total
+            and sum(change.deviation is not None for change in difference.tensors) > 1
+        ):
+            rows.append(("", ALL, "", "", *figures(difference.total)))
         table(header, rows, right="llllrrrr")
-        left_out(found, shown)
-    _note_strange(found, "B")
-    click.echo(f"\n{_summary(found, *compared.models)}" if found else "no difference")
+        left_out(difference, arranged_difference)
+    _note_strange(difference, "B")
+    click.echo(f"\n{_summary(difference, *compared.models)}" if difference else "no difference")
 
 
 def _print_several(compared: _Compared) -> None:
     for number, path in enumerate(compared.paths):
         click.echo(f"{letter(number)}  {printable(path)}")
     click.echo()
-    for number, found in enumerate(compared.differences):
-        _print_keys(found, f"{letter(number + 1)} ")
-    if any(found.keys for found in compared.differences):
+    for number, difference in enumerate(compared.differences):
+        _print_keys(difference, f"{letter(number + 1)} ")
+    if any(difference.keys for difference in compared.differences):
         click.echo()
     before = compared.models[0]
     print_side_by_side(before, compared.differences, compared.sort, compared.top)
     click.echo()
-    for number, found in enumerate(compared.differences):
-        _note_strange(found, letter(number + 1))
+    for number, difference in enumerate(compared.differences):
+        _note_strange(difference, letter(number + 1))
         after = compared.models[number + 1]
-        summary = _summary(found, before, after) if found else "no difference"
+        summary = _summary(difference, before, after) if difference else "no difference"
         click.echo(f"{letter(number + 1)}  {summary}")
 
 
-def _print_keys(found: Difference, prefix: str) -> None:
-    for change in found.keys:
+def _print_keys(difference: Difference, prefix: str) -> None:
+    for change in difference.keys:
         click.echo(prefix + _key_line(change))
 
 
-def _note_strange(found: Difference, model: str) -> None:
-    for tensor in found.tensors:
+def _note_strange(difference: Difference, model: str) -> None:
+    for tensor in difference.tensors:
         if tensor.deviation and tensor.deviation.not_finite:
-            held = counted(tensor.deviation.not_finite, "element")
+            elements = counted(tensor.deviation.not_finite, "element")
             note(
-                f"{tensor.name}: {held} with NaN or infinity in A or {model}; the figures leave "
-                "them out"
+                f"{tensor.name}: {elements} with NaN or infinity in A or {model}; the figures "
+                "leave them out"
             )
 
 
-def _summary(found: Difference, before: Model, after: Model) -> str:
+def _summary(difference: Difference, before: Model, after: Model) -> str:
     """Return the counts of differing keys and tensors, out of all."""
     tensors = len({*before.tensors, *after.tensors})
     keys = len({*before.metadata, *after.metadata} - {*LAYOUT_KEYS})
-    kinds = Counter(change.kind for change in found.tensors)
+    kinds = Counter(change.kind for change in difference.tensors)
     tallies = ", ".join(f"{number} {kind}" for kind, number in kinds.items()) or "all the same"
-    differ = _differ(len(found.keys)) if found.keys else "all the same"
+    differ = _differ(len(difference.keys)) if difference.keys else "all the same"
     return f"{counted(tensors, 'tensor')}: {tallies}; {counted(keys, 'key')}: {differ}"
 
 
@@ -259,9 +251,9 @@ def _text(value: Value | None) -> str:
 
 def _changed(old: Value, new: Value) -> str:
     if isinstance(old, str) and isinstance(new, str) and max(len(old), len(new)) > SHOWN:
-        at = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), None)
-        at = min(len(old), len(new)) if at is None else at
-        return f"from character {at:,} on {_text(old[at:])} -> {_text(new[at:])}"
+        index = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), None)
+        index = min(len(old), len(new)) if index is None else index
+        return f"from character {index:,} on {_text(old[index:])} -> {_text(new[index:])}"
     items = plain(old), plain(new)
     if isinstance(items[0], list) and isinstance(items[1], list):
         return _changed_items(items[0], items[1])
@@ -273,8 +265,8 @@ def _changed_items(old: list[Any], new: list[Any]) -> str:
     lengths = f"{len(old):,}" if len(old) == len(new) else f"{len(old):,} -> {len(new):,}"
     if not places:
         return f"{lengths} items, the first {min(len(old), len(new)):,} the same"
-    at = places[0]
-    first = f"[{at}] {shorten(repr(old[at]), SHOWN)} -> {shorten(repr(new[at]), SHOWN)}"
+    index = places[0]
+    first = f"[{index}] {shorten(repr(old[index]), SHOWN)} -> {shorten(repr(new[index]), SHOWN)}"
     return f"{lengths} items, {_differ(len(places))}, the first: {first}"
 
 
@@ -303,11 +295,13 @@ def _arrow(texts: list[str]) -> str:
 
 def _document(compared: _Compared) -> dict[str, Any]:
     """Return the difference of one model, or of several with their paths."""
-    found = [_plain(arranged(each, compared.sort, compared.top)) for each in compared.differences]
-    if len(found) == 1:
-        return found[0]
+    differences = [
+        _plain(arranged(each, compared.sort, compared.top)) for each in compared.differences
+    ]
+    if len(differences) == 1:
+        return differences[0]
     paths = compared.paths
-    models = [{"path": path, **each} for path, each in zip(paths[1:], found, strict=True)]
+    models = [{"path": path, **each} for path, each in zip(paths[1:], differences, strict=True)]
     return {"before": paths[0], "models": models}
 
 
@@ -315,7 +309,7 @@ def _plain(found: Difference) -> dict[str, Any]:
     return {
         "keys": [_plain_key(change) for change in found.keys],
         "tensors": [_plain_tensor(change) for change in found.tensors],
-        "total": plain_deviation(found.total),
+        "total": plain_values(found.total),
     }
 
 
@@ -354,5 +348,5 @@ def _plain_tensor(change: TensorChange) -> dict[str, Any]:
         "name": change.name,
         "kind": change.kind,
         **described,
-        "deviation": plain_deviation(change.deviation),
+        "deviation": plain_values(change.deviation),
     }

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,17 +17,15 @@ from ggufkit.cli.pipes import require_file
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.reports.show_changes import as_json, show
 from ggufkit.cli.write_model import PIPE, report, write_out
-from ggufkit.edits.changes import Change, changes
+from ggufkit.edits.changes import changes
 from ggufkit.edits.edit import Edits
-from ggufkit.edits.in_place import Edited, EditPlan, apply, plan_by
+from ggufkit.edits.in_place import EditPlan, apply, plan_by
 from ggufkit.edits.undo import plan_undo
 from ggufkit.errors import printable
 from ggufkit.format.metadata import Metadata
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-SECTION: Final = "Change"  # of the help
 
 _DONE = {
     "nothing": "{file} already has these values; nothing written",
@@ -42,7 +39,6 @@ _DONE = {
 
 @click.command(
     "edit",
-    short_help="Edit metadata, in place.",
     epilog=examples(
         "ggufkit edit model.gguf --set general.name='My model' --dry-run",
         "ggufkit edit model.gguf --chat-template template.jinja",
@@ -130,11 +126,6 @@ def command(  # noqa: PLR0913 (click passes each option)
         if not is_json:
             show(found, err=output == PIPE)
         paths = [] if dry_run else write_out(edited, output, threads=threads)
-    _report(paths, found, is_json=is_json)
-
-
-def _report(paths: list[Path], found: list[Change], *, is_json: bool) -> None:
-    """Print which copy was written."""
     if is_json:
         emit({"files": [str(path) for path in paths], "changes": as_json(found)})
     else:
@@ -160,7 +151,8 @@ def _apply(planned: EditPlan, *, dry_run: bool, is_json: bool) -> None:
             done = apply(planned, progress=progress)
             streams.work_is_done()
         if not is_json:
-            _print_written(done)
+            place = printable(str(done.path))
+            click.echo(_DONE[done.way].format(file=place, shift=done.shift))
     if is_json:
         way = done.way if done else None
         document = {"file": str(planned.path), "way": way, "shift": planned.journal.shift}
@@ -176,7 +168,3 @@ def _would(planned: EditPlan) -> str:
     shift = planned.journal.shift
     how = f"moves by {shift:+,} bytes" if shift else "stays where it is"
     return f"would edit {file} in place; tensor data {how}"
-
-
-def _print_written(done: Edited) -> None:
-    click.echo(_DONE[done.way].format(file=printable(str(done.path)), shift=done.shift))

@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL, look_at
-from ggufkit.cli.options import TokenCount, parse_devices
-from ggufkit.cli.output import emit, examples, note, paged, size, table
-from ggufkit.cli.quantization.recipe_argument import parse_recipe
-from ggufkit.cli.reports.memory_table import Devices, show_memory_table
+from ggufkit.cli.options import Count, TokenCount, parse_devices
+from ggufkit.cli.output import emit, examples, grouped, note, paged, size, table
+from ggufkit.cli.quantize_options import parse_recipe
 from ggufkit.inspection.compute_buffer import is_encoder
 from ggufkit.inspection.estimate import (
     CACHE_TYPES,
     DEFAULT_CONTEXT,
     Estimate,
     Fit,
-    is_projector,
+    has_only_weights,
     largest_context,
     trained_context,
 )
 from ggufkit.models.model import Model
+from ggufkit.quantization.plan_memory import PlannedMemory
 from ggufkit.quantization.quantize import decide
-from ggufkit.quantization.recipes import Recipe
-
-SECTION: Final = "Look"  # of the help
 
 EVERY: Final = "all"  # recipes
 
 
-def _devices(text: str) -> Devices:
-    return Devices(text, parse_devices(text))
-
-
 @click.command(
     "estimate",
-    short_help="Show how much memory a model takes in llama.cpp.",
     epilog=examples(
         "ggufkit estimate model.gguf",
         "ggufkit estimate model.gguf --context 32768 --cache-type q8_0",
@@ -53,7 +47,6 @@ def _devices(text: str) -> Devices:
     "contexts",
     type=TokenCount(min=1),
     multiple=True,
-    metavar="N",
     help="Tokens of all texts together, such as 8192 or 32k.  [repeatable; default: the model's "
     "training context]",
 )
@@ -69,20 +62,13 @@ def _devices(text: str) -> Devices:
     type=click.Choice(CACHE_TYPES, case_sensitive=False),
     help="Type of the cached values, if it differs from that of the keys.",
 )
-@click.option(
-    "--sequences",
-    type=click.IntRange(min=1),
-    default=1,
-    metavar="N",
-    help="Number of texts at once.",
-)
+@click.option("--sequences", type=Count(min=1), default=1, help="Number of texts at once.")
 @click.option("--unified", is_flag=True, help="Keep all texts in one shared cache.")
 @click.option(
     "--micro-batch",
-    type=click.IntRange(min=1),
+    type=Count(min=1),
     default=512,
     show_default=True,
-    metavar="N",
     help="Number of tokens computed at once.",
 )
 @click.option("--no-flash-attention", is_flag=True, help="Assume flash attention is off.")
@@ -100,7 +86,7 @@ def _devices(text: str) -> Devices:
 @click.option(
     "--memory",
     "devices",
-    type=_devices,
+    type=lambda text: Devices(text, parse_devices(text)),
     multiple=True,
     metavar="SIZE",
     help="Show what fits into a device with this much memory, or into several devices together "
@@ -128,33 +114,26 @@ def command(  # noqa: PLR0913 (click passes each option)
     """
     options["flash_attention"] = not no_flash_attention
     with look_at(file) as model:
-        if is_projector(model):
-            note(
-                "a projector also needs a compute buffer; its size depends on the picture or sound"
-            )
+        if has_only_weights(model):
+            note("a compute buffer is needed too; its size depends on the picture, video or sound")
         elif not contexts and trained_context(model) is None:
             note(
                 f"the file does not say for how long a context it was trained; these figures are "
                 f"for {DEFAULT_CONTEXT:,} tokens (--context)"
             )
-        if max(len(contexts), len(devices), len(_named(recipes))) > 1 or EVERY in recipes:
+        names = [name for text in recipes for name in text.split(",")]
+        parsed = None if EVERY in recipes else list(map(parse_recipe, names))
+        if parsed is None or max(len(contexts), len(devices), len(parsed)) > 1:
             if by_layer:
                 raise click.UsageError("--layers shows one context, recipe and memory")
-            wanted = None if EVERY in recipes else (_recipes(recipes) or [None])
-            planned = ggufkit.plan_memory(model, wanted, contexts or (None,), **options)
+            variants = parsed if parsed or parsed is None else [None]
+            planned = ggufkit.plan_memory(model, variants, contexts or (None,), **options)
             show_memory_table(file, planned, devices, as_json=as_json)
             return
         options["context"] = contexts[0] if contexts else None
         memory = devices[0].memories if devices else None
-        _show_one(file, _quantized(model, recipes), memory, options, by_layer, as_json=as_json)
-
-
-def _named(recipes: tuple[str, ...]) -> list[str]:
-    return [name for text in recipes for name in text.split(",")]
-
-
-def _recipes(recipes: tuple[str, ...]) -> list[str | Recipe | None]:
-    return [parse_recipe(name) for name in _named(recipes)]
+        quantized = decide(model, parsed[0]).model if parsed else model
+        _show_one(file, quantized, memory, options, by_layer, as_json=as_json)
 
 
 def _show_one(  # noqa: PLR0913 (what to show of one model)
@@ -174,17 +153,12 @@ def _show_one(  # noqa: PLR0913 (what to show of one model)
         emit(_document(file, estimated, fit, most))
         return
     with paged():
-        projects = is_projector(model)
+        projects = has_only_weights(model)
         _print(estimated, by_layer=by_layer and not projects, encodes=is_encoder(model))
         if fit and projects:
             click.echo(f"\nThe weights {'fit' if fit.is_whole else 'do not fit'}.")
         elif fit:
             _print_fit(estimated, fit, most or 0)
-
-
-def _quantized(model: Model, recipes: tuple[str, ...]) -> Model:
-    """Return the model as a recipe would make it; sizes do not depend on importance data."""
-    return decide(model, parse_recipe(recipes[0])).model if recipes else model
 
 
 def _document(
@@ -245,3 +219,100 @@ def _print_fit(estimated: Estimate, fit: Fit, most: int) -> None:
         click.echo(f"All layers fit with a context of up to {most:,} tokens.")
     else:
         click.echo("No context is short enough for all layers to fit.")
+
+
+AS_IT_IS = "as it is"
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The memory of a device, or of several together: as written, and in bytes."""
+
+    text: str
+    memories: tuple[int, ...]
+
+
+def show_memory_table(
+    file: str, planned: Sequence[PlannedMemory], devices: Sequence[Devices], *, as_json: bool
+) -> None:
+    """Show a row for each recipe and context, and the largest recipe that fits each memory."""
+    largest = _largest(planned, devices)
+    if as_json:
+        documents = [_plain(each, devices) for each in planned]
+        emit(
+            {
+                "file": file,
+                "rows": documents,
+                "largest": [_plain_largest(*each) for each in largest],
+            }
+        )
+        return
+    recipes = {each.recipe for each in planned} != {None}
+    header = (*(("RECIPE",) if recipes else ()), "CONTEXT", "WEIGHTS", "CACHE", "TOTAL")
+    columns = (*header, *(each.text for each in devices))
+    with paged():
+        rows = [_row(each, devices, recipes=recipes) for each in planned]
+        table(columns, rows, right="l" * recipes + "r" * (len(columns) - recipes))
+        if largest:
+            click.echo()
+        for device, context, largest_plan in largest:
+            name = largest_plan and (largest_plan.recipe or AS_IT_IS)
+            click.echo(
+                f"Largest recipe for {device.text} with {context:,} tokens: {name or 'none fits'}"
+            )
+
+
+def _row(planned: PlannedMemory, devices: Sequence[Devices], *, recipes: bool) -> tuple[str, ...]:
+    estimated = planned.estimate
+    name = (planned.recipe or AS_IT_IS,) if recipes else ()
+    sizes = (
+        size(estimated.weights),
+        size(estimated.cache + estimated.state),
+        size(estimated.total),
+    )
+    fits = (_fits(estimated, device) for device in devices)
+    return (*name, grouped(estimated.context), *sizes, *fits)
+
+
+def _fits(estimated: Estimate, device: Devices) -> str:
+    fit = estimated.fit(device.memories)
+    if fit.is_whole:
+        return "fits"
+    return f"{fit.layers} of {len(estimated.layers) + 1} layers" if fit.layers else "no"
+
+
+def _largest(
+    planned: Sequence[PlannedMemory], devices: Sequence[Devices]
+) -> list[tuple[Devices, int, PlannedMemory | None]]:
+    """Return the largest recipe for each memory and context, if there are several recipes."""
+    if len({each.recipe for each in planned}) < 2:  # noqa: PLR2004 (several)
+        return []
+    contexts = dict.fromkeys(each.estimate.context for each in planned)
+    rows = []
+    for device in devices:
+        for context in contexts:
+            fitting = [
+                each
+                for each in planned
+                if each.estimate.context == context and each.estimate.fit(device.memories).is_whole
+            ]
+            best = max(fitting, key=lambda each: each.estimate.weights, default=None)
+            rows.append((device, context, best))
+    return rows
+
+
+def _plain(planned: PlannedMemory, devices: Sequence[Devices]) -> dict[str, Any]:
+    estimated = planned.estimate
+    kinds = ("context", "weights", "cache", "state", "compute", "output", "total")
+    figures = {kind: getattr(estimated, kind) for kind in kinds}
+    fits = [{"memory": each.text, **vars(estimated.fit(each.memories))} for each in devices]
+    return {"recipe": planned.recipe, **figures, "fits": fits}
+
+
+def _plain_largest(device: Devices, context: int, planned: PlannedMemory | None) -> dict[str, Any]:
+    return {
+        "memory": device.text,
+        "context": context,
+        "fits": planned is not None,
+        "recipe": planned and planned.recipe,
+    }

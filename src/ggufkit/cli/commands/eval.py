@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,22 +13,25 @@ from ggufkit.cli import streams
 from ggufkit.cli.model_argument import FILE, MODEL
 from ggufkit.cli.options import (
     MAX_CONTEXT,
+    Count,
     TokenCount,
     chunks_option,
     no_clobber_option,
     resume_option,
     threads_option,
 )
-from ggufkit.cli.output import counted, emit, examples, paged, size, table
+from ggufkit.cli.output import counted, emit, examples, paged, plain_values, size, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import may_replace, report
 from ggufkit.errors import printable
-from ggufkit.evaluation.comparison import CONFIDENCE, Comparison
 from ggufkit.evaluation.evaluate import Evaluation, Quality, evaluate
-from ggufkit.evaluation.llama_report import report_lines
-from ggufkit.evaluation.statistics import Measurement
-
-SECTION: Final = "Quantize"  # of the help
+from ggufkit.evaluation.statistics import (
+    CONFIDENCE,
+    Comparison,
+    Distribution,
+    Divergence,
+    Measurement,
+)
 
 MEASURES: Final = {"kld": "mean KLD", "log_perplexity": "ln PPL"}
 COLUMNS: Final = ("MODEL", "SIZE", "PPL")
@@ -38,7 +40,6 @@ BASE_COLUMNS: Final = ("PPL RATIO", "MEAN KLD", "MEDIAN KLD", "99.9% KLD", "RMS 
 
 @click.command(
     "eval",
-    short_help="Measure perplexity, and divergence from a base model.",
     epilog=examples(
         "ggufkit eval model-Q4_K_M.gguf --text wiki.test.raw",
         "ggufkit eval model-Q*.gguf --text wiki.test.raw --base model-F16.gguf --chunks 50",
@@ -47,8 +48,8 @@ BASE_COLUMNS: Final = ("PPL RATIO", "MEAN KLD", "MEDIAN KLD", "99.9% KLD", "RMS 
     ),
 )
 @click.argument("models", metavar="[MODEL]...", type=MODEL, nargs=-1)
-@click.option("--text", type=FILE, metavar="FILE", help="The text to read.")
-@click.option("--base", type=MODEL, metavar="MODEL", help="Compare the models with this one.")
+@click.option("--text", type=FILE, help="The text to read.")
+@click.option("--base", type=MODEL, help="Compare the models with this one.")
 @click.option(
     "--base-logits",
     metavar="FILE",
@@ -58,16 +59,14 @@ BASE_COLUMNS: Final = ("PPL RATIO", "MEAN KLD", "MEDIAN KLD", "99.9% KLD", "RMS 
 @click.option(
     "--context",
     type=TokenCount(8, MAX_CONTEXT),
-    metavar="N",
     help="Tokens per chunk.  [default: those of the base file, or 512]",
 )
 @chunks_option
 @click.option(
     "--micro-batch",
-    type=click.IntRange(1, MAX_CONTEXT),
+    type=Count(1, MAX_CONTEXT),
     default=512,
     show_default=True,
-    metavar="N",
     help="Tokens computed at once; fewer need less memory.",
 )
 @click.option("--details", is_flag=True, help="Print all figures as llama-perplexity does.")
@@ -93,7 +92,7 @@ def command(
         found = evaluate(models, clobber=may_replace(), progress=progress, **options)
     streams.work_is_done()
     if as_json:
-        emit(_plain(found))
+        emit(plain_values(found))
         return
     with paged():
         _print(found)
@@ -194,21 +193,55 @@ def _print_details(found: Evaluation) -> None:
     for model in found.models:
         click.echo()
         click.echo(click.style(printable(model.name), bold=True))
-        click.echo("\n".join(_indented(report_lines(model.perplexity, model.divergence))))
+        for line in report_lines(model.perplexity, model.divergence):
+            click.echo(f"  {line}".rstrip())
 
 
-def _indented(lines: Iterable[str]) -> Iterator[str]:
-    for line in lines:
-        yield f"  {line}".rstrip()
+KLD_PERCENTILES = (99.9, 99.0, 95.0, 90.0, 50.0, 10.0, 5.0, 1.0, 0.1)
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 (any part of the result)
-    """Return a result as JSON has it; figures that are not finite become null."""
-    if is_dataclass(value):
-        shown = (each.name for each in fields(value) if each.repr)
-        return {name: _plain(getattr(value, name)) for name in shown}
-    if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, tuple):
-        return [_plain(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def report_lines(perplexity: Measurement, divergence: Divergence | None) -> Iterator[str]:
+    """Yield the lines that llama-perplexity prints at the end."""
+    if divergence is None:
+        yield f"Final estimate: PPL = {perplexity.value:.4f} +/- {perplexity.error:.5f}"
+        return
+    yield "====== Perplexity statistics ======"
+    yield f"Mean PPL(Q)                   : {_wide(perplexity)}"
+    yield f"Mean PPL(base)                : {_wide(divergence.base_perplexity)}"
+    yield f"Cor(ln(PPL(Q)), ln(PPL(base))): {100 * divergence.correlation:6.2f}%"
+    yield f"Mean ln(PPL(Q)/PPL(base))     : {_wide(divergence.log_ratio)}"
+    yield f"Mean PPL(Q)/PPL(base)         : {_wide(divergence.ratio)}"
+    yield f"Mean PPL(Q)-PPL(base)         : {_wide(divergence.difference)}"
+    yield ""
+    yield "====== KL divergence statistics ======"
+    kld = divergence.kld
+    yield f"Mean    KLD: {_wide(kld.mean)}"
+    yield f"Maximum KLD: {kld.maximum:10.6f}"
+    for percent in KLD_PERCENTILES:
+        yield f"{_label(percent)} KLD: {kld.percentiles[percent]:10.6f}"
+    yield f"Minimum KLD: {kld.minimum:10.6f}"
+    yield ""
+    yield "====== Token probability statistics ======"
+    yield from _changes(divergence.probability_change)
+    yield f"RMS Δp    : {_wide_percent(divergence.rms_probability_change)}"
+    yield f"Same top p: {_wide_percent(divergence.same_top)}"
+
+
+def _changes(change: Distribution) -> Iterator[str]:
+    yield f"Mean    Δp: {_wide_percent(change.mean)}"
+    yield f"Maximum Δp: {100 * change.maximum:6.3f}%"
+    for percent, value in change.percentiles.items():
+        yield f"{_label(percent)} Δp: {100 * value:6.3f}%"
+    yield f"Minimum Δp: {100 * change.minimum:6.3f}%"
+
+
+def _label(percent: float) -> str:
+    return "Median " if percent == 50 else f"{percent:4.1f}%  "  # noqa: PLR2004 (a percentile)
+
+
+def _wide(measured: Measurement) -> str:
+    return f"{measured.value:10.6f} ± {measured.error:10.6f}"
+
+
+def _wide_percent(measured: Measurement) -> str:
+    return f"{100 * measured.value:6.3f} ± {100 * measured.error:5.3f} %"

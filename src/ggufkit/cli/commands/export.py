@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -18,12 +18,9 @@ from ggufkit.errors import printable
 from ggufkit.output.layout import Plan
 from ggufkit.system.descriptors import as_path
 
-SECTION: Final = "Convert"  # of the help
-
 
 @click.command(
     "export",
-    short_help="Export a model as a Hugging Face checkpoint.",
     epilog=examples(
         "ggufkit export model.gguf model/",
         "ggufkit export model-q4_k_m.gguf model/ --dtype f16 --shard-size 5G",
@@ -49,24 +46,17 @@ SECTION: Final = "Convert"  # of the help
 @threads_option
 @click.option("--dry-run", is_flag=True, help="Show what would be written; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def command(  # noqa: PLR0913 (click passes each option)
-    source: str,
-    out: str,
-    *,
-    dtype: str,
-    shard_size: int | None,
-    arch_path: tuple[Path, ...],
-    threads: int | None,
-    dry_run: bool,
-    as_json: bool,
+def command(
+    source: str, out: str, *, threads: int | None, dry_run: bool, as_json: bool, **options: Any
 ) -> None:
     """Export the model IN to the folder OUT, as a checkpoint that transformers loads.
 
     OUT gets safetensors files, config.json, the tokenizer files and a model card. It must be new
-    or empty. It appears only when it is complete.
+    or empty. It appears only when it is complete. An image or video model becomes safetensors files
+    alone, with the names of the publisher's checkpoint.
     """
     with ggufkit.open(source) as model:
-        plan = plan_export(model, dtype=dtype, shard_size=shard_size, arch_path=arch_path, say=note)
+        plan = plan_export(model, say=note, **options)
         paths = [] if dry_run else _written(plan, out, threads)
     if as_json:
         emit(_plain(plan, out))

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -22,13 +22,11 @@ from ggufkit.errors import FormatError, printable
 from ggufkit.inspection.digest import ALGORITHMS, BY_TENSOR, Digests
 from ggufkit.inspection.file_digest import DigestList, digest_line, file_digest, read_digests
 from ggufkit.inspection.hash_manifest import Line, Manifest, Result, Verdict, read_manifest, verdict
-from ggufkit.models.elsewhere import files_of, is_elsewhere
-from ggufkit.models.tiles import Tally
+from ggufkit.models.byte_ranges import Tally
+from ggufkit.models.remote_resolvers import files_of, is_remote
 from ggufkit.remote.range_file import RangeFile
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.threads import Progress, in_turn, pool_of
-
-SECTION: Final = "Look"  # of the help
 
 Results = list[tuple[Line, Result]]
 
@@ -48,7 +46,6 @@ class _UnreadName(ModelName):
 
 @click.command(
     "hash",
-    short_help="Hash tensors as llama-gguf-hash does, and check manifests.",
     epilog=examples(
         "ggufkit hash model.gguf",
         "ggufkit hash model.gguf --all > model.gguf.manifest",
@@ -96,7 +93,10 @@ def command(
     files against a list, or all files of the list. The exit code is 1 if one differs.
     """
     if sha256sum:
-        _require_whole(options)
+        given = [each for each in (*ALGORITHMS, "all_", "no_layer", "name") if options[each]]
+        if given:
+            option = given[0].strip("_").replace("_", "-")
+            raise click.UsageError(f"--sha256sum hashes whole files: leave out --{option}")
         ctx.exit(_hash_files(files, manifest, options))
     if len(files) != 1:
         raise click.UsageError(
@@ -128,7 +128,13 @@ def _hash_model(
     lines = list(_lines(hashes, name or file))
     results = [(line, expected.result(line)) for line in lines] if expected else []
     if options["as_json"]:
-        emit(_plain(name or file, lines, results))
+        found = [{"result": result.value} for _, result in results] or [{}] * len(lines)
+        digests = [
+            {"tensor": line.tensor, "algorithm": line.algorithm, "digest": line.digest, **outcome}
+            for line, outcome in zip(lines, found, strict=True)
+        ]
+        checked = {"verdict": verdict(results).words} if results else {}
+        emit({"name": name or file, "digests": digests} | checked)
     elif expected is None or manifest is None:
         click.echo("\n".join(map(str, lines)))
     else:
@@ -183,25 +189,7 @@ def _print_check(manifest: str, expected: Manifest, results: Results) -> None:
     click.echo(f"\nVerification results for {shown} - {verdict(results).words}")
 
 
-def _plain(name: str, lines: list[Line], results: Results) -> dict[str, Any]:
-    found = [{"result": result.value} for _, result in results] or [{}] * len(lines)
-    digests = [
-        {"tensor": line.tensor, "algorithm": line.algorithm, "digest": line.digest, **outcome}
-        for line, outcome in zip(lines, found, strict=True)
-    ]
-    checked = {"verdict": verdict(results).words} if results else {}
-    return {"name": name, "digests": digests} | checked
-
-
 # Whole files.
-
-
-def _require_whole(options: dict[str, Any]) -> None:
-    """Refuse options that are about tensors."""
-    given = [each for each in (*ALGORITHMS, "all_", "no_layer", "name") if options[each]]
-    if given:
-        option = given[0].strip("_").replace("_", "-")
-        raise click.UsageError(f"--sha256sum hashes whole files: leave out --{option}")
 
 
 def _hash_files(files: Sequence[str], manifest: str | None, options: dict[str, Any]) -> int:
@@ -212,7 +200,8 @@ def _hash_files(files: Sequence[str], manifest: str | None, options: dict[str, A
     if not names:
         raise click.UsageError("Missing argument 'FILE...'")
     with progress_bar("hashing") as progress:
-        digests = _digests(names, options["threads"], progress)
+        opened = [_opened(name) if files else _listed(name) for name in names]
+        digests = _digests(opened, options["threads"], progress)
     results = [
         _WholeFile(name, digest, listed) for name, digest in zip(names, digests, strict=True)
     ]
@@ -229,10 +218,9 @@ def _hash_files(files: Sequence[str], manifest: str | None, options: dict[str, A
 
 
 def _digests(
-    names: Sequence[str], threads: int | None, progress: Progress | None
+    files: Sequence[Path | RangeFile], threads: int | None, progress: Progress | None
 ) -> list[str | OSError]:
     """Return the digest of each file, or the error of reading it; each file has its thread."""
-    files = [_opened(name) for name in names]
     done = Tally(progress)
     for file in files:
         with contextlib.suppress(OSError):
@@ -244,9 +232,20 @@ def _digests(
 
 def _opened(name: str) -> Path | RangeFile:
     """Return the one file that is meant: of a set elsewhere, the shard that is named."""
-    if is_elsewhere(name):
+    if is_remote(name):
         return files_of(name, shards=False)[0]
     return Path(incoming(name, foreign=True))
+
+
+def _listed(name: str) -> Path:
+    """Return the file of this machine that a list names: a list never decides what is fetched."""
+    path = Path(name)
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise FormatError(
+            f"the list names {name!r}, which is not a regular file",
+            remedy="Name the files to check after the list",
+        )
+    return path
 
 
 def _digest(file: Path | RangeFile, tell: Callable[[int], None]) -> str | OSError:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +12,7 @@ from ggufkit.cli import streams
 from ggufkit.cli.model_argument import FILE, MODEL
 from ggufkit.cli.options import (
     MAX_CONTEXT,
+    Count,
     SharedOption,
     TokenCount,
     chunks_option,
@@ -22,14 +21,18 @@ from ggufkit.cli.options import (
     parse_size,
     threads_option,
 )
-from ggufkit.cli.output import counted, emit, examples, note, paged, table
+from ggufkit.cli.output import counted, emit, examples, note, paged, plain_values, table
 from ggufkit.cli.progress import progress_bar
-from ggufkit.cli.write_model import may_replace, refuse_input, report, require_place
+from ggufkit.cli.write_model import (
+    files_written,
+    may_replace,
+    refuse_input,
+    report,
+    require_place,
+)
 from ggufkit.errors import printable
 from ggufkit.imatrix.matrix import CHUNK_SIZE, FORMATS, Imatrix, merge
-from ggufkit.imatrix.statistics import LayerStatistics, Statistics, by_layer, statistics
-
-SECTION: Final = "Quantize"  # of the help
+from ggufkit.imatrix.statistics import LayerStatistics, by_layer, statistics
 
 STATISTICS: Final = "LAYER TENSOR SUM(ACT²) MIN MAX MEAN STDDEV ACTIVE N ENTROPY E(NORM) ZD COSSIM"
 
@@ -46,7 +49,6 @@ context_option: SharedOption = click.option(
     "--ctx-size",
     "context",
     type=TokenCount(1, MAX_CONTEXT),
-    metavar="N",
     help="Tokens per chunk, which .dat files do not say.  [default: what a .gguf among the inputs "
     "says, or 512]",
 )
@@ -54,7 +56,6 @@ context_option: SharedOption = click.option(
 
 @click.group(
     "imatrix",
-    short_help="Show, merge, convert or compute importance matrices.",
     epilog=examples(
         "ggufkit imatrix show imatrix.gguf",
         "ggufkit imatrix compute model-f16.gguf text.txt -o imatrix.gguf",
@@ -80,12 +81,37 @@ def show(source: str, *, as_json: bool) -> None:
     found = statistics(imatrix)
     layers = by_layer(found)
     if as_json:
-        emit(_about(imatrix) | {"tensors": _plain(found), "layers": _plain(layers)})
+        figures = {"tensors": plain_values(found), "layers": plain_values(layers)}
+        emit(_about(imatrix) | figures)
         return
     with paged():
-        _print_summary(imatrix)
+        of_tokens = f" of {imatrix.chunk_size} tokens" if imatrix.chunk_size else ""
+        form = "legacy importance matrix" if imatrix.is_legacy else "importance matrix"
+        datasets = ", ".join(imatrix.datasets) or "unknown"
+        click.echo(f"{form}, {counted(len(imatrix.entries), 'tensor')}")
+        click.echo(f"computed on {counted(imatrix.chunk_count, 'chunk')}{of_tokens}")
+        click.echo(f"from {printable(datasets)}")
+        _warn(imatrix)
         click.echo()
-        _print_statistics(found)
+        rows = [
+            (
+                printable(one.layer),
+                printable(one.tensor),
+                f"{one.total:.2f}",
+                f"{one.minimum:.4f}",
+                f"{one.maximum:.4f}",
+                f"{one.mean:.2f}",
+                f"{one.deviation:.2f}",
+                f"{100 * one.active:.2f}%",
+                str(one.elements),
+                f"{one.entropy:.4f}",
+                f"{100 * one.evenness:.2f}%",
+                f"{100 * one.z_density:.2f}%",
+                f"{one.similarity:.4f}",
+            )
+            for one in found
+        ]
+        table(STATISTICS.split(), rows, right="rlrrrrrrrrrrr")
         click.echo()
         _print_layers(layers)
 
@@ -145,9 +171,7 @@ def convert(
 @output_option("imatrix.gguf")
 @format_option
 @chunks_option
-@click.option(
-    "--from-chunk", type=click.IntRange(0), default=0, metavar="N", help="Skip the first N chunks."
-)
+@click.option("--from-chunk", type=Count(0), default=0, help="Skip the first N chunks.")
 @click.option(
     "--ctx",
     "--ctx-size",
@@ -155,15 +179,13 @@ def convert(
     type=TokenCount(16, MAX_CONTEXT),
     default=CHUNK_SIZE,
     show_default=True,
-    metavar="N",
     help="Tokens per chunk.",
 )
 @click.option(
     "--batch",
-    type=click.IntRange(16, MAX_CONTEXT),
+    type=Count(16, MAX_CONTEXT),
     default=2048,
     show_default=True,
-    metavar="N",
     help="Tokens computed at once; fewer need less memory.",
 )
 @click.option("--process-output", is_flag=True, help="Also collect data for output.weight.")
@@ -223,8 +245,7 @@ def _write(  # noqa: PLR0913 (what is written, where, and how it is shown)
     paths = [imatrix.save(out, format, clobber=may_replace()), *also]
     streams.work_is_done()
     if as_json:
-        files = [{"path": str(path), "nbytes": path.stat().st_size} for path in paths]
-        emit(_about(imatrix) | {"files": files})
+        emit(_about(imatrix) | {"files": files_written(paths)})
     else:
         report(paths)
 
@@ -245,48 +266,6 @@ def _about(imatrix: Imatrix) -> dict[str, Any]:
         "chunk_size": imatrix.chunk_size or None,
         "entries": len(imatrix.entries),
     }
-
-
-def _plain(found: list[Statistics] | list[LayerStatistics]) -> list[dict[str, Any]]:
-    return [
-        {
-            key: None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in asdict(one).items()
-        }
-        for one in found
-    ]
-
-
-def _print_summary(imatrix: Imatrix) -> None:
-    of_tokens = f" of {imatrix.chunk_size} tokens" if imatrix.chunk_size else ""
-    form = "legacy importance matrix" if imatrix.is_legacy else "importance matrix"
-    datasets = ", ".join(imatrix.datasets) or "unknown"
-    click.echo(f"{form}, {counted(len(imatrix.entries), 'tensor')}")
-    click.echo(f"computed on {counted(imatrix.chunk_count, 'chunk')}{of_tokens}")
-    click.echo(f"from {printable(datasets)}")
-    _warn(imatrix)
-
-
-def _print_statistics(found: list[Statistics]) -> None:
-    rows = [
-        (
-            printable(one.layer),
-            printable(one.tensor),
-            f"{one.total:.2f}",
-            f"{one.minimum:.4f}",
-            f"{one.maximum:.4f}",
-            f"{one.mean:.2f}",
-            f"{one.deviation:.2f}",
-            f"{100 * one.active:.2f}%",
-            str(one.elements),
-            f"{one.entropy:.4f}",
-            f"{100 * one.evenness:.2f}%",
-            f"{100 * one.z_density:.2f}%",
-            f"{one.similarity:.4f}",
-        )
-        for one in found
-    ]
-    table(STATISTICS.split(), rows, right="rlrrrrrrrrrrr")
 
 
 def _print_layers(layers: list[LayerStatistics]) -> None:

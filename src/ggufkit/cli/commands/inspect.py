@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,6 +19,8 @@ from ggufkit.cli.output import (
     examples,
     grouped,
     paged,
+    print_pairs,
+    print_text,
     shorten,
     size,
     table,
@@ -39,8 +40,6 @@ from ggufkit.inspection.summary import (
 from ggufkit.models.model import Model, Tensor
 from ggufkit.rules.findings import first_error
 
-SECTION: Final = "Look"  # of the help
-
 SHOWN_ITEMS: Final = 8  # of an array
 ROW_BYTES: Final = 16  # of a hex dump
 LEAST_SHOWN: Final = 0.0005  # a smaller share would print as 0.0%
@@ -48,7 +47,6 @@ LEAST_SHOWN: Final = 0.0005  # a smaller share would print as 0.0%
 
 @click.command(
     "inspect",
-    short_help="Show what is in a file.",
     epilog=examples(
         "ggufkit inspect model.gguf",
         "ggufkit inspect model.gguf --key tokenizer.chat_template",
@@ -113,7 +111,8 @@ def command(  # noqa: PLR0913 (the options)
     with contextlib.nullcontext() if keys else paged():
         for number, file in enumerate(files):
             if len(files) > 1:
-                _print_heading(file, is_first=number == 0)
+                heading = click.style(f"{printable(file)}:", bold=True)
+                click.echo(f"\n{heading}" if number else heading)
             _print_chosen(file, asked, partial=partial)
 
 
@@ -124,13 +123,6 @@ class _Wanted:
     keys: tuple[str, ...]
     patterns: list[Pattern]
     tensors: bool
-
-
-def _print_heading(file: str, *, is_first: bool) -> None:
-    """Print the name of one of several files."""
-    if not is_first:
-        click.echo()
-    click.echo(click.style(f"{printable(file)}:", bold=True))
 
 
 def _document(file: str, asked: _Wanted, *, partial: bool) -> object:
@@ -170,10 +162,8 @@ def _print_values(model: Model, keys: tuple[str, ...]) -> None:
     for value in [model.metadata.typed(key) for key in keys]:
         if not isinstance(value, str):
             emit(plain(value))
-        elif sys.stdout.isatty():
-            click.echo("\n".join(map(printable, value.split("\n"))))
         else:  # a single value gets no newline, which would look like a part of it
-            click.echo(value.encode("utf-8", "surrogateescape"), nl=len(keys) > 1)
+            print_text(value, errors="surrogateescape", nl=len(keys) > 1)
 
 
 # The model.
@@ -181,11 +171,17 @@ def _print_values(model: Model, keys: tuple[str, ...]) -> None:
 
 def _print_model(model: Model, *, tensors: bool) -> None:
     facts = [(label, text) for label, text in _facts(model, summarize(model)) if text]
-    width = max(len(label) for label, _ in facts)
-    for label, text in facts:
-        click.echo(f"{click.style(label.ljust(width), bold=True)}  {text}")
+    print_pairs(facts)
     click.echo()
-    _print_metadata(model)
+    keys = [printable(key) for key in model.metadata]
+    types = [model.metadata.type_name(key) for key in model.metadata]
+    used = max(map(len, keys), default=0) + max(map(len, types), default=0) + 4
+    width = max(columns() - used, 20)
+    rows = [
+        (key, kind, _short_value(value, width))
+        for key, kind, value in zip(keys, types, model.metadata.values(), strict=True)
+    ]
+    table(("KEY", "TYPE", "VALUE"), rows)
     if tensors:
         click.echo()
         _print_tensors(model, list(model.tensors.values()))
@@ -206,19 +202,22 @@ def _facts(model: Model, summary: Summary) -> Iterator[tuple[str, str]]:
     yield "layers", _per_layer(summary.layers)
     yield "embedding", _per_layer(summary.embedding)
     yield "feed forward", _per_layer(summary.feed_forward)
-    yield "heads", _heads(summary)
-    yield "experts", _experts(summary)
+    heads, kv_heads = _per_layer(summary.heads), _per_layer(summary.kv_heads)
+    yield "heads", (f"{heads} (keys and values: {kv_heads})" if heads and kv_heads else heads)
+    experts, used = _per_layer(summary.experts), _per_layer(summary.experts_used)
+    yield "experts", (f"{experts} (used for a token: {used})" if experts and used else experts)
     yield "vocabulary", _per_layer(summary.vocabulary)
     yield "tokenizer", _shown(summary.tokenizer)
     yield "chat template", _template(summary)
     yield "licence", _shown(summary.license)
-    yield "incomplete", _at_hand(model)
-    yield "format", f"GGUF version {model.version}, {model.byte_order} endian, {_lies(model)}"
+    yield "incomplete", _whole_tensors(model)
+    order = f"{model.byte_order} endian, aligned to {model.alignment} bytes"
+    yield "format", f"GGUF version {model.version}, {order}"
     for file in model.files:
         yield "file", f"{printable(str(file.path))} ({size(file.nbytes)})"
 
 
-def _at_hand(model: Model) -> str:
+def _whole_tensors(model: Model) -> str:
     """Return how many tensors of an incomplete model are whole; empty for a complete one."""
     tensors = list(model.tensors.values())
     whole = [tensor for tensor in tensors if tensor.is_whole]
@@ -226,10 +225,6 @@ def _at_hand(model: Model) -> str:
         return ""
     nbytes = size(sum(tensor.nbytes for tensor in whole))
     return f"{len(whole):,} of {counted(len(tensors), 'tensor')} ({nbytes}) are whole"
-
-
-def _lies(model: Model) -> str:
-    return f"aligned to {model.alignment} bytes"
 
 
 def _shown(text: str | None) -> str:
@@ -261,16 +256,6 @@ def _per_layer(numbers: PerLayer) -> str:
     return "" if numbers is None else f"{numbers:,}"
 
 
-def _heads(summary: Summary) -> str:
-    heads, kv_heads = _per_layer(summary.heads), _per_layer(summary.kv_heads)
-    return f"{heads} (keys and values: {kv_heads})" if heads and kv_heads else heads
-
-
-def _experts(summary: Summary) -> str:
-    experts, used = _per_layer(summary.experts), _per_layer(summary.experts_used)
-    return f"{experts} (used for a token: {used})" if experts and used else experts
-
-
 def _template(summary: Summary) -> str:
     if summary.chat_template is None:
         return "none" if summary.tokenizer else ""
@@ -278,18 +263,6 @@ def _template(summary: Summary) -> str:
 
 
 # Metadata and tensors.
-
-
-def _print_metadata(model: Model) -> None:
-    keys = [printable(key) for key in model.metadata]
-    types = [model.metadata.type_name(key) for key in model.metadata]
-    used = max(map(len, keys), default=0) + max(map(len, types), default=0) + 4
-    width = max(columns() - used, 20)
-    rows = [
-        (key, kind, _short_value(value, width))
-        for key, kind, value in zip(keys, types, model.metadata.values(), strict=True)
-    ]
-    table(("KEY", "TYPE", "VALUE"), rows)
 
 
 def _short_value(value: Value, width: int) -> str:

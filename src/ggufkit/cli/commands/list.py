@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -15,12 +15,9 @@ from ggufkit.models.hub.names import SCHEME, is_hub_name
 from ggufkit.models.hub.repository import CachedModel
 from ggufkit.models.open_all import open_all
 
-SECTION: Final = "Look"  # of the help
-
 
 @click.command(
     "list",
-    short_help="List the models in caches, or in a repository on the Hub.",
     epilog=examples(
         "ggufkit list",
         "ggufkit list llama",
@@ -39,7 +36,6 @@ SECTION: Final = "Look"  # of the help
 @click.option(
     "--context",
     type=TokenCount(min=1),
-    metavar="N",
     help="With --memory: tokens of all texts together.  [default: the training context]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print names, paths and sizes as JSON.")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Final
+from typing import Any
 
 import click
 
 import ggufkit
 from ggufkit.cli.model_argument import FILE, is_checkpoint, open_any
 from ggufkit.cli.options import (
+    Count,
     SharedOption,
     arch_path_option,
     dry_run_option,
@@ -20,29 +21,25 @@ from ggufkit.cli.options import (
 )
 from ggufkit.cli.output import counted, emit, examples, is_quiet, note, paged, table
 from ggufkit.cli.progress import progress_bar
-from ggufkit.cli.quantization.recipe_argument import parse_recipe
-from ggufkit.cli.quantization.report import quantized_with_notes
+from ggufkit.cli.quantize_options import parse_recipe
+from ggufkit.cli.quantize_report import quantized_with_notes
 from ggufkit.cli.write_model import PIPE, deliver, write_out
-from ggufkit.errors import MissingImportanceError, TensorTypeError, printable
-from ggufkit.lora.extract_lora import Extraction
+from ggufkit.errors import AdapterError, MissingImportanceError, TensorTypeError, printable
 from ggufkit.lora.peft import CONFIG
 from ggufkit.models.model import Model
 from ggufkit.quantization.recipes import Recipe
-
-SECTION: Final = "Convert"  # of the help
 
 base_option: SharedOption = click.option(
     "--base",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Folder of the model that the adapter is for; only config.json is read."
-    "  [default: the folder that the adapter names]",
+    help="Folder of the model that the adapter is for; only config.json is read. A folder that the "
+    "adapter names is never opened.",
 )
 
 
 @click.group(
     "lora",
-    short_help="Convert, merge or extract LoRA adapters.",
     epilog=examples(
         "ggufkit lora convert adapter/ adapter.gguf --base SmolLM2-135M",
         "ggufkit lora merge model.gguf adapter.gguf -o merged.gguf",
@@ -57,7 +54,7 @@ def command() -> None:
     short_help="Convert an adapter of PEFT or MLX to GGUF.",
     epilog=examples(
         "ggufkit lora convert adapter/ adapter.gguf --base SmolLM2-135M",
-        "ggufkit lora convert adapter/ adapter.gguf --outtype f16",
+        "ggufkit lora convert adapter/ adapter.gguf --base model/ --outtype f16",
     ),
 )
 @click.argument("source", metavar="IN")
@@ -76,28 +73,16 @@ def command() -> None:
 @threads_option
 @dry_run_option
 @json_option
-def convert(  # noqa: PLR0913 (click passes each option)
-    source: str,
-    out: str,
-    *,
-    base: Path | None,
-    outtype: str,
-    name: str | None,
-    arch_path: tuple[Path, ...],
-    dry_run: bool,
-    as_json: bool,
-    threads: int | None,
+def convert(
+    source: str, out: str, *, dry_run: bool, as_json: bool, threads: int | None, **options: Any
 ) -> None:
     """Convert the adapter in the folder IN to OUT, exactly as convert_lora_to_gguf.py does.
 
     IN contains adapter_config.json and adapter_model.safetensors (PEFT) or adapters.safetensors
     (MLX). OUT may be - for stdout.
     """
-    made = ggufkit.convert_lora(
-        source, base=base, outtype=outtype, name=name, arch_path=arch_path, say=note
-    )
-    with made as adapter:
-        deliver(adapter, out, laid={}, dry_run=dry_run, as_json=as_json, threads=threads)
+    with ggufkit.convert_lora(source, say=note, **options) as adapter:
+        deliver(adapter, out, dry_run=dry_run, as_json=as_json, threads=threads)
 
 
 @command.command(
@@ -132,12 +117,7 @@ def convert(  # noqa: PLR0913 (click passes each option)
     metavar="TYPE",
     help="Quantize the sum, in the same pass.",
 )
-@click.option(
-    "--imatrix",
-    type=FILE,
-    metavar="FILE",
-    help="Importance matrix for --quantize.",
-)
+@click.option("--imatrix", type=FILE, help="Importance matrix for --quantize.")
 @click.option(
     "--allow-requantize",
     is_flag=True,
@@ -157,9 +137,7 @@ def merge(  # noqa: PLR0913 (click passes each option)
     recipe: Recipe | None,
     imatrix: str | None,
     allow_requantize: bool,
-    dry_run: bool,
-    as_json: bool,
-    threads: int | None,
+    **work: Any,
 ) -> None:
     """Add the adapters ADAPTER to the model BASE, and write the sum to OUT.
 
@@ -180,14 +158,19 @@ def merge(  # noqa: PLR0913 (click passes each option)
         merged = ggufkit.merge_lora(model, added, scales=scales, outtype=kept)
         if recipe:
             merged = _quantized(merged, recipe, imatrix, allow_requantize=allow_requantize)
-        deliver(merged, out, laid={}, dry_run=dry_run, as_json=as_json, threads=threads)
+        deliver(merged, out, **work)
 
 
 def _adapter(path: str, base: str) -> Model:
     """Open an adapter, or convert its folder."""
     if not (Path(path) / CONFIG).is_file():
         return ggufkit.open(path)
-    return ggufkit.convert_lora(path, base=base if is_checkpoint(base) else None, say=note)
+    if not is_checkpoint(base):
+        raise AdapterError(
+            f"{path} is the folder of an adapter, but {base} is not the folder of a model",
+            remedy="Convert the adapter first: `ggufkit lora convert`",
+        )
+    return ggufkit.convert_lora(path, base=base, say=note)
 
 
 def _quantized(
@@ -220,9 +203,8 @@ def _quantized(
 @click.argument("out", metavar="OUT")
 @click.option(
     "--rank",
-    type=click.IntRange(min=1),
+    type=Count(min=1),
     required=True,
-    metavar="N",
     help="Rank of the adapter: a larger one loses less and takes more space.",
 )
 @click.option(
@@ -262,15 +244,13 @@ def extract(  # noqa: PLR0913 (click passes each option)
         emit([each._asdict() for each in found.tensors])
         return
     if paths:
-        _print(found)
+        rows = [
+            (printable(each.name), str(each.rank), f"{each.changed:.2e}", f"{each.lost:.1%}")
+            for each in sorted(
+                found.tensors, key=lambda each: each.changed * each.lost, reverse=True
+            )
+        ]
+        with paged():
+            table(("TENSOR", "RANK", "CHANGED", "LOST"), rows, right="lrrr")
         for path in () if is_quiet() else paths:
             click.echo(f"wrote {printable(str(path))}")
-
-
-def _print(found: Extraction) -> None:
-    rows = [
-        (printable(each.name), str(each.rank), f"{each.changed:.2e}", f"{each.lost:.1%}")
-        for each in sorted(found.tensors, key=lambda each: each.changed * each.lost, reverse=True)
-    ]
-    with paged():
-        table(("TENSOR", "RANK", "CHANGED", "LOST"), rows, right="lrrr")

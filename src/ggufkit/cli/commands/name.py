@@ -26,9 +26,7 @@ from ggufkit.format.file_name import (
 from ggufkit.format.file_types import FILE_TYPES
 from ggufkit.format.types import TENSOR_TYPES
 from ggufkit.models.caches import is_name
-from ggufkit.models.elsewhere import is_elsewhere
-
-SECTION: Final = "Look"  # of the help
+from ggufkit.models.remote_resolvers import is_remote
 
 _ENCODINGS: Final = {"", *FILE_TYPES.values(), *(kind.name for kind in TENSOR_TYPES.values())}
 PARTS: Final = ("sidecar", "basename", "size_label", "finetune", "version", "encoding", "type")
@@ -36,7 +34,6 @@ PARTS: Final = ("sidecar", "basename", "size_label", "finetune", "version", "enc
 
 @click.command(
     "name",
-    short_help="Parse file names, and rename files to follow the convention.",
     epilog=examples(
         "ggufkit name Mixtral-8x7B-v0.1-Q2_K.gguf",
         "ggufkit name model.gguf",
@@ -72,7 +69,7 @@ def command(
     if is_rename and not dry_run:
         require_file(file)
     chosen = {part: _part(part, text) for part, text in given.items() if text is not None}
-    if Path(file).exists() or is_name(file) or is_elsewhere(file) or is_rename:
+    if Path(file).exists() or is_name(file) or is_remote(file) or is_rename:
         with ggufkit.open(file) if is_rename else look_at(file) as model:
             before = [shard.path for shard in model.files]
             parsed = parse_name(before[0].name)
@@ -92,7 +89,9 @@ def command(
     if as_json:
         emit(_plain(parsed, wanted, files))
     elif is_rename:
-        _print_renames(files)
+        for old, new in files:
+            shown = printable(str(old))
+            click.echo(f"{shown} -> {printable(new.name)}" if old != new else f"{shown} stays")
     else:
         _print(parsed, wanted)
 
@@ -117,12 +116,6 @@ def _print(parsed: FileName, wanted: FileName) -> None:
     follows = "follows" if parsed.conventional else "does not follow"
     click.echo(f"\nthe file name {follows} the convention exactly")
     click.echo(f"conventional name: {printable(build_name(wanted))}")
-
-
-def _print_renames(files: list[tuple[Path, Path]]) -> None:
-    for old, new in files:
-        shown = printable(str(old))
-        click.echo(f"{shown} -> {printable(new.name)}" if old != new else f"{shown} stays")
 
 
 def _plain(parsed: FileName, wanted: FileName, files: list[tuple[Path, Path]]) -> dict[str, Any]:

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import asdict
 
 import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL, look_at
 from ggufkit.cli.output import emit, examples, paged, size, table
-from ggufkit.cli.quantization.block_options import imatrix_option, search_option
-from ggufkit.cli.quantization.explain_option import plain_explanation, show_explanations
-from ggufkit.cli.quantization.recipe_argument import parse_recipe
-from ggufkit.cli.quantization.report import warn
+from ggufkit.cli.quantize_options import imatrix_option, parse_recipe, search_option
+from ggufkit.cli.quantize_report import show_explanations, warn
 from ggufkit.quantization.explain import explain
 from ggufkit.quantization.plan import PlannedSize
 from ggufkit.quantization.quantize import decide
 from ggufkit.quantization.recipes import Recipe
 from ggufkit.quants.search import Search
 
-SECTION: Final = "Quantize"  # of the help
-
 
 @click.command(
     "plan",
-    short_help="Show how large a model would be in every recipe.",
     epilog=examples(
         "ggufkit plan model-f16.gguf",
         "ggufkit plan model-f16.gguf --imatrix imatrix.gguf",
@@ -66,7 +61,7 @@ def command(
         else:
             planned = ggufkit.plan(model, imatrix=imatrix, search=search)
     if recipe and as_json:
-        told = [plain_explanation(each) for each in found]
+        told = [asdict(each) for each in found]
         emit({"file": file, "recipe": recipe.name, "explanations": told})
     elif recipe:
         show_explanations(found)

@@ -20,22 +20,29 @@ from ggufkit.cli.options import (
     usage,
 )
 from ggufkit.cli.output import examples, note
-from ggufkit.cli.quantization.block_options import imatrix_option, search_option
-from ggufkit.cli.quantization.explain_option import explain_option, explained
-from ggufkit.cli.quantization.provenance_option import provenance_option, with_keys
-from ggufkit.cli.quantization.recipe_argument import parse_recipes
-from ggufkit.cli.quantization.report import report_quantized, warn, warn_of_feedback
-from ggufkit.cli.quantization.target_options import aimed, target_of, target_options
+from ggufkit.cli.progress import progress_bar
+from ggufkit.cli.quantize_options import (
+    aimed,
+    imatrix_option,
+    parse_recipes,
+    search_option,
+    target_of,
+    target_options,
+)
+from ggufkit.cli.quantize_report import (
+    explain_option,
+    explained,
+    report_quantized,
+    warn,
+    warn_of_feedback,
+)
 from ggufkit.cli.write_model import PIPE, refuse_given, refuse_input, working, write_out
 from ggufkit.format.file_name import parse_shard_name
 from ggufkit.format.types import tensor_type
 from ggufkit.models.layers import parse_layers
-from ggufkit.quantization.quantize import (
-    Quantization,
-    QuantizeOptions,
-    decide,
-    refuse,
-)
+from ggufkit.quantization.decision import Quantization
+from ggufkit.quantization.provenance import UNREAD, content_digest, with_provenance
+from ggufkit.quantization.quantize import QuantizeOptions, decide, refuse
 from ggufkit.quantization.recipe_files import (
     matching,
     parse_override,
@@ -43,8 +50,6 @@ from ggufkit.quantization.recipe_files import (
     read_tensor_types,
 )
 from ggufkit.quantization.recipes import ALIASES, RECIPES
-
-SECTION: Final = "Quantize"  # of the help
 
 _WORK: Final = ("threads", "resume", "cluster")
 PLACE: Final = "{recipe}"  # in the name of an output, stands for the recipe's name
@@ -59,7 +64,6 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 
 @click.command(
     "quantize",
-    short_help="Quantize a model.",
     epilog=examples(
         "ggufkit quantize model-f16.gguf model-Q4_K_M.gguf Q4_K_M",
         "ggufkit quantize model-f16.gguf model-IQ2_XS.gguf IQ2_XS --imatrix imatrix.gguf",
@@ -97,7 +101,6 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 @click.option(
     "--hessian",
     type=FILE,
-    metavar="FILE",
     help="Feed errors back by this file of `imatrix compute --hessian`; it replaces --imatrix.",
 )
 @click.option("--pure", is_flag=True, help="Give every tensor the recipe's base type.")
@@ -154,7 +157,11 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     is_flag=True,
     help="Quantize tensors that are already quantized; this loses quality.",
 )
-@provenance_option
+@click.option(
+    "--provenance",
+    is_flag=True,
+    help="Record digests of IN and the importance matrix, and all settings, for `reproduce`.",
+)
 @explain_option
 @no_clobber_option
 @threads_option
@@ -192,7 +199,8 @@ def command(source: str, out: str | None, recipe: str | None, **given: Any) -> N
         model = opened.enter_context(open_any(source))
         options = _options(given, model, opened)
         if target:
-            goal = (target, options, work["threads"], _repair(source, given))
+            tries = (source, given["repair"], given["repair_chunks"]) if given["repair"] else None
+            goal = (target, options, work["threads"], tries)
             options = aimed(model, *goal, provenance=given["provenance"])
         made = [decide(model, one, **options) for one in recipes]
         for done in made:
@@ -200,7 +208,8 @@ def command(source: str, out: str | None, recipe: str | None, **given: Any) -> N
                 refuse(done, allow_requantize=given["allow_requantize"])
             warn(done, allowed=given["allow_requantize"], of_several=len(made) > 1)
         if given["provenance"]:
-            made = with_keys(model, made, options, dry_run=dry_run, threads=work["threads"])
+            content = UNREAD if dry_run else _content(model, work["threads"])
+            made = [with_provenance(done, options, content) for done in made]
         targets = [] if dry_run else _targets(source, out or "", made)
         paths = _write(made, targets, work)
         warn_of_feedback(made)
@@ -209,12 +218,13 @@ def command(source: str, out: str | None, recipe: str | None, **given: Any) -> N
         report_quantized(made, paths, dry_run=dry_run, as_json=as_json, told=told)
 
 
+def _content(model: ggufkit.Model, threads: int | None) -> str:
+    """Return the digest of the source, which is read once for all recipes."""
+    with progress_bar("hashing") as bar:
+        return content_digest(model, threads, bar)
+
+
 _READ: Final = ("imatrix", "hessian", "sensitivity", "repair", "tensor_type_file", "like")
-
-
-def _repair(source: str, given: Mapping[str, Any]) -> tuple[str, str, int | None] | None:
-    """Return what --repair needs, None without it."""
-    return (source, given["repair"], given["repair_chunks"]) if given["repair"] else None
 
 
 def _require_output(
@@ -259,21 +269,16 @@ def _targets(source: str, out: str, made: Sequence[Quantization]) -> list[str]:
     if PLACE in out:
         return [out.replace(PLACE, done.recipe.name) for done in made]
     if out.endswith("/") or Path(out).is_dir():
-        stem = _stem(source)
+        path = Path(source)
+        name = (path.resolve() if path.is_dir() else path).name.replace(":", "-")
+        shard = parse_shard_name(name)
+        stem = _ENCODING.sub("", shard[0] if shard else name.removesuffix(".gguf"))
         return [str(Path(out) / f"{stem}-{done.recipe.name}.gguf") for done in made]
     if len(made) > 1:
         raise click.UsageError(
             f"Several recipes need a folder, or a name such as model-{PLACE}.gguf, not {out}"
         )
     return [out]
-
-
-def _stem(source: str) -> str:
-    """Return a model's file name without suffix, shard number and encoding."""
-    path = Path(source)
-    name = (path.resolve() if path.is_dir() else path).name.replace(":", "-")
-    shard = parse_shard_name(name)
-    return _ENCODING.sub("", shard[0] if shard else name.removesuffix(".gguf"))
 
 
 def _write(

@@ -12,8 +12,6 @@ from ggufkit.cli.output import emit, examples
 from ggufkit.edits.recover import Outcome
 from ggufkit.errors import GGUFError, printable
 
-SECTION: Final = "Change"  # of the help
-
 _TOLD: Final = {
     "nothing": "no edit was interrupted",
     "before": "the edit had not started; the file is unchanged",
@@ -24,7 +22,6 @@ _TOLD: Final = {
 
 @click.command(
     "recover",
-    short_help="Finish or undo an interrupted edit.",
     epilog=examples("ggufkit recover model.gguf", "ggufkit recover *.gguf --json"),
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -15,13 +15,11 @@ from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import may_replace, require_place
 from ggufkit.cli.write_model import report as report_written
 
-SECTION: Final = "Look"  # of the help
 ENDINGS: Final = (".html", ".htm", ".md")
 
 
 @click.command(
     "report",
-    short_help="Write a page about a model, as HTML or Markdown.",
     epilog=examples(
         "ggufkit report model.gguf -o model.html",
         "ggufkit report model-F16.gguf model-Q4_K_M.gguf model-Q3_K_M.gguf -o quants.html",
@@ -42,21 +40,12 @@ ENDINGS: Final = (".html", ".htm", ".md")
     "--eval",
     "evaluation",
     type=FILE,
-    metavar="FILE",
     help="Add quality against size, from what `ggufkit eval --json` printed.",
 )
 @click.option("--no-data", is_flag=True, help="Compare headers only; do not read tensors.")
 @no_clobber_option
 @threads_option
-def command(  # noqa: PLR0913 (the options)
-    file: str,
-    others: tuple[str, ...],
-    *,
-    out: Path,
-    evaluation: str | None,
-    no_data: bool,
-    threads: int | None,
-) -> None:
+def command(file: str, *, out: Path, no_data: bool, **options: Any) -> None:
     """Write a page about FILE that opens offline: facts, findings, where the bytes are, memory.
 
     Each OTHER is compared with FILE: metadata, types, and the error of each tensor, the most
@@ -67,13 +56,6 @@ def command(  # noqa: PLR0913 (the options)
     require_place(str(out))
     with progress_bar("comparing") as progress:
         path = ggufkit.report(
-            file,
-            out,
-            others=others,
-            evaluation=evaluation,
-            data=not no_data,
-            clobber=may_replace(),
-            threads=threads,
-            progress=progress,
+            file, out, data=not no_data, clobber=may_replace(), progress=progress, **options
         )
     report_written([path])

@@ -15,42 +15,25 @@ from ggufkit.cli.progress import progress_bar
 from ggufkit.errors import MissingImportanceError, printable
 from ggufkit.quantization.reproduce import Reproduction
 
-SECTION: Final = "Quantize"  # of the help
 SHOWN: Final = 10  # tensors and keys that differ; --json has all
 
 
 @click.command(
     "reproduce",
-    short_help="Prove that a quantized file derives from a source.",
     epilog=examples(
         "ggufkit reproduce model-Q4_K_M.gguf --source model-f16.gguf",
         "ggufkit reproduce model-IQ2_XS.gguf --source model-f16.gguf --imatrix imatrix.gguf",
     ),
 )
 @click.argument("file", type=MODEL)
-@click.option(
-    "--source",
-    required=True,
-    type=MODEL,
-    metavar="MODEL",
-    help="The model that FILE was quantized from.",
-)
-@click.option(
-    "--imatrix", type=FILE, metavar="FILE", help="The importance matrix that was used, if any."
-)
-@click.option("--hessian", type=FILE, metavar="FILE", help="The Hessian that was used, if any.")
+@click.option("--source", required=True, type=MODEL, help="The model that FILE was quantized from.")
+@click.option("--imatrix", type=FILE, help="The importance matrix that was used, if any.")
+@click.option("--hessian", type=FILE, help="The Hessian that was used, if any.")
 @threads_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
-def command(  # noqa: PLR0913 (click passes each option)
-    context: click.Context,
-    file: str,
-    *,
-    source: str,
-    imatrix: str | None,
-    hessian: str | None,
-    threads: int | None,
-    as_json: bool,
+def command(
+    context: click.Context, /, file: str, *, source: str, as_json: bool, **options: Any
 ) -> None:
     """Quantize the source again with the settings that FILE carries, and compare everything.
 
@@ -61,9 +44,7 @@ def command(  # noqa: PLR0913 (click passes each option)
         made, origin = (opened.enter_context(open_any(each)) for each in (file, source))
         bar = opened.enter_context(progress_bar("reproducing"))
         try:
-            found = ggufkit.reproduce(
-                made, origin, imatrix=imatrix, hessian=hessian, threads=threads, progress=bar
-            )
+            found = ggufkit.reproduce(made, origin, progress=bar, **options)
         except MissingImportanceError as error:
             option = "--hessian" if "Hessian" in error.message else "--imatrix"
             raise MissingImportanceError(error.message, remedy=f"Name it: {option} FILE") from None

@@ -11,18 +11,16 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL
-from ggufkit.cli.options import no_clobber_option, threads_option
+from ggufkit.cli.options import no_clobber_option, threads_option, usage
 from ggufkit.cli.output import counted, emit, examples, note, paged
 from ggufkit.cli.pipes import incoming
-from ggufkit.cli.write_model import PIPE, report, write_out
+from ggufkit.cli.write_model import PIPE, files_written, report, write_out
 from ggufkit.edits.loadability import refusals
 from ggufkit.edits.name_patterns import pattern, rename
-from ggufkit.errors import ValueTypeError, printable
+from ggufkit.errors import printable
 from ggufkit.models.caches import is_name
 from ggufkit.models.layers import parse_layers
 from ggufkit.models.model import Model
-
-SECTION: Final = "Change"  # of the help
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 GraftPair = tuple[str, str]
@@ -32,36 +30,24 @@ _FROM_FILE: Final = re.compile(r"((?i:.*?\.gguf)|[^:]+):(.*)", re.DOTALL)
 _FROM_CACHE: Final = re.compile(r"([^:]+:(?:.+?(?=:re:)|.+)):(.*)", re.DOTALL)
 
 
-def checked(parse: Callable[[str], object], text: str) -> str:
-    """Return `text` if `parse` accepts it; else BadParameter."""
-    try:
-        parse(text)
-    except ValueTypeError as error:
-        raise click.BadParameter(str(error)) from None
+def parse_pattern(text: str) -> str:
+    """Return a pattern of names; BadParameter for a wrong one."""
+    usage(pattern)(text)
     return text
 
 
-def parse_pattern(text: str) -> str:
-    """Return a pattern of names."""
-    return checked(pattern, text)
-
-
 def parse_rename(text: str) -> str:
-    """Return a rename, PATTERN=NAME."""
-    return checked(rename, text)
-
-
-def parse_layer_list(text: str) -> tuple[int, ...]:
-    """Return the layers of a list such as 3,5-7."""
-    return parse_layers(checked(parse_layers, text))
+    """Return a rename, PATTERN=NAME; BadParameter for a wrong one."""
+    usage(rename)(text)
+    return text
 
 
 def parse_graft(text: str) -> GraftPair:
     """Return file and pattern of FROM.gguf:PATTERN; both may contain more colons."""
-    found = (_FROM_CACHE if is_name(text) else _FROM_FILE).fullmatch(text)
-    if found is None:
+    match = (_FROM_CACHE if is_name(text) else _FROM_FILE).fullmatch(text)
+    if match is None:
         raise click.BadParameter(f"{text!r} is not a graft; write it as FROM.gguf:PATTERN")
-    return found[1], parse_pattern(found[2])
+    return match[1], parse_pattern(match[2])
 
 
 def _each(
@@ -73,7 +59,6 @@ def _each(
 
 @click.command(
     "select",
-    short_help="Keep, drop, rename and graft tensors, layers and keys.",
     epilog=examples(
         "ggufkit select model.gguf small.gguf --prune-layers 3,5-7",
         "ggufkit select model.gguf text.gguf --drop 'v.*' --drop 'mm.*'",
@@ -87,7 +72,7 @@ def _each(
 @_each("--drop", type=parse_pattern, metavar="PATTERN", help="Remove tensors that match.")
 @click.option(
     "--prune-layers",
-    type=parse_layer_list,
+    type=usage(parse_layers),
     metavar="LIST",
     help="Remove these layers, such as 3,5-7.",
 )
@@ -147,8 +132,7 @@ def command(  # noqa: PLR0913 (click passes each option)
                 note(f"llama.cpp may refuse the result: {sentence}")
         paths = [] if dry_run else write_out(selected, out, threads=threads)
     if as_json:
-        files = [{"path": str(path), "nbytes": path.stat().st_size} for path in paths]
-        emit({"files": files, **changes})
+        emit({"files": files_written(paths), **changes})
     elif dry_run:
         with paged():
             _print(changes)

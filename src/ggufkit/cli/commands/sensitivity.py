@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -10,6 +10,7 @@ from ggufkit.cli import streams
 from ggufkit.cli.model_argument import FILE, MODEL
 from ggufkit.cli.options import (
     MAX_CONTEXT,
+    Count,
     TokenCount,
     chunks_option,
     no_clobber_option,
@@ -20,14 +21,10 @@ from ggufkit.cli.output import counted, examples, note, paged, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import may_replace, refuse_input, report, require_place
 from ggufkit.errors import printable
-from ggufkit.quantization.losses.sensitivities import Group, Sensitivity
-
-SECTION: Final = "Quantize"  # of the help
 
 
 @click.command(
     "sensitivity",
-    short_help="Measure how much predictions suffer from each group of tensors.",
     epilog=examples(
         "ggufkit sensitivity model-F16.gguf text.txt -o model.sensitivity.json",
         "ggufkit sensitivity model-F16.gguf text.txt --imatrix imatrix.gguf --chunks 4",
@@ -36,15 +33,12 @@ SECTION: Final = "Quantize"  # of the help
 @click.argument("model", metavar="MODEL", type=MODEL)
 @click.argument("text", metavar="TEXT", type=FILE)
 @output_option("sensitivity.json")
-@click.option(
-    "--imatrix", type=FILE, metavar="FILE", help="Weight errors by this importance matrix."
-)
+@click.option("--imatrix", type=FILE, help="Weight errors by this importance matrix.")
 @click.option(
     "--sections",
-    type=click.IntRange(1),
+    type=Count(1),
     default=4,
     show_default=True,
-    metavar="N",
     help="Parts of the layers: tensors of a kind in a part are one group. More parts take longer.",
 )
 @click.option(
@@ -52,7 +46,6 @@ SECTION: Final = "Quantize"  # of the help
     type=TokenCount(8, MAX_CONTEXT),
     default=512,
     show_default=True,
-    metavar="N",
     help="Tokens per chunk.",
 )
 @chunks_option
@@ -77,12 +70,8 @@ def command(model: str, text: str, *, out: str, as_json: bool, **options: Any) -
     if as_json:
         click.echo(found.to_json(), nl=False)
         return
-    _print(found)
-    report([path])
-
-
-def _print(found: Sensitivity) -> None:
-    measured = sorted((group for group in found.groups if group.levels), key=_loss, reverse=True)
+    groups = (group for group in found.groups if group.levels)
+    measured = sorted(groups, key=lambda group: -max(each.divergence for each in group.levels))
     rows = [
         (
             "" if number else printable(group.name),
@@ -102,7 +91,4 @@ def _print(found: Sensitivity) -> None:
             note(
                 f"{group.name}: {larger.type} is larger than {smaller.type}, but predicts no better"
             )
-
-
-def _loss(group: Group) -> float:
-    return max(level.divergence for level in group.levels)
+    report([path])

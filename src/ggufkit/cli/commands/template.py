@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Any, Final
 
 import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL, look_at
-from ggufkit.cli.output import emit, examples
-from ggufkit.cli.pipes import claim_standard_input
-from ggufkit.errors import MISFORMED, printable
-from ggufkit.system.text_file import Most, decoded, read_small, read_stream
+from ggufkit.cli.output import emit, examples, print_text
+from ggufkit.cli.pipes import json_of
 
-SECTION: Final = "Look"  # of the help
-
-STDIN: Final = "-"
 _OWN: Final = ("self", "messages", "tools", "add_generation_prompt", "name")  # not variables
 _JSON_FILE: Final = click.Path(exists=True, dir_okay=False, allow_dash=True)
 
 
 @click.command(
     "template",
-    short_help="Render a conversation with the chat template of a model.",
     epilog=examples(
         "ggufkit template model.gguf --messages chat.json --add-generation-prompt",
         "ggufkit template model.gguf --messages chat.json --tools tools.json",
@@ -77,8 +69,8 @@ def command(  # noqa: PLR0913 (the options)
     conversation is a list of messages with a role and a content, or an object with "messages" and
     perhaps "tools", as sent to servers.
     """
-    chat = _json(messages_file, "--messages")
-    tools = None if tools_file is None else _json(tools_file, "--tools")
+    chat = json_of(messages_file)
+    tools = None if tools_file is None else json_of(tools_file)
     if isinstance(chat, dict):
         tools = chat.get("tools") if tools is None else tools
         chat = chat.get("messages")
@@ -94,23 +86,7 @@ def command(  # noqa: PLR0913 (the options)
     if as_json:
         emit({"prompt": prompt, "templates": list(template.templates)})
     else:
-        _print_prompt(prompt)
-
-
-def _json(path: str, option: str) -> Any:  # noqa: ANN401 (as JSON is)
-    """Return the content of a JSON file."""
-    most, shown = Most.VALUES, "standard input" if path == STDIN else path
-    try:
-        if path == STDIN:
-            claim_standard_input()
-            raw = read_stream(sys.stdin.buffer, most, shown)
-        else:
-            raw = read_small(Path(path), most)
-        return json.loads(decoded(raw))
-    except MISFORMED as error:
-        if isinstance(error, ggufkit.GGUFError):
-            raise
-        raise click.BadParameter(f"{shown} is not JSON: {error}", param_hint=option) from None
+        print_text(prompt, errors="surrogatepass")
 
 
 def _require_list(value: object, option: str, what: str) -> None:
@@ -128,11 +104,3 @@ def _setting(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except (ValueError, RecursionError):
         return name, value
-
-
-def _print_prompt(prompt: str) -> None:
-    """Print a prompt: to a pipe as it is, on a terminal without control characters."""
-    if sys.stdout.isatty():
-        click.echo("\n".join(map(printable, prompt.split("\n"))))
-    else:
-        click.echo(prompt.encode("utf-8", "surrogatepass"), nl=False)

@@ -12,7 +12,17 @@ import click
 import ggufkit
 from ggufkit.cli.model_argument import MODEL, complete_tensor, look_at
 from ggufkit.cli.options import no_clobber_option, threads_option
-from ggufkit.cli.output import columns, counted, dims, emit, examples, grouped, paged, table
+from ggufkit.cli.output import (
+    columns,
+    counted,
+    dims,
+    emit,
+    examples,
+    grouped,
+    paged,
+    print_pairs,
+    table,
+)
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import may_replace, report
 from ggufkit.errors import ShapeError, printable
@@ -24,8 +34,6 @@ from ggufkit.models.model import Tensor
 from ggufkit.models.rows import rows_and_width
 from ggufkit.quants.parallel import Numbers
 
-SECTION: Final = "Look"  # of the help
-
 SHOWN_ROWS: Final = 8  # without --rows
 SHOWN_BINS: Final = 20  # of a histogram, in text
 SHOWN_LEVELS: Final = 64  # in text
@@ -35,7 +43,6 @@ LEVELS_BESIDE: Final = 50  # columns of the others in a table with levels
 
 @click.command(
     "tensor",
-    short_help="Show or save the values of one tensor.",
     epilog=examples(
         "ggufkit tensor model.gguf token_embd.weight",
         "ggufkit tensor model.gguf blk.0.attn_q.weight --rows 10:20",
@@ -99,7 +106,7 @@ def command(  # noqa: PLR0913 (the options)
                 _print_statistics(tensor, found)
         elif out is None:
             with paged():
-                _print_pairs(_facts(tensor))
+                print_pairs(_facts(tensor))
                 _print_values(chosen, None if rows is None else first)
 
 
@@ -108,13 +115,13 @@ def command(  # noqa: PLR0913 (the options)
 
 def _chosen(tensor: Tensor, rows: str) -> tuple[int, Tensor]:
     """Return the number of the first row, and the rows A:B as a tensor of two axes."""
-    found = re.fullmatch(r"(\d*):(\d*)", rows.strip())
-    if found is None:
+    match = re.fullmatch(r"(\d*):(\d*)", rows.strip())
+    if match is None:
         raise click.BadParameter(f"{rows!r} is not a range of rows; write it as 10:20")
     if tensor.type.is_opaque:
         raise ShapeError(f"tensor {tensor.name!r} of type {tensor.type} has no rows to slice")
     count = tensor.rows
-    start, stop = int(found[1] or 0), int(found[2] or count)
+    start, stop = int(match[1] or 0), int(match[2] or count)
     if not start < stop <= count:
         raise click.BadParameter(f"{rows!r} is not a range of the {count:,} rows of {tensor.name}")
     return start, _of_two_axes(tensor)[start:stop]
@@ -125,11 +132,11 @@ def _of_two_axes(tensor: Tensor) -> Tensor:
 
 
 def _block_at(tensor: Tensor, place: str) -> TensorBlock:
-    found = re.fullmatch(r"(\d+)(?:,\s*(\d+))?", place.strip())
-    if found is None:
+    match = re.fullmatch(r"(\d+)(?:,\s*(\d+))?", place.strip())
+    if match is None:
         raise click.BadParameter(f"{place!r} is not a place; write it as ROW,COLUMN, such as 3,256")
     try:
-        return ggufkit.tensor_block(tensor, int(found[1]), int(found[2] or 0))
+        return ggufkit.tensor_block(tensor, int(match[1]), int(match[2] or 0))
     except IndexError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -183,12 +190,6 @@ def _offset(offset: int | None) -> str:
     return "" if offset is None else f", at byte {offset:,} of the file"
 
 
-def _print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
-    width = max(len(label) for label, _ in pairs)
-    for label, text in pairs:
-        click.echo(f"{click.style(label.ljust(width), bold=True)}  {text}")
-
-
 def _print_values(tensor: Tensor, first: int | None) -> None:
     """Print a table of values: as many columns as fit; all rows, from number `first` on.
 
@@ -226,7 +227,7 @@ def _print_statistics(tensor: Tensor, found: TensorStatistics) -> None:
         ("zeros", grouped(found.zeros) + (f" ({share})" if share else "")),
     ]
     strange = [("not a number", found.nan), ("infinite", found.infinite)]
-    _print_pairs(pairs + [(label, grouped(count)) for label, count in strange if count])
+    print_pairs(pairs + [(label, grouped(count)) for label, count in strange if count])
     _print_histogram("VALUES", found.histogram)
     if found.scales:
         _print_histogram("SCALES", found.scales)
@@ -284,7 +285,7 @@ def _show_block(tensor: Tensor, block: TensorBlock, *, as_json: bool) -> None:
     last = block.column + len(block.levels) - 1
     fields = ((name, _listed(numbers)) for name, numbers in block.fields.items())
     with paged():
-        _print_pairs(
+        print_pairs(
             [
                 ("name", printable(tensor.name)),
                 ("type", tensor.type.name),
@@ -294,26 +295,23 @@ def _show_block(tensor: Tensor, block: TensorBlock, *, as_json: bool) -> None:
             ]
         )
         click.echo()
-        _print_groups(block)
-
-
-def _print_groups(block: TensorBlock) -> None:
-    """Print the groups with their levels, as many as fit, and the first value."""
-    size = len(block.levels) // max(len(block.scales), len(_offsets(block)))
-    width = columns() - LEVELS_BESIDE
-    rows = [
-        (
-            grouped(block.column + start),
-            _number(float(block.scales[start * len(block.scales) // len(block.levels)])),
-            *(_number(float(each)) for each in _offset_at(block, start)),
-            _fitting([str(level) for level in block.levels[start : start + size].tolist()], width),
-            _number(float(block.values[start])),
-        )
-        for start in range(0, len(block.levels), size)
-    ]
-    offset = () if block.offsets is None else ("OFFSET",)
-    header = ("COLUMN", "SCALE", *offset, "LEVELS", "FIRST VALUE")
-    table(header, rows, right="rr" + "r" * len(offset) + "lr")
+        size = len(block.levels) // max(len(block.scales), len(_offsets(block)))
+        width = columns() - LEVELS_BESIDE
+        rows = [
+            (
+                grouped(block.column + start),
+                _number(float(block.scales[start * len(block.scales) // len(block.levels)])),
+                *(_number(float(each)) for each in _offset_at(block, start)),
+                _fitting(
+                    [str(level) for level in block.levels[start : start + size].tolist()], width
+                ),
+                _number(float(block.values[start])),
+            )
+            for start in range(0, len(block.levels), size)
+        ]
+        offset = () if block.offsets is None else ("OFFSET",)
+        header = ("COLUMN", "SCALE", *offset, "LEVELS", "FIRST VALUE")
+        table(header, rows, right="rr" + "r" * len(offset) + "lr")
 
 
 def _offsets(block: TensorBlock) -> Sequence[float]:

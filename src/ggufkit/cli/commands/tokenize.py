@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import re
-import sys
 from typing import Final
 
 import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL, look_at
-from ggufkit.cli.output import counted, emit, examples, paged, table
-from ggufkit.cli.pipes import claim_standard_input
+from ggufkit.cli.output import counted, emit, examples, paged, print_text, table
+from ggufkit.cli.pipes import text_of
+from ggufkit.cli.write_model import PIPE
 from ggufkit.errors import printable
 from ggufkit.frameworks.tokenize import TokenizedText
-from ggufkit.models.model import Model
-from ggufkit.system.text_file import Most, decoded, read_stream
+from ggufkit.system.text_file import Most
 
-SECTION: Final = "Look"  # of the help
-
-STDIN: Final = "-"
 SHOWN_WRONG: Final = 40  # characters of a word that is not an id
 
 
 @click.command(
     "tokenize",
-    short_help="Split a text into tokens, or turn tokens into text.",
     epilog=examples(
         'ggufkit tokenize model.gguf "Hello, world"',
         "ggufkit tokenize model.gguf - < prompt.txt",
@@ -35,7 +30,7 @@ SHOWN_WRONG: Final = 40  # characters of a word that is not an id
     ),
 )
 @click.argument("file", type=MODEL)
-@click.argument("text", default=STDIN)
+@click.argument("text", default=PIPE)
 @click.option("--decode", is_flag=True, help="Turn ids into text: TEXT holds ids.")
 @click.option("--ids", "only_ids", is_flag=True, help="Print only the ids, on one line.")
 @click.option("--count", "only_count", is_flag=True, help="Print only the number of tokens.")
@@ -64,13 +59,17 @@ def command(  # noqa: PLR0913 (the options)
         raise click.UsageError("Use only one of --decode, --ids, --count and --json")
     if decode and no_special:
         raise click.UsageError("--no-special is about tokens that --decode does not add")
-    if text == STDIN:
-        text = _standard_input()
+    if text == PIPE:
+        text = text_of(PIPE, Most.CALIBRATION)
     with look_at(file) as model:
         if decode:
-            _print_text(ggufkit.detokenize(model, _ids(text)))
+            print_text(ggufkit.detokenize(model, _ids(text)))
             return
-        tokens = _tokens(model, text, add_special=not no_special)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise click.BadParameter("the text is not valid UTF-8") from None
+        tokens = ggufkit.tokenize(model, text, add_special=not no_special)
     if as_json:
         emit({"count": len(tokens), "tokens": [_plain(*each) for each in _each(tokens)]})
     elif only_ids:
@@ -83,24 +82,6 @@ def command(  # noqa: PLR0913 (the options)
                 ("ID", "PIECE"), ((str(number), _shown(piece)) for number, piece in _each(tokens))
             )
             click.echo(counted(len(tokens), "token"))
-
-
-def _standard_input() -> str:
-    claim_standard_input()
-    raw = read_stream(sys.stdin.buffer, Most.CALIBRATION, "standard input")
-    try:
-        return decoded(raw)
-    except UnicodeDecodeError as error:
-        message = f"standard input is not valid UTF-8 at byte {error.start}"
-        raise click.UsageError(message) from None
-
-
-def _tokens(model: Model, text: str, *, add_special: bool) -> TokenizedText:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise click.BadParameter("the text is not valid UTF-8") from None
-    return ggufkit.tokenize(model, text, add_special=add_special)
 
 
 def _ids(text: str) -> list[int]:
@@ -129,11 +110,3 @@ def _shown(piece: bytes) -> str:
     """Return a piece in quotes; bytes that are a part of a character as escapes."""
     text = piece.decode(errors="backslashreplace")
     return printable(f'"{text}"')
-
-
-def _print_text(text: str) -> None:
-    """Print a text: to a pipe as it is, on a terminal without control characters."""
-    if sys.stdout.isatty():
-        click.echo("\n".join(map(printable, text.split("\n"))))
-    else:
-        click.echo(text.encode(), nl=False)

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from typing import Final
 
 import click
 
 from ggufkit.cli.model_argument import MODEL, look_at
+from ggufkit.cli.options import Count
 from ggufkit.cli.output import examples, note
 from ggufkit.frameworks.extras import library
-from ggufkit.view.server import DEFAULT_HOST, bound, serve
-from ggufkit.view.shown_model import ShownModel
-
-SECTION: Final = "Look"  # of the help
+from ggufkit.view.page_model import PageModel
+from ggufkit.view.serving.server import DEFAULT_HOST, bound, serve
 
 MAX_PORT: Final = 65535
 
 
 @click.command(
     "view",
-    short_help="Look at models in a browser.",
     epilog=examples(
         "ggufkit view model.gguf",
         "ggufkit view model-Q4_K_M.gguf model-F16.gguf",
@@ -31,11 +30,7 @@ MAX_PORT: Final = 65535
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=MODEL)
 @click.option("--no-browser", is_flag=True, help="Print the address; do not open a browser.")
 @click.option(
-    "--port",
-    type=click.IntRange(0, MAX_PORT),
-    default=0,
-    metavar="N",
-    help="Port of the page.  [default: any free one]",
+    "--port", type=Count(0, MAX_PORT), default=0, help="Port of the page.  [default: any free one]"
 )
 @click.option(
     "--host",
@@ -54,7 +49,7 @@ def command(files: tuple[str, ...], *, no_browser: bool, port: int, host: str) -
     library("starlette", "view")
     library("uvicorn", "view")
     with contextlib.ExitStack() as opened:
-        models = [ShownModel(file, opened.enter_context(look_at(file))) for file in files]
+        models = [PageModel(file, opened.enter_context(look_at(file))) for file in files]
         address = bound(host, port)
         opened.callback(address.socket.close)
         if address.is_open_to_others:
@@ -62,6 +57,7 @@ def command(files: tuple[str, ...], *, no_browser: bool, port: int, host: str) -
                 f"others on the network can reach this page at {host}; whoever has the address "
                 "sees all of the model"
             )
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # which `serve` ends by
         serve(
             models,
             address,

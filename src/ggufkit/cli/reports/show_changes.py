@@ -82,8 +82,8 @@ def _ends(text: str) -> str:
     """Return the kinds of line ends in a text, and whether the last line has one."""
     windows = text.count("\r\n")
     kinds = {"CRLF": windows, "LF": text.count("\n") - windows, "CR": text.count("\r") - windows}
-    held = " and ".join(name for name, count in kinds.items() if count) or "none"
-    return held if text.endswith(("\n", "\r")) else f"{held}, none after the last line"
+    names = " and ".join(name for name, count in kinds.items() if count) or "none"
+    return names if text.endswith(("\n", "\r")) else f"{names}, none after the last line"
 
 
 def _brief(value: object) -> str:
@@ -113,17 +113,16 @@ def _plain(change: Change) -> dict[str, Any]:
         return document | {"name": change.name}
     items = change.items()
     if items:
-        listed = [_item(*item) for item in items[:LISTED_ITEMS]]
+        listed = [
+            {"index": index, "before": _finite(before), "after": _finite(after)}
+            for index, before, after in items[:LISTED_ITEMS]
+        ]
         return document | {"type": change.after_type, "count": len(items), "items": listed}
     if change.kind != "added":
         document["before"] = _side(change.before_type, change.before)
     if change.kind != "removed":
         document["after"] = _side(change.after_type, change.after)
     return document
-
-
-def _item(index: int, before: object, after: object) -> dict[str, Any]:
-    return {"index": index, "before": _finite(before), "after": _finite(after)}
 
 
 def _side(type: str, value: Value | None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import click
@@ -32,15 +32,15 @@ def _or_last(cosine: float) -> float:
     return _LAST if math.isnan(cosine) else cosine
 
 
-def arranged(found: Difference, sort: str | None, top: int | None) -> Difference:
+def arranged(difference: Difference, sort: str | None, top: int | None) -> Difference:
     """Return a difference with its tensors sorted, and only the first `top` of them."""
-    tensors = sorted(found.tensors, key=ORDERS[sort]) if sort else found.tensors
-    return replace(found, tensors=tuple(tensors[:top]))
+    tensors = sorted(difference.tensors, key=ORDERS[sort]) if sort else difference.tensors
+    return replace(difference, tensors=tuple(tensors[:top]))
 
 
-def left_out(found: Difference, shown: Difference) -> None:
+def left_out(difference: Difference, arranged_difference: Difference) -> None:
     """Say how many tensors `--top` left out."""
-    count = len(found.tensors) - len(shown.tensors)
+    count = len(difference.tensors) - len(arranged_difference.tensors)
     if count:
         click.echo(f"... and {counted(count, 'tensor')} more")
 
@@ -51,16 +51,6 @@ def figures(deviation: Deviation | None) -> tuple[str, ...]:
         return ("",) * 4
     errors = (f"{deviation.rmse:.3g}", f"{deviation.max_abs:.3g}")
     return (*errors, f"{deviation.cosine:.6f}", f"{deviation.snr_db:.1f}")
-
-
-def plain_deviation(deviation: Deviation | None) -> dict[str, float | None] | None:
-    """Return the figures as JSON values: null for an infinite or undefined one."""
-    if deviation is None:
-        return None
-    return {
-        name: figure if math.isfinite(figure) else None
-        for name, figure in asdict(deviation).items()
-    }
 
 
 # Several models, side by side.
@@ -75,7 +65,7 @@ def print_side_by_side(
     before: Model, differences: Sequence[Difference], sort: str | None, top: int | None
 ) -> None:
     """Print a table with a row for each tensor, and type, RMSE and SNR of each model."""
-    sides = [{change.name: change for change in found.tensors} for found in differences]
+    sides = [{change.name: change for change in difference.tensors} for difference in differences]
     names = list(dict.fromkeys(name for side in sides for name in side))
     if sort:
         order = ORDERS[sort]
@@ -84,7 +74,7 @@ def print_side_by_side(
     for number in range(len(sides)):
         header += (letter(number + 1), "RMSE", "SNR dB")
     rows = [_row(before, name, sides) for name in names[:top]]
-    totals = [found.total for found in differences]
+    totals = [difference.total for difference in differences]
     if len(names) > 1 and any(totals):
         rows.append((ALL, "", *(cell for each in totals for cell in ("", *_short(each)))))
     if names:

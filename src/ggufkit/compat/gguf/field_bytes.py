@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -33,29 +33,6 @@ class Lists(NamedTuple):
         """Return these lists with `head` before them."""
         first = len(head)
         return Lists(head + self.parts, [first + index for index in self.data], self.end)
-
-
-class FieldBytes(Protocol):
-    """Where the bytes of one field are."""
-
-    @property
-    def offset(self) -> int:
-        """The first byte."""
-
-    @property
-    def name(self) -> str:
-        """The key, or the tensor's name."""
-
-    @property
-    def types(self) -> list[GGUFValueType]:
-        """The type of the value; of an array also those of its elements."""
-
-    @property
-    def lists(self) -> Lists:
-        """The field's arrays, always the same ones."""
-
-    def elements(self) -> list[Any] | None:
-        """Return the elements of an array without its parts; None where that is not possible."""
 
 
 class FileBytes:

@@ -6,14 +6,14 @@ import math
 import os
 import sys
 from collections import OrderedDict
-from typing import Any, Final, Literal, NoReturn
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Final, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 import ggufkit._native as _native
-from ggufkit.compat.gguf.field_bytes import FileBytes, InfoBytes, KeyBytes
-from ggufkit.compat.gguf.fields import LazyField
+from ggufkit.compat.gguf.field_bytes import FileBytes, InfoBytes, KeyBytes, Part
 from ggufkit.compat.gguf.installed import (
     GGML_QUANT_SIZES,
     GGMLQuantizationType,
@@ -30,7 +30,69 @@ from ggufkit.format.magic import HEAD_BYTES, identify
 from ggufkit.format.types import DEFAULT_ALIGNMENT, MAGIC, MAX_DIMS, padded
 from ggufkit.rules.findings import finding
 
+
+class LazyField(ReaderField):
+    """A field of a file: `parts` and `data` are made when first asked for.
+
+    gguf-py makes one or two arrays of each token of a vocabulary while it opens a file. Here
+    `contents()` decodes them in one step.
+    """
+
+    source: KeyBytes | InfoBytes
+
+    @classmethod
+    def over(cls, source: KeyBytes | InfoBytes) -> LazyField:
+        """Make the field whose bytes `source` knows."""
+        field = cls.__new__(cls, source.offset, source.name, [], [], source.types)
+        field.source = source
+        return field
+
+    @property
+    def parts(self) -> list[Part]:
+        """The arrays of the field's bytes."""
+        return self.source.lists.parts
+
+    @property
+    def data(self) -> list[int]:
+        """The numbers of the parts that hold the value."""
+        return self.source.lists.data
+
+    def contents(self, index_or_slice: int | slice = slice(None)) -> Any:  # noqa: ANN401 (gguf-py's)
+        """Return the value; of an array also a part."""
+        are_made = "lists" in vars(self.source)  # a program may have changed bytes through them
+        found = None if are_made else self.source.elements()
+        return super().contents(index_or_slice) if found is None else found[index_or_slice]
+
+    # A tuple's own methods would show the empty lists that stand where lists will be.
+
+    def _whole(self) -> tuple[Any, ...]:
+        return (self.offset, self.name, self.parts, self.data, self.types)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the five members."""
+        return iter(self._whole())
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 (as of a tuple)
+        """Return a member by its number."""
+        return self._whole()[index]
+
+    def __eq__(self, other: object) -> bool:
+        """Compare as tuples do."""
+        return self is other or (isinstance(other, tuple) and self._whole() == tuple(other))
+
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        """Show the five members."""
+        return repr(ReaderField(*self._whole()))
+
+    def __reduce__(self) -> tuple[Callable[..., ReaderField], tuple[Any, ...]]:
+        """Pickle as a field of arrays in memory."""
+        return ReaderField, self._whole()
+
+
 READER_SUPPORTED_VERSIONS: Final = [2, 3]
+_REMEDY: Final = "`ggufkit check` tells what else is wrong with the file"
 # gguf-py reads a bool of any byte.
 _ACCEPTED: Final = frozenset({"bool-value"})
 # gguf-py's ways to read a header: a class that changes one gets gguf-py's reading, with its change.
@@ -78,7 +140,13 @@ class GGUFReader(InstalledReader):
         self.tensors: list[ReaderTensor] = []
         keys, infos, end = self._scan()
         self._file = FileBytes(np.asarray(self.data), swapped=self.byte_order == "S")
-        self._build_header_fields()
+        counts = self._get(8, np.uint64, 2)
+        for at, name, part, kind in (
+            (4, "GGUF.version", self._get(4, np.uint32), GGUFValueType.UINT32),
+            (8, "GGUF.tensor_count", counts[:1], GGUFValueType.UINT64),
+            (16, "GGUF.kv_count", counts[1:], GGUFValueType.UINT64),
+        ):
+            self._add_field(ReaderField(at, name, [part], [0], [kind]))
         for record in keys.tolist():
             self._add_field(LazyField.over(KeyBytes(self._file, *record)))
         self.alignment: int = self._alignment()
@@ -101,32 +169,22 @@ class GGUFReader(InstalledReader):
             self.byte_order = "S"
         self.endianess: GGUFEndian = GGUFEndian.BIG if big else GGUFEndian.LITTLE
         if version and version not in READER_SUPPORTED_VERSIONS:
+            remedy = "`ggufkit copy` writes it as version 3" if version == 1 else _REMEDY
             self._refuse(
-                f"Sorry, file appears to be version {version} which we cannot handle",
-                "`ggufkit copy` writes it as version 3" if version == 1 else "",
+                f"Sorry, file appears to be version {version} which we cannot handle", remedy=remedy
             )
         for rule, at, a, b in problems:
             if rule == "dims-count":
-                self._refuse(_too_many_dims(a), "", at)
+                self._refuse(_too_many_dims(a), at)
             if rule not in _ACCEPTED:
                 raise finding(rule, at, a=a, b=b).at(self._path).exception()
         return np.frombuffer(keys, KEY_RECORD), np.frombuffer(infos, TENSOR_RECORD), end
-
-    def _build_header_fields(self) -> None:
-        """Add the three fields that stand for the header's counts."""
-        counts = self._get(8, np.uint64, 2)
-        for at, name, part, kind in (
-            (4, "GGUF.version", self._get(4, np.uint32), GGUFValueType.UINT32),
-            (8, "GGUF.tensor_count", counts[:1], GGUFValueType.UINT64),
-            (16, "GGUF.kv_count", counts[1:], GGUFValueType.UINT64),
-        ):
-            self._add_field(ReaderField(at, name, [part], [0], [kind]))
 
     def _add_field(self, field: ReaderField) -> None:
         if field.name in self.fields:
             raise DuplicateKeyError(
                 f"Duplicate {field.name} already in list",
-                remedy="`ggufkit check` tells what else is wrong with the file",
+                remedy=_REMEDY,
                 offset=field.offset,
                 path=self._path,
             )
@@ -137,11 +195,10 @@ class GGUFReader(InstalledReader):
         if field is None:
             return DEFAULT_ALIGNMENT
         if field.types != [GGUFValueType.UINT32]:
-            self._refuse("Bad type for general.alignment field", "", field.offset)
+            self._refuse("Bad type for general.alignment field", field.offset)
         number = int(field.parts[-1][0])
         if number == 0 or number & (number - 1):
-            text = "Invalid alignment: must be a non-zero power of two"
-            self._refuse(text, "", field.offset)
+            self._refuse("Invalid alignment: must be a non-zero power of two", field.offset)
         return number
 
     # Tensors.
@@ -156,14 +213,14 @@ class GGUFReader(InstalledReader):
                 return
             tensor = self._tensor(field, field.source, start_offs)
             if tensor.name in names:
-                self._refuse(f"Found duplicated tensor with name {tensor.name}", "", field.offset)
+                self._refuse(f"Found duplicated tensor with name {tensor.name}", field.offset)
             names.add(tensor.name)
             tensors.append(tensor)
         self.tensors = tensors
 
     def _tensor(self, field: LazyField, info: InfoBytes, data_offset: int) -> ReaderTensor:
         if info.n_dims > MAX_DIMS:
-            self._refuse(_too_many_dims(info.n_dims), "", info.offset)
+            self._refuse(_too_many_dims(info.n_dims), info.offset)
         kind = GGMLQuantizationType(info.type_id)
         block_size, type_size = GGML_QUANT_SIZES[kind]
         shape = info.dims.tolist()[::-1]
@@ -191,13 +248,13 @@ class GGUFReader(InstalledReader):
             self._refuse(
                 f"tensor {field.name!r}: Quantized tensor row size ({width}) is not a multiple of "
                 f"{kind.name} block size ({block_size})",
-                "",
                 field.offset,
             )
         return [*shape[:-1], width // block_size * type_size]
 
-    def _refuse(self, message: str, remedy: str, offset: int | None = None) -> NoReturn:
-        remedy = remedy or "`ggufkit check` tells what else is wrong with the file"
+    def _refuse(
+        self, message: str, offset: int | None = None, *, remedy: str = _REMEDY
+    ) -> NoReturn:
         raise FormatError(message, remedy=remedy, offset=offset, path=self._path)
 
 

@@ -32,7 +32,9 @@ class GGUFWriter(InstalledWriter):
         if code is not None:
             packed = struct.pack(f"{mark}{len(val)}{code}", *val)
         elif kind == GGUFValueType.STRING:
-            packed = _packed_texts(val, mark)
+            count = struct.Struct(f"{mark}Q").pack
+            texts = [value.encode() if isinstance(value, str) else value for value in val]
+            packed = b"".join([part for text in texts for part in (count(len(text)), text)])
         else:
             return super()._pack_val(val, vtype, *args, **options)
         head = (
@@ -51,12 +53,6 @@ def _element_type(values: Sequence[Any], sub_type: GGUFValueType | None) -> GGUF
         GGUFValueType.get_type(value) for value in {type(each): each for each in values}.values()
     }
     return kinds.pop() if len(kinds) == 1 else None
-
-
-def _packed_texts(values: Sequence[str | bytes], mark: str) -> bytes:
-    count = struct.Struct(f"{mark}Q").pack
-    texts = [value.encode() if isinstance(value, str) else value for value in values]
-    return b"".join([part for text in texts for part in (count(len(text)), text)])
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (as the language has it)

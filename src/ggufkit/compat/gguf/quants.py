@@ -17,7 +17,7 @@ from ggufkit.compat.gguf.installed import (
 from ggufkit.errors import ValueTypeError
 from ggufkit.format.types import TENSOR_TYPES, TensorType
 from ggufkit.quants import codec
-from ggufkit.quants.packing import codecs, requiring_weights
+from ggufkit.quants.kernels import codecs, requiring_weights
 from ggufkit.quants.parallel import Numbers
 
 _gguf_quantize: Final = gguf.quants.quantize
@@ -54,21 +54,18 @@ def dequantize(data: Numbers, qtype: GGMLQuantizationType) -> Numbers:
     """
     if qtype == GGMLQuantizationType.F32:
         return data.view(np.float32)
-    if qtype == GGMLQuantizationType.F16 and not _is_plain(data):
+    if qtype == GGMLQuantizationType.F16 and not (
+        isinstance(data, np.ndarray) and data.ndim > 0 and data.flags.c_contiguous
+    ):
         return data.view(np.float16).astype(np.float32)
     row = TENSOR_TYPES.get(int(qtype))
     if row is None or row.name in _INTEGERS or row.id not in codecs():
         raise NotImplementedError(f"Dequantization for {qtype.name} is not yet implemented")
     if isinstance(data, LazyNumpyTensor):
-        return _lazily(_dequantized, row, np.float32, quant_shape_from_byte_shape, qtype)(data)
+        return _lazily(codec.dequantize, row, np.float32, quant_shape_from_byte_shape, qtype)(data)
     packed = data.view(np.uint8)
     quant_shape_from_byte_shape(packed.shape, qtype)  # raises gguf-py's error
-    return _dequantized(packed, row)
-
-
-def _is_plain(data: Numbers) -> bool:
-    """Whether `data` is an array in memory whose rows are contiguous."""
-    return isinstance(data, np.ndarray) and data.ndim > 0 and data.flags.c_contiguous
+    return codec.dequantize(packed, row)
 
 
 def _quantized(data: Numbers, row: TensorType) -> Numbers:
@@ -78,10 +75,6 @@ def _quantized(data: Numbers, row: TensorType) -> Numbers:
         return codec.quantize(floats, row)
     except ValueTypeError:  # NaN or infinite numbers: gguf-py has its own answer
         return _gguf_quantize(data, GGMLQuantizationType(row.id))
-
-
-def _dequantized(data: Numbers, row: TensorType) -> Numbers:
-    return codec.dequantize(data, row)
 
 
 def _lazily(

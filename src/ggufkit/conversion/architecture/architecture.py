@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -24,86 +24,78 @@ from ggufkit.system.text_file import Most, read_small
 
 MAX_CLASS: Final = 200  # characters of a class name that are compared with known names
 MAX_LIKES: Final = 8  # a chain of inheritance longer than this goes in a circle
-UNPREFIXED: Final = (
-    "general.",
-    "tokenizer.",
-    "xielu.",
-    "diffusion.",
-    "vision.pos_emb_",
-)  # keys that do not begin with the architecture's name
+# Keys that do not begin with the architecture's name.
+UNPREFIXED: Final = ("general.", "tokenizer.", "xielu.", "diffusion.", "vision.pos_emb_")
 OFF: Final = "absent"  # removes an inherited entry
+# What llama.cpp's converter does with the names of all models: buffers are no weights.
+BUFFERS: Final = ("*.attention.masked_bias", "*.attention.bias", "*.rotary_emb.inv_freq")
+UNNESTED: Final = {"language_model.": ""}
 OWN: Final = "ggufkit/arch/"  # how messages name the folder of our files
 # Files that only serve others to inherit from.
 ABSTRACT: Final = (
     "decoder", "projector", "vision", "audio", "qwenvl", "deepstack", "siglip", "whisper",
 )  # fmt: skip
 PROJECTORS: Final = "projectors"  # the folder of projectors, beside ours and in a user's folder
-_TABLES: Final = (
-    "defaults", "defaults_of", "early", "metadata", "late", "tensors", "generated", "expects",
-    "rename", "shapes", "export", "one_way", "rename_back", "from_keys", "parts", "types",
-)  # fmt: skip
 _PATTERNED: Final = ("tensors", "one_way")
 _ENTRIES: Final = ("early", "metadata", "late")
-_LISTS: Final = (
-    "classes",
-    "required",
-    "skip",
-    "only",
-    "fresh",
-    "uneven",
-    "stacks",
-    "first",
-    "last",
-)
-_WORDS: Final = (
-    "name", "like", "vocabulary", "rows", "config", "export_if", "convert_if", "mxfp4", "beside",
-    "appended", "ordered",
-)  # fmt: skip
 
 # Metadata keeps replaced entries: llama.cpp's classes write a key, their subclasses write it
 # again, and the key keeps the place where it was first written.
 ConfigEntries = Sequence[tuple[str, Any]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Architecture:
     """One architecture: the model classes it serves, and where each part of a checkpoint goes."""
 
     name: str  # general.architecture
     path: str
-    classes: tuple[str, ...]
-    vocabulary: str
-    rows: str  # the expression for the rows of the vocabulary
-    appended: str  # the expression for tokens that follow those of the tokenizer
-    config: str  # the object of config.json whose fields override the rest
     rules: tuple[NameRule, ...]
-    defaults: Mapping[str, Any] = field(repr=False)
-    defaults_of: Mapping[str, Mapping[str, Any]] = field(repr=False)
-    early: ConfigEntries = field(repr=False)  # metadata that comes before general.*
-    metadata: ConfigEntries = field(repr=False)
-    late: ConfigEntries = field(repr=False)  # metadata that comes after tokenizer.*
-    generated: Mapping[str, str] = field(repr=False)
-    expects: Mapping[str, list[Any] | str] = field(repr=False)
-    rename: Mapping[str, str] = field(repr=False)
-    shapes: Mapping[str, str] = field(repr=False)
-    export: Mapping[str, Any] = field(repr=False)  # fields of config.json for export
-    convert_if: str  # the condition for choosing this file among those of the same class
-    export_if: str  # the condition for choosing this file among those of the same name
-    one_way: Mapping[str, Any] = field(repr=False)  # patterns that cannot be exported, and when
-    rename_back: Mapping[str, str] = field(repr=False)
-    from_keys: Mapping[str, str] = field(repr=False)  # tensors whose numbers are in a key
-    parts: Mapping[str, Mapping[str, Any]] = field(repr=False)  # objects of config.json, complete
-    types: Mapping[str, str] = field(repr=False)  # tensors that are always stored in one type
-    ordered: str  # how names of tensors begin that come in the order of the patterns
-    beside: str  # a folder of the checkpoint whose tensors come before its own
-    skip: tuple[str, ...] = field(repr=False)
-    only: tuple[str, ...] = field(repr=False)  # if not empty, all other tensors are skipped
-    required: tuple[str, ...] = field(repr=False)
-    uneven: tuple[str, ...] = field(repr=False)  # tensors that some layers lack
-    mxfp4: str  # the `quant_method` of checkpoints with experts in MXFP4, for export
-    stacks: tuple[str, ...] = field(repr=False)  # the order of a layer's stacked tensors
-    first: tuple[str, ...] = field(repr=False)  # patterns of tensors that come first, in order
-    last: tuple[str, ...] = field(repr=False)  # tensors that come last
+    classes: tuple[str, ...] = ()
+    vocabulary: str = "bpe"
+    rows: str = "vocab_size"  # the expression for the rows of the vocabulary
+    appended: str = "[]"  # the expression for tokens that follow those of the tokenizer
+    config: str = "text_config"  # the object of config.json whose fields override the rest
+    convert_if: str = ""  # the condition for choosing this file among those of the same class
+    export_if: str = "True"  # the condition for choosing this file among those of the same name
+    ordered: str = ""  # how names of tensors begin that come in the order of the patterns
+    beside: str = ""  # a folder of the checkpoint whose tensors come before its own
+    mxfp4: str = ""  # the `quant_method` of checkpoints with experts in MXFP4, for export
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults_of: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    early: ConfigEntries = ()  # metadata that comes before general.*
+    metadata: ConfigEntries = ()
+    late: ConfigEntries = ()  # metadata that comes after tokenizer.*
+    generated: Mapping[str, str] = field(default_factory=dict)
+    expects: Mapping[str, list[Any] | str] = field(default_factory=dict)
+    usual: Mapping[str, list[Any] | str] = field(default_factory=dict)
+    rename: Mapping[str, str] = field(default_factory=dict)
+    shapes: Mapping[str, str] = field(default_factory=dict)
+    export: Mapping[str, Any] = field(default_factory=dict)  # fields of config.json for export
+    one_way: Mapping[str, Any] = field(default_factory=dict)  # patterns without a way back
+    rename_back: Mapping[str, str] = field(default_factory=dict)
+    from_keys: Mapping[str, str] = field(default_factory=dict)  # tensors whose numbers are in a key
+    parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # completed objects
+    types: Mapping[str, str] = field(default_factory=dict)  # of some tensors, always
+    skip: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()  # if any, all other tensors are skipped
+    required: tuple[str, ...] = ()
+    uneven: tuple[str, ...] = ()  # tensors that some layers lack
+    stacks: tuple[str, ...] = ()  # the order of a layer's stacked tensors
+    first: tuple[str, ...] = ()  # patterns of tensors that come first
+    last: tuple[str, ...] = ()  # tensors that come last
+
+
+# The words of a file and the type of each.
+_NOT_FIELDS: Final = {"like": str, "fresh": list, "tensors": dict}
+_KINDS: Final[dict[str, type]] = {
+    **_NOT_FIELDS,
+    **{
+        each.name: {"str": str, "tuple[str, ...]": list}.get(str(each.type), dict)
+        for each in fields(Architecture)
+        if each.name not in ("path", "rules")
+    },
+}
 
 
 def architectures(
@@ -140,8 +132,10 @@ def find(
     serves them.
     """
     texts = _texts(folders, projectors=projectors)
-    homes = _homes(texts)
     wanted = classes[0] if classes else ""
+    likely = {stem: (path, text) for stem, (path, text) in texts.items()
+              if wanted in text or not path.startswith(OWN)}  # fmt: skip
+    homes = _homes(likely)  # reading all our files takes half of the time of a small model
     if wanted in homes:
         known = [_architecture(stem, texts) for stem in homes[wanted]]
         fitting = [each for each in known if not each.convert_if or _fits(each, config or {})]
@@ -156,6 +150,7 @@ def find(
             f"only the projector of {brief(wanted)} is known",
             remedy="Convert the projector alone (mmproj=...)",
         )
+    homes = _homes(texts)
     near = difflib.get_close_matches(wanted[:MAX_CLASS], homes, 1, 0.5)
     hint = f"the nearest known is {near[0]} ({homes[near[0]][0]}); " if near else ""
     raise CheckpointError(
@@ -187,7 +182,7 @@ def _homes(texts: Mapping[str, tuple[str, str]]) -> dict[str, list[str]]:
     homes: dict[str, list[str]] = {}
     for stem in texts:
         if stem not in ABSTRACT:
-            for name in _table(stem, texts).get("classes", []):
+            for name in _checked(*texts[stem]).get("classes", []):
                 homes.setdefault(name, []).append(stem)
     return homes
 
@@ -215,11 +210,6 @@ def _own_texts(name: str) -> dict[str, tuple[str, str]]:
     }
 
 
-def _table(stem: str, texts: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    path, text = texts[stem]
-    return _checked(path, text)
-
-
 @functools.lru_cache(maxsize=512)
 def _checked(path: str, text: str) -> dict[str, Any]:
     """Parse one file and check that each key is known and its value has the right type."""
@@ -227,14 +217,13 @@ def _checked(path: str, text: str) -> dict[str, Any]:
         table: dict[str, Any] = _toml.loads(text)
     except _toml.TOMLDecodeError as error:
         raise FormatError(f"not valid TOML: {error}", path=path) from None
-    kinds = dict.fromkeys(_TABLES, dict) | dict.fromkeys(_LISTS, list) | dict.fromkeys(_WORDS, str)
     for word, value in table.items():
-        if word not in kinds:
-            near = difflib.get_close_matches(word, kinds, 1)
-            remedy = f"Did you mean {near[0]}?" if near else f"There are {', '.join(kinds)}"
+        if word not in _KINDS:
+            near = difflib.get_close_matches(word, _KINDS, 1)
+            remedy = f"Did you mean {near[0]}?" if near else f"There are {', '.join(_KINDS)}"
             raise FormatError(f"unknown word {word!r}", remedy=remedy, path=path)
-        if not isinstance(value, kinds[word]):
-            raise FormatError(f"{word} must be a {kinds[word].__name__}", path=path)
+        if not isinstance(value, _KINDS[word]):
+            raise FormatError(f"{word} must be a {_KINDS[word].__name__}", path=path)
     return table
 
 
@@ -247,52 +236,32 @@ def _architecture(stem: str, texts: Mapping[str, tuple[str, str]]) -> Architectu
             expressions.parse(text)
     except ValueError as error:
         raise FormatError(str(error), path=path) from None
-    own = texts[stem]
-    return Architecture(
-        name=whole.get("name", stem),
-        path=path,
-        classes=tuple(_checked(*own).get("classes", [])),
-        vocabulary=whole.get("vocabulary", "bpe"),
-        rows=whole.get("rows", "vocab_size"),
-        appended=whole.get("appended", "[]"),
-        config=whole.get("config", "text_config"),
-        rules=tuple(rules),
-        convert_if=_checked(*own).get("convert_if", ""),
-        export_if=_checked(*own).get("export_if", "True"),
-        mxfp4=whole.get("mxfp4", ""),
-        ordered=whole.get("ordered", ""),
-        beside=whole.get("beside", ""),
-        skip=tuple(whole.get("skip", [])),
-        only=tuple(whole.get("only", [])),
-        required=tuple(whole.get("required", [])),
-        uneven=tuple(whole.get("uneven", [])),
-        stacks=tuple(whole.get("stacks", [])),
-        first=tuple(whole.get("first", [])),
-        last=tuple(whole.get("last", [])),
-        **{table: whole.get(table, {}) for table in _TABLES if table != "tensors"},
-    )
+    values: dict[str, Any] = {
+        word: tuple(value) if isinstance(value, list) else value
+        for word, value in whole.items()
+        if word not in _NOT_FIELDS
+    }
+    values.setdefault("name", stem)
+    values["skip"] = (*BUFFERS, *values.get("skip", ()))
+    if values["name"] != PROJECTOR:
+        values["rename"] = UNNESTED | values.get("rename", {})
+    return Architecture(**values, path=path, rules=tuple(rules))
 
 
 def _expressions(whole: Mapping[str, Any]) -> list[str]:
-    held = list(whole.get("defaults", {}).values())
-    for word in ("defaults_of", "parts"):
-        held += [value for table in whole.get(word, {}).values() for value in table.values()]
-    for word in ("export", "one_way"):
-        held += whole.get(word, {}).values()
-    held += [value for word in _ENTRIES for _, value in whole.get(word, ())]
-    conditions = [whole[word] for word in ("convert_if", "export_if") if word in whole]
-    return (
-        [text for text in held if isinstance(text, str)]
-        + list(whole.get("required", []))
-        + conditions
-    )
+    tables = [whole.get(word, {}) for word in ("defaults", "export", "one_way")]
+    tables += [table for word in ("defaults_of", "parts") for table in whole.get(word, {}).values()]
+    values = [value for table in tables for value in table.values()]
+    values += [value for word in _ENTRIES for _, value in whole.get(word, ())]
+    values += [*whole.get("required", ()), whole.get("convert_if"), whole.get("export_if")]
+    return [text for text in values if isinstance(text, str)]
 
 
 def _inherited(
     stem: str, texts: Mapping[str, tuple[str, str]], children: tuple[str, ...]
 ) -> dict[str, Any]:
     """Return the tables of a file merged with those that it inherits."""
-    own = _ready(_table(stem, texts))
+    own = _ready(_checked(*texts[stem]))
     parent = own.get("like")
     if parent is None:
         return own
@@ -300,7 +269,7 @@ def _inherited(
         path = texts[stem][0]
         raise FormatError(f"like = {parent!r} leads to no file", path=path)
     base = _inherited(parent, texts, (*children, stem))
-    dropped = {"classes", *own.get("fresh", [])}
+    dropped = {"classes", "convert_if", "export_if", *own.get("fresh", [])}
     if base.get("name") != PROJECTOR:
         dropped.add("name")
     merged = {word: value for word, value in base.items() if word not in dropped}
@@ -328,11 +297,9 @@ def _laid_over(base: Any, own: Any) -> Any:  # noqa: ANN401 (as TOML is)
             both[key] = _laid_over(both.get(key), value) if isinstance(value, dict) else value
         return {key: value for key, value in both.items() if value != OFF}
     if isinstance(own, list):
-        off = {entry[0] for entry in own if isinstance(entry, tuple) and entry[1] == OFF}
-        kept = [*(entry for entry in base or () if _key(entry) not in off), *own]
-        return [entry for entry in kept if not isinstance(entry, tuple) or entry[1] != OFF]
+        keys = {entry[0] for entry in own if isinstance(entry, tuple) and entry[1] == OFF}
+        entries = [
+            entry for entry in base or () if not isinstance(entry, tuple) or entry[0] not in keys
+        ]
+        return entries + [e for e in own if not isinstance(e, tuple) or e[1] != OFF]
     return own
-
-
-def _key(entry: Any) -> Any:  # noqa: ANN401
-    return entry[0] if isinstance(entry, tuple) else None

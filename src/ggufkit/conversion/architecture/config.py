@@ -1,28 +1,36 @@
-"""Looks up fields of a checkpoint's configuration, with class defaults and functions."""
+"""Looks up fields of a checkpoint's configuration, and computes the key-values from them."""
 
 from __future__ import annotations
 
-import copy
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+import numpy as np
+
 from ggufkit.conversion.architecture import expressions, rope
-from ggufkit.conversion.architecture.architecture import Architecture, merged
+from ggufkit.conversion.architecture.architecture import (
+    Architecture,
+    ConfigEntries,
+    full_key,
+    merged,
+)
 from ggufkit.conversion.architecture.functions import FACTS, bound
 from ggufkit.conversion.checkpoint.folder import Checkpoint
-from ggufkit.errors import GGUFError, brief
+from ggufkit.errors import CheckpointError, GGUFError, brief
+from ggufkit.format.coerce import typed
+from ggufkit.format.values import TypedValue
 
-# Fields that always change what a model computes. An architecture reads such a field or states the
-# value that it expects; if it does neither, a value is an error, so that none is silently lost.
+# Fields that change what a model computes. A note names those that an architecture neither reads
+# nor states a value for, so that none is silently lost.
 CHANGING: Final = (
-    "alibi", "alibi_bias_max", "attention_multiplier", "attn_logit_softcapping", "clip_qkv",
+    "alibi", "attention_multiplier", "attn_logit_softcapping", "clip_qkv",
     "embedding_multiplier", "final_logit_softcapping", "hidden_act", "hidden_activation",
     "kv_lora_rank", "layer_types", "logit_scale", "logits_scaling", "moe_intermediate_size",
     "n_routed_experts", "no_rope_layers", "num_experts", "num_local_experts",
     "partial_rotary_factor", "query_pre_attn_scalar", "residual_multiplier", "rope_scaling",
-    "rope_theta", "rotary_pct", "scale_depth", "scale_emb", "sliding_window", "use_qk_norm",
+    "rope_theta", "rotary_pct", "scale_depth", "scale_emb", "sliding_window",
     "use_parallel_residual",
 )  # fmt: skip
 # Other fields with such names may change it too. A note names those that have a value and that
@@ -38,11 +46,12 @@ TOLD_OTHERWISE: Final = re.compile(
     r"bias|^classifier|^summary_|^_?sliding_window_pattern$|^max_window_layers$|^dense_act_fn$"
     r"|^(max_position_embeddings|n_positions|num_attention_heads|num_key_value_heads|num_heads)$"
     r"|^(is_gated_act|num_ln_in_parallel_attn|parallel_attn|qk_head_dim|qk_layernorm|rms_norm)$"
-    r"|^(rope_interleave|scale_attn_weights|sliding_window_size|time_step_rank|topk_method)$"
+    r"|^(rope_interleave|scale_attn_weights|sliding_window_size|use_qk_norm|time_step_rank|topk_method)$"
 )
 # Fallbacks in expressions that mean something else: the width of dense layers, and the limits of
 # generation, tokenizers and training.
 OTHER_MEANINGS: Final = ("intermediate_size", "max_length", "model_max_length", "seq_length")
+_ELEMENTS: Final = {bool: "bool", str: "string", int: "int32", float: "float32"}  # of arrays
 IGNORED: Final = "ignored"  # in `expects`: llama.cpp computes without the field
 
 
@@ -97,10 +106,11 @@ class ConfigFacts:
             **self.architecture.defaults_of.get(model_type, {}),
         }
         self._take_other_names(table)
-        for name, value in table.items():
-            if not isinstance(value, str):
-                self.fields.setdefault(name, value)
-            elif self.fields.get(name) is None:
+        constants = {name: value for name, value in table.items() if not isinstance(value, str)}
+        self.fields = {**constants, **self.fields}
+        # What stands for a null field is the same in all classes, unlike an absent field's default.
+        for name, value in (*table.items(), *self.architecture.defaults.items()):
+            if isinstance(value, str) and self.fields.get(name) is None:
                 self.fields[name] = self.value(value)
 
     def _take_other_names(self, defaults: Iterable[str]) -> None:
@@ -112,13 +122,6 @@ class ConfigFacts:
             if other is not None:
                 self.fields[name] = self.lookup(other)
                 self.read.add(name)
-
-    def with_field(self, name: str, value: Any) -> ConfigFacts:  # noqa: ANN401 (as JSON is)
-        """Return a copy with another value of a field."""
-        other = copy.copy(self)
-        other.fields = {**self.fields, name: value}
-        other.functions = {**self.functions, **bound(FACTS, other)}
-        return other
 
     def lookup(self, name: str) -> Any:  # noqa: ANN401 (as JSON is)
         """Return a field of the configuration, None if it is absent or null."""
@@ -149,32 +152,29 @@ class ConfigFacts:
             if self._quietly(text) is None:
                 yield f"config.json lacks {text}"
         yield from self.unexpected()
-        for name in self._unread():
-            yield (
-                f"{name} is {brief(self.fields[name])}, which the architecture "
-                f"{self.architecture.name} has no place for"
-            )
 
     def unexpected(self) -> Iterator[str]:
         """Yield the fields whose values llama.cpp does not support."""
-        for name, allowed in self.architecture.expects.items():
+        for name, value, values in self._others(self.architecture.expects):
+            wanted = " or ".join(repr(each) for each in values if each is not None) or "nothing"
+            yield f"{name} is {brief(value)}, but llama.cpp always computes with {wanted}"
+
+    def _others(self, table: Mapping[str, list[Any] | str]) -> Iterator[tuple[str, Any, list[Any]]]:
+        """Yield the fields of a table with a value that the table does not allow."""
+        for name, allowed in table.items():
             value = self._quietly(name)
             values = allowed if isinstance(allowed, list) else [self._quietly(allowed)]
             if value is not None and allowed != IGNORED and value not in values:
-                wanted = " or ".join(repr(each) for each in values if each is not None) or "nothing"
-                yield f"{name} is {brief(value)}, but llama.cpp always computes with {wanted}"
+                yield name, value, values
 
     def unread(self) -> list[str]:
-        """Return fields that may change the model, by their names, but that nothing has read."""
-        known = self.read | self.architecture.expects.keys()
+        """Return fields that may change the model, but that llama.cpp's converter ignores too."""
+        known = self.read | self.architecture.expects.keys() | self.architecture.usual.keys()
+        fields = merged(self.checkpoint.config, self.architecture.config)
+        unusual = (name for name, _, _ in self._others(self.architecture.usual))
         return [
-            name
-            for name, value in merged(self.checkpoint.config, self.architecture.config).items()
-            if COMPUTING.search(name)
-            and not TRAINING.search(name)
-            and not TOLD_OTHERWISE.search(name)
-            and name not in known
-            and (value is True or value not in (None, False, 0, 1, "", [], {}))
+            *unusual,
+            *(n for n, value in fields.items() if n not in known and _tells(n, value)),
         ]
 
     def _quietly(self, text: str) -> Any:  # noqa: ANN401
@@ -184,9 +184,14 @@ class ConfigFacts:
         except GGUFError:
             return None
 
-    def _unread(self) -> list[str]:
-        known = self.read | self.architecture.expects.keys()
-        return [n for n in CHANGING if n not in known and self.fields.get(n) not in (None, False)]
+
+def _tells(name: str, value: Any) -> bool:  # noqa: ANN401 (as JSON is)
+    """Whether a field has a value that may change what a model computes."""
+    if name in CHANGING:
+        return value not in (None, False)
+    is_told = TRAINING.search(name) or TOLD_OTHERWISE.search(name)
+    is_empty = value is not True and value in (None, False, 0, 1, "", [], {})
+    return bool(COMPUTING.search(name)) and not is_told and not is_empty
 
 
 def _first(part: Mapping[str, Any], more: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401
@@ -197,7 +202,7 @@ def _first(part: Mapping[str, Any], more: Mapping[str, Any], name: str) -> Any: 
 
 def alternatives(architecture: Architecture) -> dict[str, list[str]]:
     """Return the other names of each field: expressions join them to it with `or`."""
-    entries = (*architecture.early, *architecture.metadata)
+    entries = (*architecture.early, *architecture.metadata, *architecture.defaults.items())
     texts = [text for _, text in entries if isinstance(text, str)]
     found: dict[str, list[str]] = {}
     for group in (group for text in texts for group in expressions.alternatives(text)):
@@ -205,3 +210,40 @@ def alternatives(architecture: Architecture) -> dict[str, list[str]]:
         for name in names:
             found.setdefault(name, []).extend(names)
     return found
+
+
+# Key-values, with the types of llama.cpp's converter.
+
+
+def parameters(facts: ConfigFacts, table: ConfigEntries) -> tuple[dict[str, TypedValue], list[str]]:
+    """Return the architecture's key-values in order, and the keys that cannot be computed."""
+    found: dict[str, TypedValue] = {}
+    problems: list[str] = []
+    for key, expression in table:
+        full = full_key(facts.architecture, key)
+        try:
+            value = facts.value(expression)
+            if value is not None and not _is_null(expression, facts):
+                found[full] = _typed(value)
+        except GGUFError as error:
+            problems.append(f"{full}: {error.message}")
+    return found, problems
+
+
+def _is_null(expression: Any, facts: ConfigFacts) -> bool:  # noqa: ANN401 (as TOML is)
+    """Whether config.json has null for the first of the names that an expression joins by `or`."""
+    groups = expressions.alternatives(expression) if isinstance(expression, str) else ()
+    present = (next((name for name in names if name in facts.fields), "") for names in groups)
+    return any(first and facts.fields[first] is None for first in present)
+
+
+def _typed(value: Any) -> TypedValue:  # noqa: ANN401 (as JSON is)
+    """Return a value with the type that llama.cpp's converter gives such values."""
+    if isinstance(value, bool | str | np.generic | np.ndarray):
+        return value
+    if isinstance(value, int):
+        return typed("uint32", value)
+    if isinstance(value, list) and value:
+        fits = (n for kind, n in _ELEMENTS.items() if all(isinstance(item, kind) for item in value))
+        return typed(f"array[{next(fits, 'float32')}]", value)
+    raise CheckpointError(f"{brief(value)} is not a valid metadata value")

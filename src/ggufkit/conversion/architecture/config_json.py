@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -103,15 +103,10 @@ def rebuilt(model: Model, architecture: Architecture, files: Mapping[str, bytes]
     for _ in range(_PASSES):
         _solve(model, architecture, solver)
     config = _config(model, architecture, solver)
-    number, width = (_held(model, architecture, k) for k in ("pooling_type", "embedding_length"))
+    keys = [full_key(architecture, key) for key in ("pooling_type", "embedding_length")]
+    number, width = (plain(model.metadata[k]) if k in model.metadata else None for k in keys)
     extra = {name: as_json(content) for name, content in pooling_files(number, width).items()}
     return Draft(Path("export"), config, Tensors(), contents={**files, **extra})
-
-
-def _held(model: Model, architecture: Architecture, key: str) -> Any:  # noqa: ANN401 (as metadata is)
-    """Return the value of a key of the architecture, None if missing."""
-    value = model.metadata.get(full_key(architecture, key))
-    return None if value is None else plain(value)
 
 
 def _favoured(architecture: Architecture) -> list[set[str]]:
@@ -139,18 +134,12 @@ def _solve(model: Model, architecture: Architecture, solver: Solver) -> None:
         if value is not None and not key.startswith(("general.", "tokenizer.")):
             solver.solve(text, plain(value))
     for name, text in architecture.shapes.items():
-        shape = next(
-            (model.tensors[n].shape for n in _layers(model, name) if n in model.tensors), ()
-        )
-        solver.solve(text, list(shape))
+        layers = range(len(model.tensors) if "{i}" in name else 1)
+        names = (name.replace("{i}", str(layer)) for layer in layers)
+        first = next((model.tensors[n] for n in names if n in model.tensors), None)
+        solver.solve(text, list(first.shape) if first else [])
     if "token_embd.weight" in model.tensors:
         solver.fields.setdefault("vocab_size", model.tensors["token_embd.weight"].shape[0])
-
-
-def _layers(model: Model, name: str) -> Iterator[str]:
-    """Yield the names of a template, by layer."""
-    for layer in range(len(model.tensors) if "{i}" in name else 1):
-        yield name.replace("{i}", str(layer))
 
 
 def entries(architecture: Architecture) -> dict[str, Any]:
@@ -160,14 +149,16 @@ def entries(architecture: Architecture) -> dict[str, Any]:
 
 def _config(model: Model, architecture: Architecture, solver: Solver) -> dict[str, Any]:
     solver.fields.update(rope_fields(solver.fields["rope"], model.tensors))
-    for name, allowed in architecture.expects.items():
-        if isinstance(allowed, list) and allowed and not _is_nothing(allowed[0]):
-            solver.solve(name, allowed[0])
+    for name, allowed in (*architecture.expects.items(), *architecture.usual.items()):
+        usual = allowed[0] if isinstance(allowed, list) and allowed else 0
+        if usual != 0 or isinstance(usual, bool):  # 0 means that the field is missing
+            solver.solve(name, usual)
     for name, text in architecture.export.items():
         if (value := solver.value(text)) is not None:
             solver.fields.update(_placed(solver.fields, name.split("."), value))
     found = {k: v for k, v in solver.fields.items() if k not in _INTERNAL and v is not None}
-    nulls = {name: None for name, text in architecture.export.items() if _may_be_null(text)}
+    texts = {name: text for name, text in architecture.export.items() if isinstance(text, str)}
+    nulls = {name: None for name, text in texts.items() if text.endswith(_NULL)}
     found = nulls | found
     classes = found.pop("architectures", next(iter(architecture.classes), ""))
     return {"architectures": [classes], **dict(sorted(found.items()))}
@@ -187,15 +178,6 @@ def _placed(fields: Mapping[str, Any], names: Sequence[str], value: Any) -> dict
     held = fields.get(first)
     inner = held if isinstance(held, dict) else {}
     return {**fields, first: _placed(inner, below, value) if below else value}
-
-
-def _may_be_null(text: Any) -> bool:  # noqa: ANN401 (as TOML is)
-    return isinstance(text, str) and text.endswith(_NULL)
-
-
-def _is_nothing(value: Any) -> bool:  # noqa: ANN401 (as TOML is)
-    """Whether a value means that the field is missing."""
-    return value == 0 and not isinstance(value, bool)
 
 
 def as_json(content: object) -> bytes:

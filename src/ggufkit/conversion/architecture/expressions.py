@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, brief
+from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, ValueTypeError, brief
 
 Lookup = Callable[[str], Any]
 Functions = Mapping[str, Callable[..., Any]]
@@ -44,14 +44,13 @@ def parse(text: str) -> ast.expr:
     for node in ast.walk(tree):
         if not isinstance(node, _ALLOWED):
             raise ValueError(f"{text!r}: {type(node).__name__} is not allowed in an expression")  # noqa: TRY004 (an error in the text)
-        if isinstance(node, ast.ListComp) and not _is_simple(node):
-            raise ValueError(f"{text!r}: a list is made with one name, from one list, and no if")
+        if isinstance(node, ast.ListComp):
+            first, *more = node.generators
+            if more or first.ifs or not isinstance(first.target, ast.Name):
+                raise ValueError(
+                    f"{text!r}: a list is made with one name, from one list, and no if"
+                )
     return tree
-
-
-def _is_simple(node: ast.ListComp) -> bool:
-    first = node.generators[0]
-    return len(node.generators) == 1 and isinstance(first.target, ast.Name) and not first.ifs
 
 
 def evaluate(text: str, lookup: Lookup, functions: Functions) -> Any:  # noqa: ANN401 (as JSON is)
@@ -61,6 +60,8 @@ def evaluate(text: str, lookup: Lookup, functions: Functions) -> Any:  # noqa: A
     """
     try:
         return _value(parse(text), lookup, functions)
+    except ValueTypeError as error:
+        raise CheckpointError(f"{text!r} cannot be computed: {error.message}") from None
     except GGUFError:
         raise
     except MISFORMED as error:

@@ -7,19 +7,22 @@ returns each argument, or OPEN if the value does not determine it.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from statistics import NormalDist
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ggufkit.conversion.architecture import layer_lists, of_checkpoint, pooling, rope, sparsity
+from ggufkit.conversion.architecture import layer_lists, of_checkpoint, pooling, rope
 from ggufkit.conversion.architecture.expressions import shortest, whole
 from ggufkit.conversion.architecture.layer_lists import OPEN, SLIDING, Known, layers
 from ggufkit.conversion.tokenizer.special_tokens import default_template
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.coerce import plain
 from ggufkit.models.model import Model
+from ggufkit.validation.typed_values import integer
 
 _GATING: Final = {"softmax": 1, "sigmoid": 2, "sqrtsoftplus": 4}  # llama.cpp's gating functions
 # Nomic's models encode the number of positions that they were trained for.
@@ -35,6 +38,7 @@ class Function(NamedTuple):
 
 
 FACTS: Final = "facts"  # the configuration and the files of a checkpoint
+MAX_IDS: Final = 1 << 16  # of codebooks and labels, which have thousands
 MODEL: Final = "model"  # the GGUF file, only for export
 
 
@@ -80,6 +84,7 @@ def _labels(names: Any) -> list[str] | None:  # noqa: ANN401
 
 def _ids_named(fields: Mapping[str, Any], count: int, word: str) -> list[str]:
     """Return the names of so many ids; fields whose names end with _id name some of them."""
+    integer(count, "a number of ids", most=MAX_IDS)
     names = [f"<|{word}_{number}|>" for number in range(count)]
     for key, found in fields.items():
         stem = key.removesuffix("_id")
@@ -90,6 +95,12 @@ def _ids_named(fields: Mapping[str, Any], count: int, word: str) -> list[str]:
             if isinstance(number, int):
                 names[number] = f"<|{name}|>"
     return names
+
+
+def _ids_but(start: int, stop: int, left: int) -> list[int]:
+    """Return the ids from `start` to `stop`, except one."""
+    integer(stop - start, "a number of ids", most=MAX_IDS)
+    return [number for number in range(start, stop) if number != left]
 
 
 def _dynamic_base(kind: str, base: float, alpha: float, dimensions: int) -> float | None:
@@ -112,11 +123,6 @@ def _trained_positions(positions: int, trained: int) -> int:
     return _TRAINED[positions, trained]
 
 
-def _chat_template(facts: of_checkpoint.Configuration) -> str | None:
-    """Return the chat template of the checkpoint or of its target."""
-    return default_template(facts.checkpoint.target or facts.checkpoint)
-
-
 def _are_of(flags: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
     """Return the kinds of which the flags tell one."""
     return ([known[1] if flag else known[2] for flag in flags],) if isinstance(flags, list) else ()
@@ -127,25 +133,10 @@ def _has(model: Model, name: str) -> bool:
     return any(each == name or each.endswith(f".{name}") for each in model.tensors)
 
 
-def _is_key(model: Model, key: str, value: Any) -> bool:  # noqa: ANN401
-    """Whether a key of the architecture has a value."""
-    held = model.metadata.get(f"{model.metadata.get('general.architecture')}.{key}")
-    return held is not None and bool(plain(held) == value)
-
-
-def _holds(model: Model, key: str) -> bool:
-    """Whether the metadata has a key of the architecture."""
-    return f"{model.metadata.get('general.architecture')}.{key}" in model.metadata
-
-
-def _is_list(model: Model, key: str) -> bool:
-    """Whether a key of the architecture has a list of values."""
-    held = model.metadata.get(f"{model.metadata.get('general.architecture')}.{key}")
-    return held is not None and isinstance(plain(held), list)
-
-
-def _length(model: Model, name: str, axis: int) -> int | None:
-    return model.tensors[name].shape[axis] if name in model.tensors else None
+def _own(model: Model, key: str) -> Any:  # noqa: ANN401
+    """Return the value of a key of the architecture, None if it is missing."""
+    value = model.metadata.get(f"{model.architecture}.{key}")
+    return None if value is None else plain(value)
 
 
 def _first_number(model: Model, name: str) -> Any:  # noqa: ANN401
@@ -153,11 +144,6 @@ def _first_number(model: Model, name: str) -> Any:  # noqa: ANN401
     if name not in model.tensors:
         return None
     return shortest(float(model.tensors[name].numpy().reshape(-1)[0]))
-
-
-def _stored_as(model: Model, name: str, kind: str) -> bool:
-    """Whether a tensor is stored in a type."""
-    return name in model.tensors and model.tensors[name].type.name == kind
 
 
 def _named(model: Model, word: str) -> bool:
@@ -188,6 +174,30 @@ def _positions_of(value: Any, _: Known) -> Sequence[Any]:  # noqa: ANN401
     return () if found is OPEN else found
 
 
+# How sparse Gemma 3n's activations are: shares of zeros, and the limits that give them.
+
+
+def _quantile(share: float) -> np.float32:
+    """Return the normal distribution's quantile of a share, rounded at each step as PyTorch does.
+
+    PyTorch computes it by way of the inverse error function.
+    """
+    doubled = float(np.float32(2) * np.float32(share) - np.float32(1))
+    quantile = math.copysign(math.inf, doubled)
+    if abs(doubled) < 1:
+        inverse = NormalDist().inv_cdf((doubled + 1) / 2) / math.sqrt(2)
+        quantile = float(np.float32(inverse)) * float(np.float32(math.sqrt(2)))
+    single: np.float32 = np.float32(quantile)
+    return single
+
+
+def _share(scale: float) -> float:
+    """Return the shortest share that has this quantile."""
+    share = NormalDist().cdf(scale)
+    rounded = (round(share, digits) for digits in range(1, 9))
+    return next((each for each in rounded if _quantile(each) == np.float32(scale)), share)
+
+
 # The table.
 
 
@@ -204,9 +214,14 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "bool": Function(bool, _last),
     "by_layer": Function(layer_lists.by_layer, layer_lists.types_by_layer),
     "by_kind": Function(layer_lists.by_kind, layer_lists.numbers_by_kind),
+    "called": Function(
+        lambda folder, card, name: name in folder or f"# {name}" in card or None,
+    ),
     "checkpoint_lengths": Function(of_checkpoint.lengths, asks=FACTS),
     "ceil_div": Function(lambda number, by: -(-number // by)),
-    "chat_template": Function(_chat_template, asks=FACTS),
+    "chat_template": Function(  # of a draft model, that of its target
+        lambda facts: default_template(facts.checkpoint.target or facts.checkpoint), asks=FACTS
+    ),
     "each": Function(
         lambda count, value: [value for _ in layers(count)],
         lambda values, _: (len(values), shortest(values[0])),
@@ -214,7 +229,9 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "count": Function(len, lambda number, _: (list(range(number)),)),
     "divisible_sizes": Function(layer_lists.divisible_sizes, layer_lists.multipliers),
     "halved": Function(lambda layer, every: 0.5 ** (layer // every) if every > 0 else 1.0),
-    "has_tensor": Function(of_checkpoint.has_tensor, asks=FACTS),
+    "has_tensor": Function(
+        lambda facts, text: any(text in name for name in facts.checkpoint.tensors), asks=FACTS
+    ),
     "equals": Function(lambda value, other: [False, True][value == other], _equal_to),
     "extended": Function(layer_lists.extended, lambda values, _: (values,)),
     "flat": Function(lambda lists: [item for each in lists for item in each]),
@@ -227,18 +244,21 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "field": Function(lambda whole, name: whole.get(name)),
     "float": Function(_as_float, lambda value, _: (shortest(value),)),
     "gating": Function(_gating, lambda number, _: (_key_of(_GATING, number),)),
-    "generation": Function(of_checkpoint.generation, asks=FACTS),
-    "holds": Function(_holds, asks=MODEL),
+    "generation": Function(
+        lambda facts, name: (facts.checkpoint.json("generation_config.json") or {}).get(name),
+        asks=FACTS,
+    ),
+    "holds": Function(lambda model, key: _own(model, key) is not None, asks=MODEL),
     "has": Function(_has, asks=MODEL),
     "hybrid_pattern": Function(layer_lists.hybrid_pattern),
     "hunyuan_base": Function(_dynamic_base),
-    "ids_but": Function(lambda start, stop, left: [n for n in range(start, stop) if n != left]),
+    "ids_but": Function(_ids_but),
     "ids_named": Function(_ids_named),
     "index": Function(lambda items, item: items.index(item) if item in items else None),
     "int": Function(int, _last),
-    "is_key": Function(_is_key, asks=MODEL),
+    "is_key": Function(lambda model, key, value: _own(model, key) == value, asks=MODEL),
     "integers": Function(of_checkpoint.integers, asks=FACTS),
-    "is_list": Function(_is_list, asks=MODEL),
+    "is_list": Function(lambda model, key: isinstance(_own(model, key), list), asks=MODEL),
     "joined": Function(lambda numbers: ",".join(map(str, numbers))),
     "labels": Function(_labels, lambda names, _: ({str(n): x for n, x in enumerate(names)},)),
     "lacks": Function(lambda model, name: not _has(model, name), asks=MODEL),
@@ -246,7 +266,12 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "layers_named": Function(of_checkpoint.layers_named, asks=FACTS),
     "last_of_groups": Function(layer_lists.last_of_groups, layer_lists.group_size),
     "leading_layers": Function(layer_lists.leading_layers),
-    "length": Function(_length, asks=MODEL),
+    "length": Function(
+        lambda model, name, axis: (
+            model.tensors[name].shape[axis] if name in model.tensors else None
+        ),
+        asks=MODEL,
+    ),
     "layer_kinds": Function(layer_lists.layer_kinds),
     "layers_with": Function(layer_lists.layers_with, asks=MODEL),
     "linear": Function(layer_lists.linear, layer_lists.linear_types),
@@ -279,8 +304,14 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "sliding": Function(
         lambda types: [kind == SLIDING for kind in types], layer_lists.sliding_types
     ),
-    "stored_as": Function(_stored_as, asks=MODEL),
-    "sparsity_scale": Function(sparsity.quantiles, sparsity.shares),
+    "stored_as": Function(
+        lambda model, name, kind: name in model.tensors and model.tensors[name].type.name == kind,
+        asks=MODEL,
+    ),
+    "sparsity_scale": Function(
+        lambda shares: [_quantile(share) for share in shares],
+        lambda scales, _: ([_share(s) for s in scales],) if isinstance(scales, list) else (),
+    ),
     "tensor": Function(of_checkpoint.tensor, asks=FACTS),
     "text_of": Function(lambda facts, name: facts.checkpoint.text(name), asks=FACTS),
     "token_id": Function(of_checkpoint.token_id, asks=FACTS),
@@ -293,5 +324,6 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "vocabulary_size": Function(of_checkpoint.vocabulary_size, asks=FACTS),
     "widened": Function(layer_lists.widened, layer_lists.narrowed),
     "with_": Function(lambda _, value: value, _last),
+    "word_id": Function(of_checkpoint.word_id, asks=FACTS),
     "zero_rows": Function(of_checkpoint.zero_rows, asks=FACTS),
 }

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ggufkit.checks.tensor_demands import MAX_BLOCKS
+from ggufkit.checks.tensor_requirements import MAX_BLOCKS
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.models.model import Model
 
@@ -132,7 +132,7 @@ def period(numbers: Sequence[int]) -> int | None:
     if not numbers:
         return None
     length = numbers[0] + 1
-    if any(each != length * (at + 1) - 1 for at, each in enumerate(numbers)):
+    if any(each != length * (index + 1) - 1 for index, each in enumerate(numbers)):
         raise CheckpointError(f"the layers {brief(numbers)} are not equally spaced")
     return length
 
@@ -141,7 +141,7 @@ def where(numbers: Any, known: Known) -> Solved:  # noqa: ANN401
     """Return the layers whose number is not the known one of the rest, and that number."""
     if not isinstance(numbers, list):
         return ()
-    found = [at for at, n in enumerate(numbers) if n != known[3]]
+    found = [index for index, n in enumerate(numbers) if n != known[3]]
     return OPEN, found, numbers[found[0]] if found else OPEN, OPEN
 
 
@@ -155,7 +155,7 @@ def offset_and_period(numbers: Any, known: Known) -> Solved:  # noqa: ANN401
     """Return the first layer whose number is not that of the rest, and the step to the next."""
     if not isinstance(numbers, list):
         return ()
-    found = [at for at, n in enumerate(numbers) if n != known[4]]
+    found = [index for index, n in enumerate(numbers) if n != known[4]]
     if not found:
         return ()
     period = found[1] - found[0] if len(found) > 1 else len(numbers)

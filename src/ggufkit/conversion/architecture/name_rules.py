@@ -9,7 +9,7 @@ done on what parts or experts make together.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -21,6 +21,7 @@ _SUFFIXES: Final = {
     "{w}": ("weight", "bias"),
     "{m}": ("input_min", "input_max", "output_min", "output_max"),
 }
+_MATRIX: Final = ".weight"  # the end of a matrix's name
 _STEP: Final = re.compile(r"(?P<name>\w+)(\((?P<arguments>.*)\))?")
 
 
@@ -57,12 +58,25 @@ class NameRule:
     stacks: bool
 
 
-class Placed(NamedTuple):
+class MatchedRule(NamedTuple):
     """A tensor's match: the rule, and the layer and the expert in its name."""
 
     rule: NameRule
     layer: int | None
     expert: int | None
+
+    def fill(self, template: str) -> str:
+        """Return a template with these numbers."""
+        return template.replace("{i}", str(self.layer)).replace("{x}", str(self.expert))
+
+
+def match_rule(rule: NameRule, regex: re.Pattern[str], name: str) -> MatchedRule | None:
+    """Return a rule with the numbers in a name, None if the expression does not match it."""
+    match = regex.fullmatch(name)
+    if match is None:
+        return None
+    numbers = {letter: int(digits) for letter, digits in match.groupdict().items()}
+    return MatchedRule(rule, numbers.get("i"), numbers.get("x"))
 
 
 def both_suffixes(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,6 +87,18 @@ def both_suffixes(table: Mapping[str, Any]) -> dict[str, Any]:
         for suffix in _SUFFIXES[word] if word in pattern else ("",):
             spelled[pattern.replace(word, suffix)] = _spelled(value, word, suffix)
     return spelled
+
+
+def scale_rules(rules: Iterable[NameRule], ends: Sequence[str]) -> Iterator[NameRule]:
+    """Yield rules for the scales of matrices, whose names differ only in the end."""
+    for rule in rules:
+        name = rule.targets[0].name
+        is_matrix = rule.pattern.endswith(_MATRIX) and name.endswith(_MATRIX)
+        if is_matrix and len(rule.targets) == 1 and rule.targets[0].parts == 1:
+            for end in ends:
+                stacked = " || vector" if rule.stacks else ""
+                target = f"{name.removesuffix(_MATRIX)}{end}{stacked}"
+                yield _rule(f"{rule.pattern.removesuffix(_MATRIX)}{end}", target)
 
 
 def _spelled(value: Any, word: str, suffix: str) -> Any:  # noqa: ANN401 (as TOML is)
@@ -114,11 +140,11 @@ def _target(text: str) -> Target:
 
 
 def _step(text: str) -> Step:
-    found = _STEP.fullmatch(text)
-    if not found or found["name"] not in OPERATIONS:
+    match = _STEP.fullmatch(text)
+    if not match or match["name"] not in OPERATIONS:
         known = ", ".join(sorted(OPERATIONS))
         raise ValueError(f"{text!r} is not an operation; the operations are {known}")
-    return Step(found["name"], tuple(expressions.arguments(found["arguments"] or "")))
+    return Step(match["name"], tuple(expressions.arguments(match["arguments"] or "")))
 
 
 class NameIndex:
@@ -131,20 +157,12 @@ class NameIndex:
             numbered = re.sub(r"\{[ix]\}", "0", rule.pattern)
             self._rules.setdefault(outline(numbered), []).append(rule)
 
-    def place(self, name: str) -> Placed | None:
+    def place(self, name: str) -> MatchedRule | None:
         """Return the match of a tensor's name, None if no rule matches."""
-        for rule in self._rules.get(outline(name), ()):
-            found = rule.regex.fullmatch(name)
-            if found:
-                numbers = found.groupdict()
-                return Placed(rule, _number(numbers.get("i")), _number(numbers.get("x")))
-        return None
+        rules = self._rules.get(outline(name), ())
+        return next((m for rule in rules if (m := match_rule(rule, rule.regex, name))), None)
 
 
 def outline(name: str) -> str:
     """Return a tensor's name with `#` for each number."""
     return ".".join("#" if part.isdecimal() else part for part in name.split("."))
-
-
-def _number(digits: str | None) -> int | None:
-    return None if digits is None else int(digits)

@@ -30,9 +30,17 @@ class Configuration(Protocol):
         """Return a field, None if it is absent or null."""
 
 
-def generation(facts: Configuration, field: str) -> Any:  # noqa: ANN401 (as JSON is)
-    """Return a field of generation_config.json, None if it is absent."""
-    return (facts.checkpoint.json("generation_config.json") or {}).get(field)
+def _vocabulary(facts: Configuration) -> Any:  # noqa: ANN401 (as JSON is)
+    """Return the tokens in tokenizer.json, without those that were added; None without any."""
+    model = (facts.checkpoint.json("tokenizer.json") or {}).get("model")
+    return model.get("vocab") if isinstance(model, Mapping) else None
+
+
+def word_id(facts: Configuration, text: str) -> int | None:
+    """Return the id of a token of the vocabulary, or of an added one; None if there is none."""
+    known = _vocabulary(facts)
+    number = known.get(text) if isinstance(known, Mapping) else None
+    return number if isinstance(number, int) else token_id(facts, text)
 
 
 def token_id(facts: Configuration, text: str) -> int | None:
@@ -66,8 +74,7 @@ def integers(facts: Configuration, name: str) -> npt.NDArray[np.uint64] | None:
 
 def zero_rows(facts: Configuration, name: str) -> list[int] | None:
     """Return the ids beyond the tokenizer's own vocabulary whose embeddings are zero."""
-    model = (facts.checkpoint.json("tokenizer.json") or {}).get("model")
-    known = model.get("vocab") if isinstance(model, Mapping) else None
+    known = _vocabulary(facts)
     embeddings = facts.checkpoint.tensors.get(name)
     if not known or embeddings is None:
         return None
@@ -90,10 +97,9 @@ def vocabulary_size(facts: Configuration) -> int | None:
     if facts.checkpoint.path("tokenizer.model"):
         size: int | None = facts.lookup("vocab_size")
         return size
-    tokenizer = facts.checkpoint.json("tokenizer.json") or {}
-    model = tokenizer.get("model")
-    vocabulary = model.get("vocab") if isinstance(model, Mapping) else None
-    return len(vocabulary) + len(tokenizer.get("added_tokens") or ()) if vocabulary else None
+    vocabulary = _vocabulary(facts)
+    added = (facts.checkpoint.json("tokenizer.json") or {}).get("added_tokens")
+    return len(vocabulary) + len(added or ()) if vocabulary else None
 
 
 def layers_named(facts: Configuration, prefix: str) -> int | None:
@@ -114,11 +120,6 @@ def tensor(facts: Configuration, name: str) -> Tensor | None:
     )
     held = [tensors[each] for each in names]
     return stack(name, held) if held else None
-
-
-def has_tensor(facts: Configuration, text: str) -> bool:
-    """Whether the name of a tensor of the checkpoint contains a text."""
-    return any(text in name for name in facts.checkpoint.tensors)
 
 
 def all_layers(facts: Configuration, layers: int, predicting: int) -> int:

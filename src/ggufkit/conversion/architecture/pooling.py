@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.errors import CheckpointError, brief
@@ -14,19 +14,13 @@ _HOME: Final = "1_Pooling"  # the folder of the module; export uses it too
 _CLASSIFIERS: Final = ("cls", "mean")  # the pooling that classifiers support
 
 
-class PoolingMode(NamedTuple):
-    """A pooling type: its name, its number in llama.cpp, and its field in config.json."""
-
-    name: str
-    number: int  # in llama.h's llama_pooling_type
-    field: str
-
-
-MODES: Final = (
-    PoolingMode("mean", 1, "pooling_mode_mean_tokens"),
-    PoolingMode("cls", 2, "pooling_mode_cls_token"),
-    PoolingMode("lasttoken", 3, "pooling_mode_lasttoken"),
-)
+# The pooling types: their numbers in llama.h's llama_pooling_type, and their fields in config.json.
+NUMBERS: Final = {"mean": 1, "cls": 2, "lasttoken": 3}
+FIELDS: Final = {
+    "mean": "pooling_mode_mean_tokens",
+    "cls": "pooling_mode_cls_token",
+    "lasttoken": "pooling_mode_lasttoken",
+}
 
 
 def pooling_type(checkpoint: Checkpoint) -> int | None:
@@ -44,7 +38,7 @@ def pooling_type(checkpoint: Checkpoint) -> int | None:
             f"{_MODULES} names a pooling module in {brief(home)}, and {place} is missing",
             remedy=f"Fetch {place} too, or remove {_MODULES} to convert without pooling",
         )
-    enabled = [mode.name for mode in MODES if config.get(mode.field)]
+    enabled = [name for name, field in FIELDS.items() if config.get(field)]
     number = numbered(enabled[0] if enabled else config.get("pooling_mode"))
     if number is None:
         raise CheckpointError(f"the pooling in {place} is not mean, cls or last token")
@@ -65,12 +59,12 @@ def modules_of(checkpoint: Checkpoint, kind: str) -> Iterator[str]:
 
 def numbered(name: Any) -> int | None:  # noqa: ANN401 (as JSON is)
     """Return the number of a pooling type by its name."""
-    return next((mode.number for mode in MODES if mode.name == name), None)
+    return NUMBERS.get(name) if isinstance(name, str) else None
 
 
 def named(number: Any) -> str | None:  # noqa: ANN401 (as metadata is)
     """Return the name of a pooling type by its number."""
-    return next((mode.name for mode in MODES if mode.number == number), None)
+    return next((name for name, own in NUMBERS.items() if own == number), None)
 
 
 def classifier_pooling(name: Any) -> int:  # noqa: ANN401 (as JSON is)
@@ -93,6 +87,6 @@ def pooling_files(number: Any, width: Any) -> dict[str, Any]:  # noqa: ANN401 (a
         {"idx": 0, "name": "0", "path": "", "type": f"{home}.Transformer"},
         {"idx": 1, "name": "1", "path": _HOME, "type": f"{home}.Pooling"},
     ]
-    modes = {mode.field: mode.number == number for mode in MODES}
+    modes = {field: NUMBERS[name] == number for name, field in FIELDS.items()}
     pooling = {"word_embedding_dimension": width, **modes}
     return {_MODULES: modules, f"{_HOME}/config.json": pooling}

@@ -10,21 +10,15 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ggufkit.conversion.card.front_matter import front_matter
 from ggufkit.conversion.checkpoint.folder import KEPT, Checkpoint
 from ggufkit.errors import CheckpointError, ValueTypeError
 from ggufkit.format.coerce import typed
-from ggufkit.format.file_name import (
-    ModelId,
-    parse_model_id,
-    size_label,
-    title,
-)
+from ggufkit.format.file_name import ModelId, parse_model_id, size_label, title
 from ggufkit.format.values import TypedValue
-from ggufkit.system.threads import Say
+from ggufkit.system.threads import Notify
 
 # In the file's order. The user can override these.
 _TEXTS: Final = (
@@ -57,21 +51,18 @@ _OF_WORK: Final = (
     *("name", "author", "version", "organization"),
     *("description", "url", "doi", "uuid", "repo_url"),
 )
-# Fields of generation_config.json in the file's order: key, type, and field.
+# Fields of generation_config.json in the file's order: key and type.
 _SAMPLING: Final = (
-    ("sequence", "string", ("sequence",)),
-    ("top_k", "int32", ("top_k",)),
-    ("top_p", "float32", ("top_p",)),
-    ("min_p", "float32", ("min_p",)),
-    ("xtc_probability", "float32", ("xtc_probability",)),
-    ("xtc_threshold", "float32", ("xtc_threshold",)),
-    ("temp", "float32", ("temperature",)),
-    ("penalty_last_n", "int32", ("penalty_last_n",)),
-    ("penalty_repeat", "float32", ("penalty_repeat", "repetition_penalty")),
-    ("mirostat", "int32", ("mirostat",)),
-    ("mirostat_tau", "float32", ("mirostat_tau",)),
-    ("mirostat_eta", "float32", ("mirostat_eta",)),
+    *(("sequence", "string"), ("top_k", "int32"), ("top_p", "float32"), ("min_p", "float32")),
+    *(("xtc_probability", "float32"), ("xtc_threshold", "float32"), ("temp", "float32")),
+    *(("penalty_last_n", "int32"), ("penalty_repeat", "float32"), ("mirostat", "int32")),
+    *(("mirostat_tau", "float32"), ("mirostat_eta", "float32")),
 )
+# The fields with other names than their keys.
+_SAMPLING_FIELDS: Final = {
+    "temp": ("temperature",),
+    "penalty_repeat": ("penalty_repeat", "repetition_penalty"),
+}
 _HUB: Final = "https://huggingface.co/"
 _HUB_MODEL: Final = re.compile(r"https?://huggingface.co/([^/]+/[^/]+)$")
 _IS_URL: Final = ("http://", "https://", "ssh://")
@@ -98,7 +89,7 @@ def describe(  # noqa: PLR0913 (what a caller knows)
     overrides: Mapping[str, Any] | None = None,
     tensors: Iterable[Sized] = (),
     parameters: int | None = None,
-    say: Say | None = None,
+    say: Notify | None = None,
 ) -> dict[str, TypedValue]:
     """Return the `general.*` keys of a checkpoint, typed and in llama.cpp's order.
 
@@ -113,7 +104,12 @@ def describe(  # noqa: PLR0913 (what a caller knows)
         # llama.cpp does not count what has adapters inside.
         has_adapters = any(tensor.name.endswith(".lora_a") for tensor in counted)
         parameters = 0 if has_adapters else sum(math.prod(tensor.shape) for tensor in counted)
-    fields = _card_fields(_card(checkpoint, say_note), parameters, say_note)
+    try:
+        card = front_matter(checkpoint.text("README.md") or "")
+    except CheckpointError as error:
+        say_note(f"{error.message}: skipped the model card")
+        card = {}
+    fields = _card_fields(card, parameters, say_note)
     for model_id in _names(checkpoint):
         for field, text in _id_fields(parse_model_id(model_id, parameters)).items():
             if fields.get(field) is None:
@@ -130,43 +126,34 @@ def describe(  # noqa: PLR0913 (what a caller knows)
 # The model card.
 
 
-def _card(checkpoint: Checkpoint, say: Say) -> dict[str, Any]:
-    try:
-        return front_matter(checkpoint.text("README.md") or "")
-    except CheckpointError as error:
-        say(f"{error.message}: skipped the model card")
-        return {}
-
-
-def _card_fields(card: Mapping[str, Any], parameters: int, say: Say) -> dict[str, Any]:
+def _card_fields(card: Mapping[str, Any], parameters: int, say: Notify) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for field, key in _CARD:
         if fields.get(field) is None and key in card:
             fields[field] = _card_text(card, key, say)
     for field, (_, keys) in _WORKS.items():
-        if any(key in card for key in keys):
-            held = next(card[key] for key in keys if key in card)
-            fields[field] = [_work(work, parameters) for work in _listed(held)]
+        if works := [card[key] for key in keys if key in card]:
+            fields[field] = [_work(work, parameters) for work in _listed(works[0])]
     for field, names in _LISTS.items():
         items = [item for key in names for item in _listed(card.get(key))]
         fields[field] = [item for item in items if isinstance(item, str)]
     return fields
 
 
-def _card_text(card: Mapping[str, Any], key: str, say: Say) -> str | None:
-    found = card[key]
-    if key == "license" and isinstance(found, list):  # one text in the file
-        return ",".join(item for item in found if isinstance(item, str))
-    if found is None or isinstance(found, str):
-        return found
+def _card_text(card: Mapping[str, Any], key: str, say: Notify) -> str | None:
+    value = card[key]
+    if key == "license" and isinstance(value, list):  # one text in the file
+        return ",".join(item for item in value if isinstance(item, str))
+    if value is None or isinstance(value, str):
+        return value
     say(f"README.md: {key} is not text: left out")
     return None
 
 
-def _listed(held: object) -> list[Any]:
-    if isinstance(held, str):
-        return [held]
-    return held if isinstance(held, list) else []
+def _listed(value: object) -> list[Any]:
+    if isinstance(value, str):
+        return [value]
+    return value if isinstance(value, list) else []
 
 
 def _work(work: object, parameters: int) -> dict[str, Any]:
@@ -175,22 +162,14 @@ def _work(work: object, parameters: int) -> dict[str, Any]:
         return dict(work)
     if not isinstance(work, str):
         return {}
+    model_id, page = ModelId(), work
     if not work.startswith(_IS_URL):
         model_id = parse_model_id(work, parameters)
-        has_page = model_id.organization is not None
-        page = f"{_HUB}{model_id.organization}/{model_id.name}" if has_page else None
-        return {**_work_fields(model_id), "repo_url": page}
-    on_hub = _HUB_MODEL.match(work)
-    model_id = parse_model_id(on_hub[1], parameters) if on_hub else ModelId()
-    return {"repo_url": work, **_work_fields(model_id)}
-
-
-def _work_fields(model_id: ModelId) -> dict[str, Any]:
-    return {
-        "name": None if model_id.name is None else title(model_id.name),
-        "organization": None if model_id.organization is None else title(model_id.organization),
-        "version": model_id.version,
-    }
+        page = f"{_HUB}{model_id.organization}/{model_id.name}" if model_id.organization else ""
+    elif on_hub := _HUB_MODEL.match(work):
+        model_id = parse_model_id(on_hub[1], parameters)
+    fields = _id_fields(model_id)
+    return {key: fields[key] for key in ("name", "organization", "version")} | {"repo_url": page}
 
 
 # Names.
@@ -202,21 +181,16 @@ def _names(checkpoint: Checkpoint) -> Iterator[str]:
     if isinstance(stored, str) and stored.count("/") <= 1:  # else it is a path on some machine
         yield stored
     if checkpoint.path(KEPT) is None:  # the name of an exported folder need not be the model's
-        yield _folder_name(checkpoint.folder)
-
-
-def _folder_name(folder: Path) -> str:
-    """Return the folder's name, or the model's id for a snapshot in the Hugging Face cache."""
-    place = folder if folder.name else folder.resolve()
-    found = _SNAPSHOT.fullmatch(place.parent.parent.name)
-    is_snapshot = found and place.parent.name == "snapshots"
-    return f"{found[1]}/{found[2]}" if found and is_snapshot else place.name
+        folder = checkpoint.folder if checkpoint.folder.name else checkpoint.folder.resolve()
+        match = _SNAPSHOT.fullmatch(folder.parent.parent.name)
+        is_snapshot = folder.parent.name == "snapshots"  # in the Hugging Face cache
+        yield f"{match[1]}/{match[2]}" if match and is_snapshot else folder.name
 
 
 def _id_fields(model_id: ModelId) -> dict[str, str | None]:
+    titles = {"name": model_id.name, "organization": model_id.organization}
     return {
-        "name": None if model_id.name is None else title(model_id.name),
-        "organization": None if model_id.organization is None else title(model_id.organization),
+        **{field: None if text is None else title(text) for field, text in titles.items()},
         "basename": model_id.basename,
         "finetune": model_id.finetune,
         "version": model_id.version,
@@ -243,20 +217,21 @@ def _counted_size(tensors: Iterable[Sized], parameters: int) -> str:
 # Sampling.
 
 
-def _sampling(checkpoint: Checkpoint, say: Say) -> dict[str, Any]:
+def _sampling(checkpoint: Checkpoint, say: Notify) -> dict[str, Any]:
     try:
-        given = checkpoint.json("generation_config.json") or {}
+        config = checkpoint.json("generation_config.json") or {}
     except CheckpointError as error:
         say(f"{error.message}: left out")
         return {}
-    stated = [
-        (key, kind, next((given[field] for field in fields if field in given), None))
-        for key, kind, fields in _SAMPLING
-    ]
-    found, problems = _each_typed(entry for entry in stated if entry[2] is not None)
+    entries = []
+    for key, kind in _SAMPLING:
+        fields = [field for field in _SAMPLING_FIELDS.get(key, (key,)) if field in config]
+        if fields and config[fields[0]] is not None:
+            entries.append((key, kind, config[fields[0]]))
+    values, problems = _each_typed(entries)
     for problem in problems:
         say(f"generation_config.json: {problem}: left out")
-    return {f"sampling.{key}": value for key, value in found.items()}
+    return {f"sampling.{key}": value for key, value in values.items()}
 
 
 # The user's values.
@@ -264,19 +239,17 @@ def _sampling(checkpoint: Checkpoint, say: Say) -> dict[str, Any]:
 
 def _overridden(overrides: Mapping[str, Any]) -> dict[str, Any]:
     kinds = {f"general.{field}": field for field in (*_TEXTS, *_LISTS)}
-    kinds.update({f"general.sampling.{key}": f"sampling.{key}" for key, _, _ in _SAMPLING})
+    kinds.update({f"general.sampling.{key}": f"sampling.{key}" for key, _ in _SAMPLING})
     kinds.update({f"general.{listed}": field for field, (listed, _) in _WORKS.items()})
-    unknown = [key for key in overrides if key not in kinds]
-    if unknown:
-        problems = list(_nearest(unknown, kinds))
+    problems = []
+    for key in overrides:
+        if key not in kinds:
+            near = difflib.get_close_matches(key, kinds, 1)
+            hint = f", did you mean {near[0]!r}?" if near else ""
+            problems.append(f"unknown key {key!r}{hint}")
+    if problems:
         raise CheckpointError("the metadata file cannot be used", problems)
     return {kinds[key]: value for key, value in overrides.items()}
-
-
-def _nearest(unknown: Iterable[str], known: Iterable[str]) -> Iterator[str]:
-    for key in unknown:
-        near = difflib.get_close_matches(key, known, 1)
-        yield f"unknown key {key!r}" + (f", did you mean {near[0]!r}?" if near else "")
 
 
 # Types.
@@ -284,38 +257,33 @@ def _nearest(unknown: Iterable[str], known: Iterable[str]) -> Iterator[str]:
 
 def _typed(fields: Mapping[str, Any]) -> dict[str, TypedValue]:
     """Return the fields as key-values in order, without those that are empty or None."""
-    found, problems = _each_typed(_ordered(fields))
+    kinds = [(f"sampling.{key}", kind) for key, kind in _SAMPLING]
+    kinds += [(field, "string") for field in _TEXTS]
+    entries = [
+        (f"general.{field}", kind, fields[field])
+        for field, kind in kinds
+        if fields.get(field) is not None and fields[field] != ""
+    ]
+    for field in _WORKS:
+        entries += _about_works(field, fields.get(field))
+    lists = [field for field in _LISTS if fields.get(field)]
+    entries += [(f"general.{field}", "array[string]", fields[field]) for field in lists]
+    values, problems = _each_typed(entries)
     if problems:
         raise CheckpointError("the description of the model cannot be stored", problems)
-    return {"general.type": "model", **found}
+    return {"general.type": "model", **values}
 
 
 def _each_typed(entries: Iterable[tuple[str, str, Any]]) -> tuple[dict[str, TypedValue], list[str]]:
     """Return values of the named types by key, and a problem for each value of another type."""
-    found: dict[str, TypedValue] = {}
+    values: dict[str, TypedValue] = {}
     problems: list[str] = []
     for key, kind, value in entries:
         try:
-            found[key] = typed(kind, value)
+            values[key] = typed(kind, value)
         except ValueTypeError as error:  # noqa: PERF203 (each error is reported)
             problems.append(f"{key}: {error.message}")
-    return found, problems
-
-
-def _ordered(fields: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    for key, kind, _ in _SAMPLING:
-        value = fields.get(f"sampling.{key}")
-        if value is not None and value != "":
-            yield f"general.sampling.{key}", kind, value
-    for field in _TEXTS:
-        value = fields.get(field)
-        if value is not None and value != "":
-            yield f"general.{field}", "string", value
-    for field in _WORKS:
-        yield from _about_works(field, fields.get(field))
-    for field in _LISTS:
-        if fields.get(field):
-            yield f"general.{field}", "array[string]", fields[field]
+    return values, problems
 
 
 def _about_works(field: str, works: Any) -> Iterator[tuple[str, str, Any]]:  # noqa: ANN401 (as JSON is)

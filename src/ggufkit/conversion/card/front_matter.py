@@ -1,4 +1,4 @@
-"""Reads the YAML at the head of a model card; every scalar stays text.
+"""Reads the YAML at the head of a model card, whose scalars all stay text, and writes cards.
 
 PyYAML parses, and this module builds values from its events. Anchors, aliases and tags are refused:
 they say more than plain text, and aliases let a small text expand into a huge one.
@@ -6,10 +6,13 @@ they say more than plain text, and aliases let a small text expand into a huge o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ggufkit.errors import CheckpointError
+from ggufkit.format.coerce import plain
+from ggufkit.format.values import Value
 
 MAX_DEPTH: Final = 64  # real cards nest five deep
 MAX_CHARACTERS: Final = 2 << 20  # the largest real cards, with benchmark results, have some 300 KiB
@@ -18,6 +21,17 @@ Node = str | None | list["Node"] | dict[str, "Node"]
 
 _FENCE: Final = "---"
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+# Fields of a card by their keys in a GGUF file.
+_TEXTS: Final = {
+    **{key: key for key in ("name", "author", "version", "organization", "description")},
+    **{key: key for key in ("finetune", "basename", "size_label", "license")},
+    "license.name": "license_name",
+    "license.link": "license_link",
+    **{f"source.{key}": key for key in ("url", "doi", "uuid", "repo_url")},
+}
+_ESCAPED: Final = {number: f"\\u{number:04x}" for number in (0x7F, 0x85, 0x2028, 0x2029)}
+_LISTS: Final = {"tags": "tags", "languages": "language"}
+_WORKS: Final = {"base_model": "base_model", "dataset": "datasets"}
 
 
 def front_matter(card: str) -> dict[str, Node]:
@@ -63,16 +77,13 @@ class _Composer:
 
     def document(self) -> Node:
         """Return the only document, None if missing."""
-        node: Node = None
-        documents = 0
+        nodes: list[Node] = []
         for event in self._events:
-            kind = type(event).__name__
-            if kind == "DocumentStartEvent":
-                documents += 1
-                if documents > 1:
+            if type(event).__name__ == "DocumentStartEvent":
+                if nodes:
                     raise _wrong("a second document begins here", event.start_mark)
-                node = self._node(next(self._events), 0)
-        return node
+                nodes.append(self._node(next(self._events), 0))
+        return nodes[0] if nodes else None
 
     def _node(self, event: Any, depth: int) -> Node:  # noqa: ANN401
         """Return the node that begins with an event."""
@@ -84,20 +95,41 @@ class _Composer:
         if kind == "ScalarEvent":
             is_null = event.implicit[0] and event.value in _NULLS  # plain, not in quotes
             return None if is_null else str(event.value)
-        return self._sequence(depth) if kind == "SequenceStartEvent" else self._mapping(depth)
-
-    def _sequence(self, depth: int) -> list[Node]:
         items: list[Node] = []
-        while type(event := next(self._events)).__name__ != "SequenceEndEvent":
-            items.append(self._node(event, depth + 1))
-        return items
+        fields: dict[str, Node] = {}
+        is_list = kind == "SequenceStartEvent"
+        while not type(inner := next(self._events)).__name__.endswith("EndEvent"):
+            item = self._node(inner, depth + 1)
+            if is_list:
+                items.append(item)
+            elif isinstance(item, list | dict):
+                raise _wrong("a key must be text, not a list or mapping", inner.start_mark)
+            else:
+                fields[str(item)] = self._node(next(self._events), depth + 1)
+        return items if is_list else fields
 
-    def _mapping(self, depth: int) -> dict[str, Node]:
-        found: dict[str, Node] = {}
-        while type(event := next(self._events)).__name__ != "MappingEndEvent":
-            key = self._node(event, depth + 1)
-            if isinstance(key, list | dict):
-                what = "a key must be text, not a list or mapping"
-                raise _wrong(what, event.start_mark)
-            found[str(key)] = self._node(next(self._events), depth + 1)
-        return found
+
+def model_card(metadata: Mapping[str, Value]) -> bytes:
+    """Return the text of README.md, with every key that a card has a field for."""
+    values = {key.removeprefix("general."): plain(v) for key, v in metadata.items()
+            if key.startswith("general.")}  # fmt: skip
+    fields: dict[str, Any] = {card: values[key] for key, card in _TEXTS.items() if values.get(key)}
+    fields |= {card: values[key] for key, card in _LISTS.items() if values.get(key)}
+    fields |= {card: works for key, card in _WORKS.items() if (works := list(_works(values, key)))}
+    # JSON is also YAML; all line ends are escaped.
+    texts = {key: json.dumps(v, ensure_ascii=False) for key, v in fields.items()}
+    lines = ["---", *(f"{key}: {text.translate(_ESCAPED)}" for key, text in texts.items())]
+    title = str(values.get("name") or "Model")
+    text = f"# {' '.join(title.split())}\n\nExported from a GGUF file by ggufkit.\n"
+    return "\n".join((*lines, "---", "", text)).encode()
+
+
+def _works(values: Mapping[str, Any], key: str) -> Iterator[dict[str, str]]:
+    """Yield the fields of each base model or data set."""
+    count = values.get(f"{key}.count")
+    for number in range(count if isinstance(count, int) else 0):
+        prefix = f"{key}.{number}."
+        fields = {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)}
+        if not fields:
+            return
+        yield fields

@@ -5,17 +5,23 @@ Source: that library's own `dequantize_4bit` and `int8_vectorwise_dequant`.
 
 from __future__ import annotations
 
-import json
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 import ggufkit._native as _native
-from ggufkit.conversion.checkpoint.packed_weights import StoredParts, required
+from ggufkit.conversion.checkpoint.packed_weights import (
+    StoredParts,
+    decode_each,
+    json_in,
+    required,
+    required_matrix,
+)
 from ggufkit.conversion.checkpoint.safetensors import MAX_AXES
 from ggufkit.conversion.tensors.arithmetic import read_floats
 from ggufkit.conversion.tensors.moves import reshape
@@ -25,13 +31,13 @@ from ggufkit.models.model import Tensor
 from ggufkit.models.rows import Made
 from ggufkit.quants import codec
 from ggufkit.system.mapped_file import Bytes
+from ggufkit.validation.typed_values import MAX_FLOAT32, finite_number, integer, json_list
 
 Float32s = npt.NDArray[np.float32]
 
 MAX_AXIS: Final = 1 << 48  # longer than any file can hold
 MAX_BLOCK: Final = 4096  # the library's largest; each chunk of rows also reads up to a block more
-MAX_STATE_BYTES: Final = 1 << 16  # real descriptions of a weight have some two hundred
-_MARK: Final = ".quant_state.bitsandbytes__"
+STATE_MARK: Final = ".quant_state.bitsandbytes__"
 _SCALES: Final = "SCB"  # of rows of 8 bits
 _LAYOUT: Final = "weight_format"
 _BY_ROWS: Final = 0  # the only layout that current versions write
@@ -99,73 +105,69 @@ class Stepped(Made):
         return numbers.view(np.uint8)
 
 
-def bitsandbytes(held: StoredParts, _settings: Mapping[str, Any]) -> list[Tensor]:
+def bitsandbytes(held: StoredParts) -> list[Tensor]:
     """Return tensors with each weight decoded in its place, to the type before quantization.
 
     Raises CheckpointError, which lists every problem.
     """
-    kept, problems = dict(held), []
-    for name in held:
-        try:
-            made, used = _decoded(held, name)
-        except CheckpointError as error:
-            problems.append(error.message)
-            continue
-        kept.update(made)
-        for part in used:
-            kept.pop(part, None)
-    if problems:
-        raise CheckpointError("the quantized weights are incomplete", problems)
-    return list(kept.values())
+    marks = [name for name in held if STATE_MARK in name or name.endswith(f".{_SCALES}")]
+    decode = functools.partial(_decoded, held)
+    tensors = dict(held)
+    for weight, parts in decode_each(marks, decode):
+        tensors[weight.name] = weight
+        for part in parts:
+            tensors.pop(part, None)
+    return list(tensors.values())
 
 
-def _decoded(held: StoredParts, name: str) -> tuple[dict[str, Tensor], list[str]]:
-    """Return the weight that the tensor `name` belongs to, by name, and the tensors it replaces."""
-    weight, is_state, _ = name.partition(_MARK)
-    if is_state:
-        made, used = _four_bits(held, weight, name)
-        return {weight: made}, used
-    if not name.endswith(f".{_SCALES}"):
-        return {}, []
-    weight = f"{name.removesuffix(_SCALES)}weight"
-    made, used = _eight_bits(held, weight, name)
-    return {weight: made}, used
-
-
-def _eight_bits(held: StoredParts, name: str, scales_name: str) -> tuple[Tensor, list[str]]:
-    codes = required(held, "", name, ("I8",))
-    layout = name.removesuffix("weight") + _LAYOUT
-    if len(codes.shape) != 2 or not codes.elements:  # noqa: PLR2004
-        raise CheckpointError(f"{name} of shape {codes.shape} is not a matrix")
+def _decoded(held: StoredParts, mark: str) -> tuple[Tensor, list[str]]:
+    """Return the weight that the tensor `mark` belongs to, and the tensors that it replaces."""
+    if STATE_MARK in mark:
+        return _four_bits(held, mark.partition(STATE_MARK)[0], mark)
+    stem = mark.removesuffix(_SCALES)
+    codes, layout = required_matrix(held, "", f"{stem}weight", ("I8",)), stem + _LAYOUT
     if layout in held and held[layout].numpy().tolist() != _BY_ROWS:
         raise CheckpointError(
             f"{layout} is not {_BY_ROWS}, for rows: ggufkit does not know other layouts"
         )
-    scales = required(held, "", scales_name, ("F32",), (codes.shape[0],))
+    scales = required(held, "", mark, ("F32",), (codes.shape[0],))
     source = Stepped(codes, reshape(scales, (-1, 1)))
-    return Tensor.over(name, _F32, codes.shape, source), [scales_name, layout]
+    return Tensor.over(codes.name, _F32, codes.shape, source), [mark, layout]
 
 
-def _four_bits(held: StoredParts, name: str, state_name: str) -> tuple[Tensor, list[str]]:
-    state = _State.of(held[state_name])
-    shape, block, kind = state.shape(), state.size("blocksize"), state.type()
+def _four_bits(held: StoredParts, name: str, mark: str) -> tuple[Tensor, list[str]]:
+    state = json_in(held[mark])
+    if not isinstance(state, dict):
+        raise CheckpointError(f"{mark} does not contain a JSON object")
+    sizes = json_list(state.get("shape"), f"{mark}: shape")
+    shape = tuple(integer(n, f"{mark}: shape", least=1, most=MAX_AXIS) for n in sizes)
+    if not 0 < len(shape) <= MAX_AXES:
+        raise CheckpointError(f"{mark}: shape is {brief(shape)}, not one of 1 to {MAX_AXES} axes")
+    if str(state.get("dtype")) not in _TYPES:
+        known = " or ".join(_TYPES)
+        raise CheckpointError(f"{mark}: dtype is {brief(state.get('dtype'))}, not {known}")
+    kind = tensor_type(_TYPES[str(state["dtype"])])
+    block = integer(state.get("blocksize"), f"{mark}: blocksize", least=1, most=MAX_BLOCK)
     count = math.prod(shape)
     codes = _flat(required(held, "", name, ("U8",)), -(-count // 2))
     table = _table(held, f"{name}.quant_map", 16)
-    scales = _scales(held, name, state, -(-count // block))
-    made = Tensor.over(name, kind, shape, Looked(codes, table, scales, block, shape[-1], kind))
+    absmax = _flat(required(held, "", f"{name}.absmax", ("U8", "F32")), -(-count // block))
+    scales = Scales(absmax) if absmax.type.name == "F32" else _nested(held, name, absmax, state)
+    source = Looked(codes, table, scales, block, shape[-1], kind)
     parts = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
-    return made, [state_name, *(f"{name}.{part}" for part in parts)]
+    replaced = [mark, *(f"{name}.{part}" for part in parts)]
+    return Tensor.over(name, kind, shape, source), replaced
 
 
-def _scales(held: StoredParts, name: str, state: _State, count: int) -> Scales:
-    absmax = _flat(required(held, "", f"{name}.absmax", ("U8", "F32")), count)
-    if absmax.type.name == "F32":
-        return Scales(absmax)
-    block = state.size("nested_blocksize")
-    outer = required(held, "", f"{name}.nested_absmax", ("F32",), (-(-count // block),))
+def _nested(held: StoredParts, name: str, absmax: Tensor, state: Mapping[str, Any]) -> Scales:
+    """Return scales that are codes with scales of their own."""
+    size, offset = state.get("nested_blocksize"), state.get("nested_offset")
+    block = integer(size, f"{name}: nested_blocksize", least=1, most=MAX_BLOCK)
+    count = -(-absmax.elements // block)
+    outer = required(held, "", f"{name}.nested_absmax", ("F32",), (count,))
     table = _table(held, f"{name}.nested_quant_map", 256)
-    return Scales(absmax, table, outer.numpy(), block, state.number("nested_offset"))
+    number = finite_number(offset, f"{name}: nested_offset", most=MAX_FLOAT32)
+    return Scales(absmax, table, outer.numpy(), block, number)
 
 
 def _table(held: StoredParts, name: str, length: int) -> Float32s:
@@ -177,63 +179,3 @@ def _flat(tensor: Tensor, count: int) -> Tensor:
     if tensor.elements != count:
         raise CheckpointError(f"{tensor.name} has {tensor.elements:,} elements, not {count:,}")
     return reshape(tensor, (count, 1))
-
-
-@dataclass(frozen=True)
-class _State:
-    """The library's description of a weight."""
-
-    name: str
-    fields: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, tensor: Tensor) -> _State:
-        """Read the description; CheckpointError if it is malformed."""
-        if tensor.type.name != "U8" or tensor.nbytes > MAX_STATE_BYTES:
-            raise CheckpointError(f"{tensor.name} does not describe a weight")
-        try:
-            found = json.loads(tensor.numpy().tobytes().decode())
-        except (ValueError, RecursionError) as error:
-            raise CheckpointError(f"{tensor.name} is not JSON: {error}") from None
-        if not isinstance(found, dict):
-            raise CheckpointError(f"{tensor.name} does not contain a JSON object")
-        return cls(tensor.name, found)
-
-    def size(self, key: str) -> int:
-        """Return a block size."""
-        value = self.fields.get(key)
-        if not _is_size(value, MAX_BLOCK):
-            raise self._refusal(key)
-        return value
-
-    def shape(self) -> tuple[int, ...]:
-        """Return the shape of the weight."""
-        sizes = self.fields.get("shape")
-        if not isinstance(sizes, list) or not 0 < len(sizes) <= MAX_AXES:
-            raise self._refusal("shape")
-        if not all(_is_size(size, MAX_AXIS) for size in sizes):
-            raise self._refusal("shape")
-        return tuple(sizes)
-
-    def type(self) -> TensorType:
-        """Return the type that the weight was quantized from."""
-        kind = _TYPES.get(str(self.fields.get("dtype")))
-        if kind is None:
-            raise self._refusal("dtype")
-        return tensor_type(kind)
-
-    def number(self, key: str) -> float:
-        """Return a float."""
-        value = self.fields.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self._refusal(key)
-        if abs(value) > float(np.finfo(np.float32).max):
-            raise self._refusal(key)
-        return float(value)
-
-    def _refusal(self, key: str) -> CheckpointError:
-        return CheckpointError(f"{self.name} has the {key} {brief(self.fields.get(key))}")
-
-
-def _is_size(value: object, limit: int) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= limit

@@ -6,7 +6,7 @@ Source: `dequant_model` of llama.cpp's converter, and the formats' own libraries
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 import ggufkit._native as _native
-from ggufkit.conversion.checkpoint.bitnet import bitnet
 from ggufkit.conversion.checkpoint.bitsandbytes import bitsandbytes
 from ggufkit.conversion.checkpoint.mxfp4 import MXFP4_FORMAT, joined
-from ggufkit.conversion.checkpoint.packed_weights import awq, gptq, pack_quantized
+from ggufkit.conversion.checkpoint.nvfp4 import NVFP4_FORMAT, is_nvfp4, nvfp4_blocks
+from ggufkit.conversion.checkpoint.packed_weights import awq, bitnet, gptq, pack_quantized
 from ggufkit.conversion.checkpoint.safetensors import F8_E4M3, F8_E5M2, F8_E8M0
 from ggufkit.conversion.tensors.arithmetic import AnyFloats, read_floats
 from ggufkit.conversion.tensors.moves import reshape
@@ -25,12 +25,16 @@ from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import Made
+from ggufkit.models.sources import from_array
 from ggufkit.system.mapped_file import Bytes
 
 _F32: Final = tensor_type("F32")
+_I8: Final = tensor_type("I8")
 _SCALES: Final = ("F32", "F16", "BF16", F8_E8M0.name)  # of FP8
 # The powers of two that the bytes of E8M0 stand for; the last byte is NaN.
-_POWERS: Final = np.append(np.ldexp(np.float32(1), np.arange(255) - 127), np.nan).astype(np.float32)
+E8M0_NUMBERS: Final = np.append(np.ldexp(np.float32(1), np.arange(255) - 127), np.nan).astype(
+    np.float32
+)
 # Scales of activations, which llama.cpp does not use.
 _UNUSED: Final = ("activation_scale", ".input_scale", ".k_scale", ".v_scale", ".qscale_act")
 
@@ -39,7 +43,7 @@ class Dequantized(NamedTuple):
     """The decoded tensors of a checkpoint, the names of those left out, and of those from FP8."""
 
     tensors: list[Tensor]
-    skipped: list[str]
+    skipped: Sequence[str] = ()
     fp8: frozenset[str] = frozenset()
 
 
@@ -54,7 +58,7 @@ def decoded(tensors: Iterable[Tensor], config: Mapping[str, Any]) -> Dequantized
         settings = inner.get("quantization_config")
     held = {tensor.name: tensor for tensor in tensors}
     if not isinstance(settings, Mapping) or not settings.get("quant_method"):
-        return Dequantized(list(held.values()), [])
+        return Dequantized(list(held.values()))
     method = str(settings["quant_method"])
     if method not in _METHODS:
         known = ", ".join(_METHODS)
@@ -62,16 +66,19 @@ def decoded(tensors: Iterable[Tensor], config: Mapping[str, Any]) -> Dequantized
             f"ggufkit cannot decode checkpoints quantized by {brief(method)}",
             remedy=f"Use the original, unquantized checkpoint; ggufkit can decode {known}",
         )
-    return _METHODS[method](held, settings)
+    result = _METHODS[method](held, settings)
+    return result if isinstance(result, Dequantized) else Dequantized(result)
 
 
 # FP8 with scales for blocks, rows or the whole tensor.
 
 
 @functools.cache
-def _numbers(kind: TensorType) -> npt.NDArray[np.float32]:
-    """Return the number that each byte of an FP8 type stands for."""
+def byte_numbers(kind: TensorType) -> npt.NDArray[np.float32]:
+    """Return the number that each byte of an FP8 type or of I8 stands for."""
     codes = np.arange(256, dtype=np.uint16)
+    if kind == _I8:
+        return codes.astype(np.int8).astype(np.float32)
     if kind == F8_E5M2:  # the upper byte of a half float
         return (codes << 8).view(np.float16).astype(np.float32)
     exponent, fraction = (codes >> 3) & 15, (codes & 7).astype(np.float32)
@@ -94,24 +101,24 @@ class Scaled(Made):
         data = np.ascontiguousarray(self.weight.source.read(start, stop))
         high, wide = self.block
         out, width = self.weight.shape[-2:]
-        places = np.arange(start, stop)
-        wanted = places // out * -(-out // high) + places % out // high
-        first = int(wanted[0]) if len(wanted) else 0
-        scales = self._scales(first, int(wanted[-1]) + 1 if len(wanted) else 0)
+        rows = np.arange(start, stop)
+        scale_rows = rows // out * -(-out // high) + rows % out // high
+        first, last = (int(scale_rows[0]), int(scale_rows[-1]) + 1) if len(rows) else (0, 0)
+        scales = self._scales(first, last)
         numbers = np.empty((stop - start, width), np.float32)
-        table = _numbers(self.weight.type)
-        _native.look_up(data, table, scales, wanted - first, numbers, wide)
+        table = byte_numbers(self.weight.type)
+        _native.look_up(data, table, scales, scale_rows - first, numbers, wide)
         return numbers.view(np.uint8)
 
     def _scales(self, start: int, stop: int) -> AnyFloats:
         if self.scale.type == F8_E8M0:
-            return _POWERS[self.scale.source.read(start, stop)]
+            return E8M0_NUMBERS[self.scale.source.read(start, stop)]
         return np.ascontiguousarray(read_floats(self.scale, _F32, start, stop), np.float32)
 
 
-def _scaled(weight: Tensor, scale: Tensor, block: object) -> Tensor:
+def _scaled(weight: Tensor, scale: Tensor, block: object, *kinds: TensorType) -> Tensor:
     """Return an FP8 weight with its scales applied: one for each block or row, or for all."""
-    if weight.type not in (F8_E4M3, F8_E5M2) or len(weight.shape) < 2:  # noqa: PLR2004
+    if weight.type not in (F8_E4M3, F8_E5M2, *kinds) or len(weight.shape) < 2:  # noqa: PLR2004
         raise CheckpointError(f"{weight.name} has scales for an FP8 matrix but is not one")
     *outer, high, wide = weight.shape
     if isinstance(block, list) and len(block) == 2:  # noqa: PLR2004 (rows and columns)
@@ -130,23 +137,33 @@ def _scaled(weight: Tensor, scale: Tensor, block: object) -> Tensor:
     return Tensor.over(weight.name, _F32, weight.shape, Scaled(weight, flat, sizes))
 
 
+def scaled(weight: Tensor, scale: Tensor) -> Tensor:
+    """Return an FP8 or I8 weight in F32, times one scale, or one for each entry of axis 0."""
+    shape = weight.shape or (1,)
+    matrix = reshape(weight, (-1, shape[-1]) if scale.elements == 1 else (shape[0], -1))
+    return reshape(_scaled(matrix, scale, None, _I8), weight.shape)
+
+
+def unscaled(tensor: Tensor) -> Tensor:
+    """Return an FP8 tensor without scales in F32."""
+    return scaled(tensor, from_array("scale", np.ones(1, np.float32)))
+
+
 def _scale_all(held: dict[str, Tensor], suffixes: Mapping[str, str], block: object) -> Dequantized:
     """Apply each scale to the weight of the same name without the suffix."""
-    kept, skipped, decoded_names = dict(held), [], set()
-    for name, scale in held.items():
-        if name.endswith(_UNUSED):
-            skipped.append(name)
-            del kept[name]
-        for suffix, instead in suffixes.items():
-            if not name.endswith(suffix):
-                continue
-            weight = name.removesuffix(suffix) + instead
-            if weight not in held:
-                raise CheckpointError(f"the scale {name} belongs to {weight}, which is not there")
-            kept[weight] = _scaled(held[weight], scale, block)
-            decoded_names.add(weight)
-            del kept[name]
-    return Dequantized(list(kept.values()), skipped, frozenset(decoded_names))
+    skipped = [name for name in held if name.endswith(_UNUSED)]
+    weights = {
+        name: name.removesuffix(suffix) + instead
+        for name in held
+        for suffix, instead in suffixes.items()
+        if name.endswith(suffix)
+    }
+    tensors = {name: held[name] for name in held if name not in weights and name not in skipped}
+    for scale, weight in weights.items():
+        if weight not in held:
+            raise CheckpointError(f"the scale {scale} belongs to {weight}, which is not there")
+        tensors[weight] = _scaled(held[weight], held[scale], block)
+    return Dequantized(list(tensors.values()), skipped, frozenset(weights.values()))
 
 
 def _fp8(held: dict[str, Tensor], settings: Mapping[str, Any]) -> Dequantized:
@@ -158,32 +175,44 @@ def _fp8(held: dict[str, Tensor], settings: Mapping[str, Any]) -> Dequantized:
     return _scale_all(held, suffixes, settings.get("weight_block_size"))
 
 
+def _modelopt(held: dict[str, Tensor], settings: Mapping[str, Any]) -> Dequantized:
+    blocks, rest = nvfp4_blocks(held) if is_nvfp4(settings) else ([], held)
+    plain = _scale_all(rest, {".weight_scale": ".weight"}, None)  # FP8
+    return plain._replace(tensors=[*blocks, *plain.tensors])
+
+
 def _compressed(held: dict[str, Tensor], settings: Mapping[str, Any]) -> Dequantized:
     groups = settings.get("config_groups")
     weights = [g.get("weights") for g in groups.values()] if isinstance(groups, Mapping) else []
     form = settings.get("format")
+    if is_nvfp4(settings):
+        return _modelopt(held, settings)
     if form == MXFP4_FORMAT:
-        return Dequantized(joined(held, "compressed-tensors"), [])
+        return Dequantized(joined(held, "compressed-tensors"))
     is_known = form in ("float-quantized", "pack-quantized")
     if not is_known or len(weights) != 1 or not isinstance(weights[0], Mapping):
         raise CheckpointError(
             f"compressed-tensors of the format {brief(form)} cannot be decoded",
-            remedy=f"{MXFP4_FORMAT}, and float-quantized and pack-quantized with one group, can",
+            remedy=f"{MXFP4_FORMAT}, {NVFP4_FORMAT}, and float-quantized and pack-quantized with "
+            "one group, can",
         )
     if form == "pack-quantized":
-        return Dequantized(pack_quantized(held, weights[0]), [])
+        return Dequantized(pack_quantized(held, weights[0]))
     made = _scale_all(held, {".weight_scale": ".weight"}, weights[0].get("block_structure"))
     # The converter looks at these fields and not at the tensors.
     is_fp8 = (weights[0].get("type"), weights[0].get("num_bits")) == ("float", 8)
     return made if is_fp8 else made._replace(fp8=frozenset())
 
 
-_METHODS: Final[dict[str, Callable[[dict[str, Tensor], Mapping[str, Any]], Dequantized]]] = {
-    "awq": lambda held, settings: Dequantized(awq(held, settings), []),
-    "bitnet": lambda held, _: Dequantized(bitnet(held), []),
-    "bitsandbytes": lambda held, settings: Dequantized(bitsandbytes(held, settings), []),
+_METHODS: Final[
+    dict[str, Callable[[dict[str, Tensor], Mapping[str, Any]], list[Tensor] | Dequantized]]
+] = {
+    "awq": awq,
+    "bitnet": lambda held, _: bitnet(held),
+    "bitsandbytes": lambda held, _: bitsandbytes(held),
     "compressed-tensors": _compressed,
     "fp8": _fp8,
-    "gptq": lambda held, settings: Dequantized(gptq(held, settings), []),
-    "mxfp4": lambda held, _: Dequantized(joined(held, "mxfp4"), []),
+    "gptq": gptq,
+    "modelopt": _modelopt,
+    "mxfp4": lambda held, _: joined(held, "mxfp4"),
 }

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from ggufkit.conversion.checkpoint.pytorch import read_pytorch
-from ggufkit.conversion.checkpoint.safetensors import read_tensors
+from ggufkit.conversion.checkpoint.safetensors import INDEX, read_tensors
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.models.model import Tensor, Tensors
 from ggufkit.models.rows import AnyFile
@@ -19,7 +19,6 @@ from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
 from ggufkit.system.readers_limit import ReadersLimit
 
-INDEX: Final = "model.safetensors.index.json"
 KEPT: Final = "ggufkit.json"  # in exported checkpoints: what the other files cannot store
 PYTORCH: Final = (".bin", ".pth")
 MASK_EMBEDDING: Final = "mask_embedding.pt"  # of a draft model, for the token that marks drafts
@@ -54,35 +53,49 @@ SHOWN: Final = 5  # names in a message
 
 
 @dataclass(frozen=True)
-class Checkpoint:
-    """An opened checkpoint: `config` is config.json with `text_config`, `tensors` are lazy."""
+class CheckpointFolder:
+    """A folder, of which only files are read that are in it or, with `follow_links`, linked there.
+
+    Links into the Hugging Face cache that the folder belongs to are always followed.
+    """
 
     folder: Path
-    config: dict[str, Any]
-    tensors: Tensors
-    files: tuple[AnyFile, ...] = field(default=(), repr=False)
-    follow_links: bool = False
-    elsewhere: Mapping[str, RangeFile | Path] = field(default_factory=dict, repr=False)
-    target: Checkpoint | None = field(default=None, repr=False)  # of a draft model
-
-    @property
-    def readers_limit(self) -> ReadersLimit:
-        """The limit on who may read what is made of it: those who may read all files of it."""
-        folders = (self.folder, *([self.target.folder] if self.target else []))
-        files = (path for folder in folders for path in folder.iterdir())
-        return ReadersLimit.of(path.stat() for path in files if path.is_file())
+    follow_links: bool = field(default=False, kw_only=True)
 
     def path(self, name: str) -> Path | None:
-        """Return the path of a file of the checkpoint, None if missing.
+        """Return the path of a file, None if missing.
 
-        Raises CheckpointError for a name or a link that leads out of the folder, except for links
-        into the Hugging Face cache that the folder belongs to and, with `follow_links`, all links.
+        Raises CheckpointError for a name or a link that leads out of the folder.
         """
-        return locate(self.folder, name, follow_links=self.follow_links)
+        parts = PurePosixPath(name)
+        if parts.is_absolute() or ".." in parts.parts or "\0" in name or "\\" in name:
+            raise CheckpointError(f"{brief(name)} leads out of the folder {self.folder}")
+        path = self.folder / parts
+        if not path.is_file():
+            return None
+        home, target = self.folder.resolve(), path.resolve()
+        allowed = (home, home.parent.parent / "blobs")
+        if self.follow_links or any(target.is_relative_to(folder) for folder in allowed):
+            return path
+        raise CheckpointError(
+            f"{path} is a link that leads out of the folder, to {target}",
+            remedy="If you made the link yourself, use `ggufkit convert --follow-links`",
+        )
 
     def content(self, name: str) -> bytes | None:
-        """Return a file's bytes, None if missing."""
-        return read_content(self.folder, name, follow_links=self.follow_links)
+        """Return a file's bytes, None if missing; CheckpointError above the limit for its kind."""
+        path = self.path(name)
+        if path is None:
+            return None
+        limit = MAX_CONFIG_BYTES if PurePosixPath(name).name in CONFIGS else MAX_FILE_BYTES
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            raise CheckpointError(
+                f"{path} has more than {limit:,} bytes, which no such file needs",
+                remedy="Fetch it again",
+            )
+        return data
 
     def names(self, folder: str, suffix: str) -> list[str]:
         """Return the sorted names of the files with a suffix in a folder of the checkpoint."""
@@ -90,11 +103,51 @@ class Checkpoint:
 
     def text(self, name: str) -> str | None:
         """Return a file's text, None if missing; CheckpointError if it is not UTF-8."""
-        return read_text(self.folder, name, follow_links=self.follow_links)
+        data = self.content(name)
+        try:
+            return None if data is None else data.decode()
+        except UnicodeDecodeError as error:
+            raise CheckpointError(f"{self.folder / name} is not UTF-8: {error}") from None
 
     def json(self, name: str) -> dict[str, Any] | None:
         """Return a file's JSON object, None if missing; CheckpointError if it is something else."""
-        return read_json(self.folder, name, follow_links=self.follow_links)
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            content = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise CheckpointError(f"{self.folder / name} is not JSON: {error}") from None
+        if not isinstance(content, dict):
+            raise CheckpointError(f"{self.folder / name} does not contain a JSON object")
+        return content
+
+
+@dataclass(frozen=True)
+class Checkpoint(CheckpointFolder):
+    """An opened checkpoint: `config` is config.json with `text_config`, `tensors` are lazy."""
+
+    config: dict[str, Any]
+    tensors: Tensors
+    files: tuple[AnyFile, ...] = field(default=(), repr=False)
+    elsewhere: Mapping[str, RangeFile | Path] = field(default_factory=dict, repr=False)
+    target: Checkpoint | None = field(default=None, repr=False)  # of a draft model
+
+    @property
+    def readers_limit(self) -> ReadersLimit:
+        """The limit on who may read what is made of it: those who may read all files of it."""
+        others = (self.target.folder,) if self.target else ()
+        folders = {self.folder, self.tokenizer_folder, *others}
+        files = (path for folder in folders for path in folder.iterdir())
+        return ReadersLimit.of(path.stat() for path in files if path.is_file())
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        """The folder with the tokenizer: in a pipeline of diffusers, one next to the encoder's."""
+        folder = self.folder.resolve()
+        tokenizer = folder.parent / folder.name.replace("text_encoder", "tokenizer")
+        is_part = tokenizer != folder and (folder.parent / "model_index.json").is_file()
+        return tokenizer if is_part and tokenizer.is_dir() else self.folder
 
     def close(self) -> None:
         """Close the files of tensors."""
@@ -121,72 +174,61 @@ def open_checkpoint(
     Raises CheckpointError, whose `problems` list everything wrong with the files, and OSError as
     `open` does.
     """
-    place = as_path(folder)
-    if not place.is_dir():
-        raise CheckpointError(f"{place} is not a folder", remedy="Give the folder of a checkpoint")
-    config = (
-        mistral_config(place, follow_links=follow_links)
-        if mistral_format
-        else read_json(place, "config.json", follow_links=follow_links)
-    )
+    place = CheckpointFolder(as_path(folder), follow_links=follow_links)
+    if not place.folder.is_dir():
+        raise CheckpointError(
+            f"{place.folder} is not a folder", remedy="Give the folder of a checkpoint"
+        )
+    config = _mistral_config(place) if mistral_format else place.json("config.json")
     forms = MISTRAL_FORMS if mistral_format else FORMS
     with contextlib.ExitStack() as opened:
-        tensors, files, problems = _tensors(
-            place, elsewhere or {}, opened, forms, follow_links=follow_links
-        )
+        tensors, files, problems = _tensors(place, elsewhere or {}, opened, forms)
         config = _recognized(place, tensors) if config is None else config
         if problems and not may_lack_tensors:
-            raise CheckpointError(f"the checkpoint {place} is incomplete", problems)
+            raise CheckpointError(f"the checkpoint {place.folder} is incomplete", problems)
         opened.pop_all()
     return Checkpoint(
-        place, with_text_config(config), Tensors(tensors), tuple(files), follow_links,
-        elsewhere or {},
+        place.folder, with_text_config(config), Tensors(tensors), tuple(files), elsewhere or {},
+        follow_links=follow_links,
     )  # fmt: skip
 
 
-def _recognized(folder: Path, tensors: Iterable[Tensor]) -> dict[str, Any]:
+def _recognized(place: CheckpointFolder, tensors: Iterable[Tensor]) -> dict[str, Any]:
     """Return the configuration of a kind of checkpoint that has no config.json."""
     for tensor in tensors:
         if tensor.name in _BARE:
             return dict(_BARE[tensor.name])
-    if (
-        locate(folder, PARAMS)
-        and _parts((each.name for each in folder.iterdir()), MISTRAL_FORMS)[1]
-    ):
+    if place.path(PARAMS) and _parts(place.names("", ""), MISTRAL_FORMS)[1]:
         raise CheckpointError(
-            f"{folder} has no config.json, but a model in Mistral's own format",
+            f"{place.folder} has no config.json, but a model in Mistral's own format",
             remedy="Use `ggufkit convert --mistral-format`",
         )
     raise CheckpointError(
-        f"{folder} has no config.json", remedy="Give a folder with config.json and weights"
+        f"{place.folder} has no config.json", remedy="Give a folder with config.json and weights"
     )
 
 
-def mistral_config(folder: Path, *, follow_links: bool = False) -> dict[str, Any]:
+def _mistral_config(place: CheckpointFolder) -> dict[str, Any]:
     """Return the configuration of a folder in Mistral's own format, which names no class."""
-    params = read_json(folder, PARAMS, follow_links=follow_links)
+    params = place.json(PARAMS)
     if params is None:
         raise CheckpointError(
-            f"{folder} has no {PARAMS}",
+            f"{place.folder} has no {PARAMS}",
             remedy="Leave out the option for Mistral's own format (mistral_format=True), to read "
             "config.json",
         )
     config = {**params, "architectures": [PARAMS]}
-    if params.get("quantization"):
-        config["quantization_config"] = {"quant_method": _quant_method(params["quantization"])}
+    if kind := params.get("quantization"):
+        kind = kind.get("qformat_weight") if isinstance(kind, Mapping) else kind
+        method = _QUANT_METHODS.get(kind, kind) if isinstance(kind, str) else brief(kind)
+        config["quantization_config"] = {"quant_method": method}
     return config
-
-
-def _quant_method(quantization: Any) -> str:  # noqa: ANN401 (as JSON is)
-    """Return config.json's name for how weights are quantized in Mistral's own format."""
-    kind = quantization.get("qformat_weight") if isinstance(quantization, Mapping) else quantization
-    return _QUANT_METHODS.get(kind, str(kind)) if isinstance(kind, str) else brief(kind)
 
 
 def opened_config(folder: AnyPath) -> Checkpoint:
     """Open a folder for its configuration and tokenizer, without its tensors."""
     place = as_path(folder)
-    config = read_json(place, "config.json") if place.is_dir() else None
+    config = CheckpointFolder(place).json("config.json") if place.is_dir() else None
     if config is None:
         raise CheckpointError(
             f"{place} has no config.json", remedy="Give the folder of the target's checkpoint"
@@ -197,94 +239,37 @@ def opened_config(folder: AnyPath) -> Checkpoint:
 def with_text_config(config: dict[str, Any]) -> dict[str, Any]:
     """Return a configuration with its text model in `text_config`, whatever its own name for it."""
     for path in _TEXT_CONFIGS:
-        part: Any = config
-        for name in path.split("."):
-            part = part.get(name) if isinstance(part, Mapping) else None
+        part = _inner(config, path)
         if isinstance(part, Mapping):
             config = {**config, "text_config": part}
     return config
 
 
-# Files of the folder.
+def published_text_config(config: Mapping[str, Any]) -> Any:  # noqa: ANN401 (as JSON is)
+    """Return `text_config`, None if config.json has another name for it."""
+    part = config.get("text_config")
+    return None if any(part is _inner(config, path) for path in _TEXT_CONFIGS) else part
 
 
-def locate(folder: Path, name: str, *, follow_links: bool = False) -> Path | None:
-    """Return the path of the file `name` in `folder`, None if missing."""
-    parts = PurePosixPath(name)
-    if parts.is_absolute() or ".." in parts.parts or "\0" in name or "\\" in name:
-        raise CheckpointError(f"{brief(name)} leads out of the folder {folder}")
-    path = folder / parts
-    if not path.is_file():
-        return None
-    home, target = folder.resolve(), path.resolve()
-    if (
-        follow_links
-        or target.is_relative_to(home)
-        or target.is_relative_to(home.parent.parent / "blobs")
-    ):
-        return path
-    raise CheckpointError(
-        f"{path} is a link that leads out of the folder, to {target}",
-        remedy="If you made the link yourself, use `ggufkit convert --follow-links`",
-    )
-
-
-def read_content(folder: Path, name: str, *, follow_links: bool = False) -> bytes | None:
-    """Return the bytes of a file in `folder`, None if missing.
-
-    Raises CheckpointError for a file above the limit for its kind.
-    """
-    path = locate(folder, name, follow_links=follow_links)
-    if path is None:
-        return None
-    limit = MAX_CONFIG_BYTES if PurePosixPath(name).name in CONFIGS else MAX_FILE_BYTES
-    with path.open("rb") as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise CheckpointError(
-            f"{path} has more than {limit:,} bytes, which no such file needs",
-            remedy="Fetch it again",
-        )
-    return data
-
-
-def read_text(folder: Path, name: str, *, follow_links: bool = False) -> str | None:
-    """Return the text of a file in `folder`, None if missing."""
-    data = read_content(folder, name, follow_links=follow_links)
-    try:
-        return None if data is None else data.decode()
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"{folder / name} is not UTF-8: {error}") from None
-
-
-def read_json(folder: Path, name: str, *, follow_links: bool = False) -> dict[str, Any] | None:
-    """Return the JSON object of a file in `folder`, None if missing."""
-    text = read_text(folder, name, follow_links=follow_links)
-    if text is None:
-        return None
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{folder / name} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{folder / name} does not contain a JSON object")
-    return found
+def _inner(config: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401 (as JSON is)
+    part: Any = config
+    for name in path.split("."):
+        part = part.get(name) if isinstance(part, Mapping) else None
+    return part
 
 
 # Tensors.
 
 
 def _tensors(
-    folder: Path,
+    place: CheckpointFolder,
     elsewhere: Mapping[str, RangeFile | Path],
     opened: contextlib.ExitStack,
     forms: Forms,
-    *,
-    follow_links: bool,
 ) -> tuple[list[Tensor], list[AnyFile], list[str]]:
     """Return the tensors of all files, the files, and their problems."""
-    index_name, parts = _parts({*(path.name for path in folder.iterdir()), *elsewhere}, forms)
-    index = read_json(folder, index_name, follow_links=follow_links)
+    index_name, parts = _parts([*place.names("", ""), *elsewhere], forms)
+    index = place.json(index_name)
     homes, problems = _weight_map(index, index_name)
     names = sorted(set(homes.values())) if index is not None else parts
     if not names and not problems:
@@ -294,16 +279,15 @@ def _tensors(
     tensors: dict[str, Tensor] = {}
     for name in names:
         try:
-            found = elsewhere.get(name) or locate(folder, name, follow_links=follow_links)
-            file = opened.enter_context(contextlib.closing(_opened(name, found)))
+            file = _opened(name, elsewhere.get(name) or place.path(name))
         except CheckpointError as error:
             problems.append(f"{error.message} ({error.remedy})" if error.remedy else error.message)
             continue
-        files.append(file)
-        held, wrong = _held(name, file)
-        problems.extend(f"{name}: {what}" for what in wrong)
-        problems.extend(_about_twice(held, tensors))
-        tensors |= {tensor.name: tensor for tensor in held}
+        files.append(opened.enter_context(contextlib.closing(file)))
+        contents, faults = _read(name, file)
+        problems.extend(f"{name}: {fault}" for fault in faults)
+        problems.extend(_about_twice(contents, tensors))
+        tensors |= {tensor.name: tensor for tensor in contents}
     if index is not None and not problems:
         problems.extend(_about_index(index_name, homes, tensors))
     return list(tensors.values()), files, problems
@@ -316,7 +300,7 @@ def _weight_map(index: dict[str, Any] | None, name: str) -> tuple[dict[str, str]
     return homes, []
 
 
-def _held(name: str, file: AnyFile) -> tuple[list[Tensor], list[str]]:
+def _read(name: str, file: AnyFile) -> tuple[list[Tensor], list[str]]:
     if not name.endswith(PYTORCH):
         return read_tensors(file)
     if isinstance(file, MappedFile):
@@ -324,13 +308,13 @@ def _held(name: str, file: AnyFile) -> tuple[list[Tensor], list[str]]:
     return [], ["PyTorch files are read from the disk only"]
 
 
-def _parts(present: Iterable[str], forms: Forms) -> tuple[str, list[str]]:
+def _parts(names: Iterable[str], forms: Forms) -> tuple[str, list[str]]:
     """Return the name of the index and the files of tensors, of the first form that exists."""
-    names = sorted(present)
+    present = sorted({*names})
     for index, prefix, suffix in forms:
-        found = [name for name in names if name.startswith(prefix) and name.endswith(suffix)]
-        if found or index in names:
-            return index, found
+        parts = [name for name in present if name.startswith(prefix) and name.endswith(suffix)]
+        if parts or index in present:
+            return index, parts
     return forms[0][0], []
 
 
@@ -339,22 +323,21 @@ def opened_file(checkpoint: Checkpoint, name: str) -> AnyFile:
     return _opened(name, checkpoint.elsewhere.get(name) or checkpoint.path(name))
 
 
-def with_folder(checkpoint: Checkpoint, name: str) -> Checkpoint:
-    """Return a checkpoint with the tensors of one of its folders before its own."""
-    file = opened_file(checkpoint, f"{name}/model.safetensors")
-    held, problems = read_tensors(file)
-    if problems:
-        file.close()
-        raise CheckpointError(f"{name}/model.safetensors cannot be read", problems)
-    tensors = Tensors([*held, *checkpoint.tensors.values()])
-    return replace(checkpoint, tensors=tensors, files=(*checkpoint.files, file))
-
-
 def _opened(name: str, file: RangeFile | Path | None) -> AnyFile:
-    """Return a file of the folder; CheckpointError if it is missing."""
     if file is None:
         raise CheckpointError(f"the file {name} is missing")
     return MappedFile(file) if isinstance(file, Path) else file
+
+
+def with_folder(checkpoint: Checkpoint, name: str) -> Checkpoint:
+    """Return a checkpoint with the tensors of one of its folders before its own."""
+    file = opened_file(checkpoint, f"{name}/model.safetensors")
+    added, problems = read_tensors(file)
+    if problems:
+        file.close()
+        raise CheckpointError(f"{name}/model.safetensors cannot be read", problems)
+    tensors = Tensors([*added, *checkpoint.tensors.values()])
+    return replace(checkpoint, tensors=tensors, files=(*checkpoint.files, file))
 
 
 def _about_twice(tensors: list[Tensor], others: dict[str, Tensor]) -> Iterator[str]:
@@ -382,7 +365,7 @@ def shown_as(old: str, new: str) -> Iterator[None]:
     try:
         yield
     except CheckpointError as error:
-        problems = [each.replace(old, new) for each in error.problems]
+        problems = [problem.replace(old, new) for problem in error.problems]
         headline = error.headline if error.problems else error.message
         raise CheckpointError(
             headline.replace(old, new), problems, remedy=error.remedy.replace(old, new)

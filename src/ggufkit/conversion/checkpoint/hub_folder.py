@@ -21,8 +21,9 @@ from ggufkit.models.hub.find import folder_of_name
 from ggufkit.models.hub.names import HubName, parse_hub_name
 from ggufkit.remote.hub.hub import Repository
 from ggufkit.remote.hub.repo_file import RepoFile
+from ggufkit.remote.range_coalescing import in_parallel
 from ggufkit.remote.range_file import RangeFile
-from ggufkit.remote.together import in_parallel
+from ggufkit.system.cancellation import shield
 
 TensorFiles: TypeAlias = "dict[str, RangeFile | Path]"  # by their names in the folder
 
@@ -44,28 +45,28 @@ def fetched(name: str, forms: Forms = FORMS) -> Iterator[tuple[Path, TensorFiles
     The folder is removed afterwards. Errors about it name the repository. Raises CheckpointError
     for a repository that cannot be converted from the Hub.
     """
-    named = parse_hub_name(name)
-    if named.tag:
+    hub_name = parse_hub_name(name)
+    if hub_name.tag:
         raise CheckpointError(
             f"{name} names a quant, not a checkpoint",
-            remedy=f"Name the repository: hf://{named.repository}",
+            remedy=f"Name the repository: hf://{hub_name.repository}",
         )
-    with tempfile.TemporaryDirectory(prefix="ggufkit-") as place:
-        owner = f"models--{named.repository.replace('/', '--')}"
+    with shield(), tempfile.TemporaryDirectory(prefix="ggufkit-") as place:
+        owner = f"models--{hub_name.repository.replace('/', '--')}"
         folder = Path(place, owner, _SNAPSHOT)
         folder.mkdir(parents=True)
-        with shown_as(str(folder), f"hf://{named.repository}"):
+        with shown_as(str(folder), f"hf://{hub_name.repository}"):
             beginnings = tuple(start for _, start, end in forms if end in TENSORS)
-            yield folder, _fetch(named, folder, beginnings)
+            yield folder, _fetch(hub_name, folder, beginnings)
 
 
-def _fetch(named: HubName, folder: Path, beginnings: tuple[str, ...]) -> TensorFiles:
+def _fetch(hub_name: HubName, folder: Path, beginnings: tuple[str, ...]) -> TensorFiles:
     """Fetch the small files of a repository into `folder`; return its files of tensors.
 
     The headers of those whose names begin so are fetched too.
     """
-    repository, files, snapshot = folder_of_name(named)
-    beginning = f"{named.path}/" if named.path else ""
+    repository, files, snapshot = folder_of_name(hub_name)
+    beginning = f"{hub_name.path}/" if hub_name.path else ""
     places = {file: file.path.removeprefix(beginning) for file in files}
     small = [file for file, place in places.items() if _is_small(place)]
     _require_bounded(repository, small)
@@ -73,22 +74,22 @@ def _fetch(named: HubName, folder: Path, beginnings: tuple[str, ...]) -> TensorF
     if not tensors:
         raise CheckpointError(
             f"{repository} has no safetensors files, the only ones that are read from the Hub",
-            remedy=f"Download it first: hf download {named.repository}",
+            remedy=f"Download it first: hf download {hub_name.repository}",
         )
-    at_hand = {file: path for file in files if (path := _cached(snapshot, file))}
+    cached = {file: path for file in files if (path := _cached(snapshot, file))}
     in_parallel(
-        functools.partial(_save, repository, file, folder / places[file], at_hand.get(file))
+        functools.partial(_save, repository, file, folder / places[file], cached.get(file))
         for file in small
     )
-    found: TensorFiles = {
-        places[file]: at_hand.get(file) or _unread(repository, file) for file in tensors
-    }
+    remote = {file: repository.file(file.path, file) for file in tensors if file not in cached}
+    for ranges in remote.values():
+        ranges.first_bytes = FIRST_BYTES
     in_parallel(
-        functools.partial(each.load, FIRST_BYTES)
-        for place, each in found.items()
-        if isinstance(each, RangeFile) and place.startswith(beginnings)
+        functools.partial(ranges.load, FIRST_BYTES)
+        for file, ranges in remote.items()
+        if places[file].startswith(beginnings)
     )
-    return found
+    return {places[file]: cached.get(file) or remote[file] for file in tensors}
 
 
 def _is_small(place: str) -> bool:
@@ -109,21 +110,24 @@ def _require_bounded(repository: Repository, small: Sequence[RepoFile]) -> None:
 
 def _cached(snapshot: Path | None, file: RepoFile) -> Path | None:
     """Return the file in the cache if it is the same by its size."""
-    if snapshot is None:
-        return None
-    path = snapshot / file.path
+    path = snapshot and snapshot / file.path
     with contextlib.suppress(OSError):
-        return path if path.stat().st_size == file.nbytes else None
+        return path if path and path.stat().st_size == file.nbytes else None
     return None
 
 
-def _save(repository: Repository, file: RepoFile, target: Path, at_hand: Path | None) -> None:
+def _save(repository: Repository, file: RepoFile, target: Path, cached: Path | None) -> None:
     target.parent.mkdir(exist_ok=True)
-    if at_hand is not None:
-        shutil.copyfile(at_hand, target)
+    if cached is not None:
+        shutil.copyfile(cached, target)
         return
     with contextlib.closing(repository.file(file.path, file)) as remote:
-        _require_size(remote.nbytes, file, repository)
+        if remote.nbytes != file.nbytes:
+            raise CheckpointError(
+                f"{file.path} of {repository} has {remote.nbytes:,} bytes, but {file.nbytes:,} in "
+                "the list",
+                remedy="Try again: its owner may be changing it",
+            )
         data = remote.read(0, remote.nbytes).tobytes()
     if file.sha256 and hashlib.sha256(data).hexdigest() != file.sha256:
         raise CheckpointError(
@@ -131,17 +135,3 @@ def _save(repository: Repository, file: RepoFile, target: Path, at_hand: Path | 
             remedy="Try again; if it stays so, do not trust the server",
         )
     target.write_bytes(data)
-
-
-def _require_size(nbytes: int, file: RepoFile, repository: Repository) -> None:
-    if nbytes != file.nbytes:
-        raise CheckpointError(
-            f"{file.path} of {repository} has {nbytes:,} bytes, but {file.nbytes:,} in the list",
-            remedy="Try again: its owner may be changing it",
-        )
-
-
-def _unread(repository: Repository, file: RepoFile) -> RangeFile:
-    remote = repository.file(file.path, file)
-    remote.first_bytes = FIRST_BYTES
-    return remote

@@ -48,7 +48,7 @@ class MxForm:
     grouped: bool = False  # the codes of each group have an axis of their own
 
 
-FORMS: Final = (
+_FORMS: Final = (
     MxForm(
         "mxfp4", "_mxfp4", "_blocks", "_scales", U8, U8,
         {"modules_to_not_convert": [
@@ -66,7 +66,7 @@ FORMS: Final = (
         {"fmt": "e4m3", "scale_fmt": "ue8m0", "weight_block_size": [128, 128]},
     ),
 )  # fmt: skip
-_OF_METHOD: Final = {form.method: form for form in FORMS}
+FORMS: Final = {form.method: form for form in _FORMS}
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ class MxCodes(Made):
         """Read rows and move their half bytes."""
         blocks = self.tensor.source.read(start, stop).reshape(-1, MXFP4.block_bytes)
         first, second = (
-            np.ascontiguousarray(blocks[:, at::2]).view(np.uint64).reshape(-1) for at in (1, 2)
+            np.ascontiguousarray(blocks[:, i::2]).view(np.uint64).reshape(-1) for i in (1, 2)
         )
         pairs = np.empty((len(blocks), _GROUP_BYTES), np.uint8)
         pairs[:, :_WORD], pairs[:, _WORD:] = _sorted_halves(first, second)
@@ -132,34 +132,29 @@ def joined(held: Mapping[str, Tensor], method: str) -> list[Tensor]:
     These come first, as llama.cpp's converter has them: gpt-oss' in the order of the checkpoint,
     the others layer by layer. Raises CheckpointError for a pair that does not fit.
     """
-    form = _OF_METHOD[method]
-    made: list[Tensor] = []
-    rest = dict(held)
+    form = FORMS[method]
+    weights: list[Tensor] = []
+    others = dict(held)
     for name, codes in held.items():
         if not name.endswith(form.codes) or (form.codes_type == _I8 != codes.type):
             continue  # an FP8 matrix, whose name ends so too, or another tensor
         stem = name.removesuffix(form.codes)
-        scales = held.get(f"{stem}{form.scales}")
-        made.append(_pair(form, stem, codes, scales))
-        rest.pop(name)
-        rest.pop(f"{stem}{form.scales}")
+        weights.append(_pair(form, stem, others.pop(name), others.pop(stem + form.scales, None)))
     if not form.grouped:
-        made.sort(key=lambda tensor: [int(n) for n in _NUMBER.findall(tensor.name)[:1]])
-    return [*made, *rest.values()]
+        weights.sort(key=lambda tensor: [int(n) for n in _NUMBER.findall(tensor.name)[:1]])
+    return [*weights, *others.values()]
 
 
 def _pair(form: MxForm, stem: str, codes: Tensor, scales: Tensor | None) -> Tensor:
-    outer = scales.shape if scales is not None else ()
-    wanted = (
-        (*outer, _GROUP_BYTES) if form.grouped else (*outer[:-1], _GROUP_BYTES * sum(outer[-1:]))
-    )
-    if scales is None or not outer or codes.shape != wanted:
+    *outer, groups = scales.shape if scales is not None and scales.shape else (0,)
+    flat = (*outer, _GROUP_BYTES * groups)
+    needed = (*outer, groups, _GROUP_BYTES) if form.grouped else flat
+    if scales is None or not scales.shape or codes.shape != needed:
         raise CheckpointError(f"{codes.name} of shape {codes.shape} lacks scales that fit")
     if codes.type not in (U8, _I8) or scales.type not in (U8, F8_E8M0):
         raise CheckpointError(f"{codes.name} and its scales must be bytes ({U8})")
-    flat = reshape(codes, (*outer[:-1], _GROUP_BYTES * outer[-1]))
-    shape = (*outer[:-1], _GROUP * outer[-1])
-    return Tensor.over(f"{stem}{form.joined}", MXFP4, shape, MxBlocks(flat, scales))
+    codes, shape = reshape(codes, flat), (*outer, _GROUP * groups)
+    return Tensor.over(f"{stem}{form.joined}", MXFP4, shape, MxBlocks(codes, scales))
 
 
 def kept_experts(tensors: Iterable[Tensor]) -> frozenset[str]:
@@ -171,7 +166,7 @@ def kept_experts(tensors: Iterable[Tensor]) -> frozenset[str]:
 
 def parted(tensors: Iterable[Tensor], method: str) -> Iterator[Tensor]:
     """Yield a checkpoint's tensors, with codes and scales for each of MXFP4."""
-    form = _OF_METHOD[method]
+    form = FORMS[method]
     for tensor in tensors:
         if tensor.type != MXFP4:
             yield tensor
@@ -185,11 +180,6 @@ def parted(tensors: Iterable[Tensor], method: str) -> Iterator[Tensor]:
         yield Tensor.over(scales, form.scales_type, (*outer, groups), MxScales(tensor))
 
 
-def in_converted_order(tensors: list[Tensor]) -> list[Tensor]:
-    """Return a checkpoint's tensors in the order that `joined` gives them."""
-    return sorted(tensors, key=lambda tensor: tensor.type != MXFP4)
-
-
 def quantization_config(method: str) -> dict[str, Any]:
     """Return the object of config.json that describes MXFP4 tensors."""
-    return {"quant_method": method, **_OF_METHOD[method].settings}
+    return {"quant_method": method, **FORMS[method].settings}

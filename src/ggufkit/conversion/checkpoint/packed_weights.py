@@ -1,13 +1,15 @@
-"""Decodes weights packed in few bits (GPTQ, AWQ, compressed-tensors), when rows are read.
+"""Decodes weights packed in few bits (GPTQ, AWQ, compressed-tensors, BitNet), when rows are read.
 
 Source: `dequant_model` of llama.cpp's converter; for AWQ and 3 bits, the formats' own libraries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +18,7 @@ import ggufkit._native as _native
 from ggufkit.conversion.tensors.arithmetic import read_floats
 from ggufkit.conversion.tensors.moves import transpose
 from ggufkit.conversion.tensors.row_sources import RowIndex
-from ggufkit.errors import CheckpointError, brief
+from ggufkit.errors import CheckpointError, ValueTypeError, brief
 from ggufkit.format.types import tensor_type
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import Made
@@ -30,6 +32,8 @@ _F32: Final = tensor_type("F32")
 _FLOATS: Final = ("F32", "F16", "BF16")
 _WORDS: Final = ("I32",)
 _WHOLE: Final = ("I32", "I64")
+MAX_JSON_BYTES: Final = 1 << 16  # real descriptions of a weight have some two hundred
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -54,16 +58,6 @@ class WordPacking:
     def length(self, count: int) -> int:
         """Return the number of words for `count` values."""
         return -(-count // self.values) * self.words
-
-
-def within_words(bits: int) -> WordPacking:
-    """Return the packing in which no value crosses words; upper bits may stay unused."""
-    return WordPacking(bits, WORD_BITS // bits)
-
-
-def across_words(bits: int) -> WordPacking:
-    """Return the packing in which values follow each other without gaps."""
-    return within_words(bits) if WORD_BITS % bits == 0 else WordPacking(bits, WORD_BITS, bits)
 
 
 AWQ: Final = WordPacking(4, 8, order=(0, 2, 4, 6, 1, 3, 5, 7))
@@ -125,6 +119,24 @@ class Grouped(Made):
 # Common to the formats: a weight consists of parts, with the same suffixes in all weights.
 
 
+def decode_each(names: Iterable[str], decode: Callable[[str], T]) -> list[T]:
+    """Return what `decode` makes of each weight; CheckpointError lists every problem."""
+    weights: list[T] = []
+    problems: list[str] = []
+    for name in names:
+        try:
+            weights.append(decode(name))
+        except (CheckpointError, ValueTypeError) as error:  # noqa: PERF203 (each is reported)
+            problems.append(error.message)
+    if problems:
+        raise CheckpointError(
+            "the quantized weights cannot be decoded",
+            problems,
+            remedy="Download them again, or use the original, unquantized checkpoint",
+        )
+    return weights
+
+
 def assemble(
     held: StoredParts, parts: Sequence[str], make: Callable[[str, StoredParts], Tensor]
 ) -> list[Tensor]:
@@ -133,19 +145,11 @@ def assemble(
     Made tensors come last, as in llama.cpp's converter. Raises CheckpointError, which lists every
     problem.
     """
-    made: list[Tensor] = []
-    used: set[str] = set()
-    problems: list[str] = []
-    for stem in [n.removesuffix(parts[0]) for n in held if n.endswith(parts[0])]:
-        found = {part: held[stem + part] for part in parts if stem + part in held}
-        used.update(stem + part for part in found)
-        try:
-            made.append(make(stem, found))
-        except CheckpointError as error:
-            problems.append(error.message)
-    if problems:
-        raise CheckpointError("the quantized weights are incomplete", problems)
-    return [*(tensor for name, tensor in held.items() if name not in used), *made]
+    stems = [name.removesuffix(parts[0]) for name in held if name.endswith(parts[0])]
+    stored = {stem: {p: held[stem + p] for p in parts if stem + p in held} for stem in stems}
+    used = {tensor.name for weight in stored.values() for tensor in weight.values()}
+    weights = decode_each(stored, lambda stem: make(stem, stored[stem]))
+    return [*(tensor for name, tensor in held.items() if name not in used), *weights]
 
 
 def required(
@@ -166,14 +170,25 @@ def required(
     return tensor
 
 
-def _matrix(found: StoredParts, stem: str, part: str, kinds: Sequence[str]) -> Tensor:
+def required_matrix(found: StoredParts, stem: str, part: str, kinds: Sequence[str]) -> Tensor:
+    """Return a part of a weight that must be a matrix with elements."""
     tensor = required(found, stem, part, kinds)
     if len(tensor.shape) != 2 or not tensor.elements:  # noqa: PLR2004
         raise CheckpointError(f"{tensor.name} of shape {tensor.shape} is not a matrix")
     return tensor
 
 
-def whole_number(settings: Mapping[str, Any], key: str, allowed: Sequence[int]) -> int:
+def json_in(tensor: Tensor) -> object:
+    """Return the JSON in the bytes of a tensor, which describes a weight."""
+    if tensor.type.name != "U8" or tensor.nbytes > MAX_JSON_BYTES:
+        raise CheckpointError(f"{tensor.name} is not JSON in at most {MAX_JSON_BYTES:,} bytes")
+    try:
+        return json.loads(tensor.numpy().tobytes().decode())
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{tensor.name} is not JSON: {error}") from None
+
+
+def _require_bits(settings: Mapping[str, Any], key: str, allowed: Sequence[int]) -> int:
     """Return a number of the configuration; CheckpointError if it is not one of `allowed`."""
     value = settings.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or value not in allowed:
@@ -223,85 +238,119 @@ def _groups(
 
 def gptq(held: StoredParts, settings: Mapping[str, Any]) -> list[Tensor]:
     """Decode GPTQ: transposed, packed along columns; the first version stores zeros minus one."""
-    packing = across_words(whole_number(settings, "bits", (2, 3, 4, 8)))
+    bits = _require_bits(settings, "bits", (2, 3, 4, 8))
     version = _require_word(settings, "checkpoint_format", "gptq", ("gptq", "gptq_v2"))
-
-    def make(stem: str, found: StoredParts) -> Tensor:
-        words = _matrix(found, stem, ".qweight", _WORDS)
-        scales = _matrix(found, stem, ".scales", _FLOATS)
-        groups, rows = scales.shape
-        width = words.shape[0] // packing.words * packing.values
-        required(found, stem, ".qweight", _WORDS, (packing.length(width), rows))
-        zeros = required(found, stem, ".qzeros", _WORDS, (groups, packing.length(rows)))
-        size = settings.get("group_size")
-        column_groups = _groups(found.get(".g_idx"), stem, width, groups, size)
-        codes = Unpacked(transpose(words), packing)
-        source = Grouped(
-            codes,
-            Unpacked(transpose(zeros), packing, down=True),
-            1 if version == "gptq" else 0,
-            transpose(scales),
-            column_groups,
-        )
-        return Tensor.over(f"{stem}.weight", _F32, (rows, width), source)
-
+    # Values follow each other without gaps.
+    values, words = (WORD_BITS, bits) if WORD_BITS % bits else (WORD_BITS // bits, 1)
+    offset = 1 if version == "gptq" else 0
+    make = functools.partial(
+        _transposed, settings, WordPacking(bits, values, words), is_down=False, offset=offset
+    )
     return assemble(held, (".qweight", ".qzeros", ".scales", ".g_idx"), make)
 
 
 def awq(held: StoredParts, settings: Mapping[str, Any]) -> list[Tensor]:
     """Decode AWQ for its `gemm` kernels: eight columns in a word, in an order of their own."""
-    whole_number(settings, "bits", (4,))
+    _require_bits(settings, "bits", (4,))
     _require_word(settings, "version", "gemm", ("gemm",))
-
-    def make(stem: str, found: StoredParts) -> Tensor:
-        words = _matrix(found, stem, ".qweight", _WORDS)
-        scales = _matrix(found, stem, ".scales", _FLOATS)
-        width, (groups, rows) = words.shape[0], scales.shape
-        required(found, stem, ".qweight", _WORDS, (width, AWQ.length(rows)))
-        zeros = required(found, stem, ".qzeros", _WORDS, (groups, AWQ.length(rows)))
-        column_groups = _groups(None, stem, width, groups, settings.get("group_size"))
-        codes = Unpacked(transpose(words), AWQ, down=True)
-        zero_codes = Unpacked(transpose(zeros), AWQ, down=True)
-        source = Grouped(codes, zero_codes, 0, transpose(scales), column_groups)
-        return Tensor.over(f"{stem}.weight", _F32, (rows, width), source)
-
+    make = functools.partial(_transposed, settings, AWQ, is_down=True, offset=0)
     return assemble(held, (".qweight", ".qzeros", ".scales"), make)
+
+
+def _transposed(  # noqa: PLR0913 (what the formats differ in)
+    settings: Mapping[str, Any],
+    packing: WordPacking,
+    stem: str,
+    found: StoredParts,
+    *,
+    is_down: bool,
+    offset: int,
+) -> Tensor:
+    """Return a weight whose transposed codes are packed along rows or down columns."""
+    words = required_matrix(found, stem, ".qweight", _WORDS)
+    scales = required_matrix(found, stem, ".scales", _FLOATS)
+    (height, _), (groups, rows) = words.shape, scales.shape
+    width = height if is_down else height // packing.words * packing.values
+    shape = (width, packing.length(rows)) if is_down else (packing.length(width), rows)
+    required(found, stem, ".qweight", _WORDS, shape)
+    zeros = required(found, stem, ".qzeros", _WORDS, (groups, packing.length(rows)))
+    column_groups = _groups(found.get(".g_idx"), stem, width, groups, settings.get("group_size"))
+    codes = Unpacked(transpose(words), packing, down=is_down)
+    zero_codes = Unpacked(transpose(zeros), packing, down=True)
+    source = Grouped(codes, zero_codes, offset, transpose(scales), column_groups)
+    return Tensor.over(f"{stem}.weight", _F32, (rows, width), source)
 
 
 def pack_quantized(held: StoredParts, weights: Mapping[str, Any]) -> list[Tensor]:
     """Decode compressed-tensors' `pack-quantized`; `weights` describes the groups."""
-    packing = within_words(whole_number(weights, "num_bits", range(1, 9)))
+    bits = _require_bits(weights, "num_bits", range(1, 9))
+    packing = WordPacking(bits, WORD_BITS // bits)  # upper bits of a word may stay unused
     _require_word(weights, "type", "int", ("int",))
     strategy = _require_word(weights, "strategy", "group", ("group", "channel"))
     size = weights.get("group_size") if strategy == "group" else -1
 
     def make(stem: str, found: StoredParts) -> Tensor:
-        words = _matrix(found, stem, "_packed", _WORDS)
-        scales = _matrix(found, stem, "_scale", _FLOATS)
-        sizes = required(found, stem, "_shape", _WHOLE, (2,)).numpy().tolist()
+        words = required_matrix(found, stem, ".weight_packed", _WORDS)
+        scales = required_matrix(found, stem, ".weight_scale", _FLOATS)
+        sizes = required(found, stem, ".weight_shape", _WHOLE, (2,)).numpy().tolist()
         rows, width = scales.shape[0], int(sizes[1])
         if sizes[0] != rows or words.shape != (rows, packing.length(width)):
             raise CheckpointError(
-                f"{stem} should have the shape {sizes}, but its words have {words.shape} and its "
-                f"scales {scales.shape}"
+                f"{stem}.weight should have the shape {sizes}, but its words have {words.shape} "
+                f"and its scales {scales.shape}"
             )
-        column_groups = _groups(found.get("_g_idx"), stem, width, scales.shape[1], size)
+        column_groups = _groups(found.get(".weight_g_idx"), stem, width, scales.shape[1], size)
         zeros = None
-        if "_zero_point" in found:
+        if ".weight_zero_point" in found:
             shape = (packing.length(rows), scales.shape[1])
-            words_of_zeros = required(found, stem, "_zero_point", _WORDS, shape)
+            words_of_zeros = required(found, stem, ".weight_zero_point", _WORDS, shape)
             zeros = Unpacked(words_of_zeros, packing, down=True)
         offset = 1 << (packing.bits - 1) if zeros is None else 0
         source = Grouped(Unpacked(words, packing), zeros, offset, scales, column_groups)
-        return Tensor.over(stem, _F32, (rows, width), source)
+        return Tensor.over(f"{stem}.weight", _F32, (rows, width), source)
 
-    stems = ("_packed", "_scale", "_shape", "_zero_point", "_g_idx")
-    return assemble(held, [f".weight{part}" for part in stems], _weight(make))
+    parts = ("packed", "scale", "shape", "zero_point", "g_idx")
+    return assemble(held, [f".weight_{part}" for part in parts], make)
 
 
-def _weight(make: Callable[[str, StoredParts], Tensor]) -> Callable[[str, StoredParts], Tensor]:
-    """Return `make` for stems without `.weight`, which is then part of each part's suffix."""
-    begin = ".weight"
-    return lambda stem, found: make(
-        stem + begin, {part.removeprefix(begin): tensor for part, tensor in found.items()}
-    )
+# BitNet.
+
+_SCALE: Final = ".weight_scale"
+_VALUES: Final = 4  # in a byte
+_BITS: Final = 2
+
+
+@dataclass(frozen=True, eq=False)
+class PackedQuarters(Made):
+    """Rows of (code - 1) / scale; the bits of a byte are of rows in each quarter of the matrix."""
+
+    packed: Tensor
+    scale: np.float32
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Unpack and scale rows."""
+        height = self.packed.shape[0]  # of a quarter
+        codes = np.empty((stop - start, self.packed.shape[1]), np.uint8)
+        for quarter in range(start // height, -(-stop // height)):
+            before = quarter * height
+            first, last = max(start, before), min(stop, before + height)
+            data = self.packed.source.read(first - before, last - before)
+            codes[first - start : last - start] = data >> (_BITS * quarter) & (_VALUES - 1)
+        numbers = (codes.astype(np.float32) - 1) / self.scale
+        return numbers.view(np.uint8)
+
+
+def bitnet(held: StoredParts) -> list[Tensor]:
+    """Decode each matrix that has a scale; CheckpointError lists every problem."""
+    stems = [name.removesuffix(_SCALE) for name in held if name.endswith(_SCALE)]
+    weights = decode_each(stems, functools.partial(_unpacked, held))
+    others = {name: tensor for name, tensor in held.items() if not name.endswith(_SCALE)}
+    return list({**others, **{weight.name: weight for weight in weights}}.values())
+
+
+def _unpacked(held: StoredParts, stem: str) -> Tensor:
+    scale = required(held, "", stem + _SCALE, _FLOATS, (1,))
+    packed = required_matrix(held, "", f"{stem}.weight", ("U8", "I8"))
+    number = np.float32(read_floats(scale, _F32, 0, 1).reshape(-1)[0])
+    shape = (_VALUES * packed.shape[0], packed.shape[1])
+    return Tensor.over(packed.name, _F32, shape, PackedQuarters(packed, number))

@@ -3,13 +3,12 @@
 PyTorch pickles dictionaries of tensors, with the name of a PyTorch function that rebuilds each.
 This machine knows those names as data. It refuses any other name, so a file cannot run code.
 
-Source: the opcodes as `pickletools` documents them; the rebuilding as PyTorch's weights-only
-unpickler does it.
+`pickletools` parses the opcodes. Source of the rebuilding: PyTorch's weights-only unpickler.
 """
 
 from __future__ import annotations
 
-import struct
+import pickletools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeGuard
@@ -52,11 +51,15 @@ def loads(data: bytes, known: frozenset[str]) -> object:
 
     Raises CheckpointError for anything but plain data and tensors.
     """
-    machine = _Machine(data, known)
+    machine = _Machine(known)
     try:
-        return machine.run()
-    except (IndexError, KeyError, struct.error, UnicodeDecodeError, TypeError) as error:
-        raise CheckpointError(f"the pickle is broken at byte {machine.at:,}: {error!r}") from None
+        return machine.run(data)
+    except CheckpointError:
+        raise
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"the pickle is broken or ends early, at byte {machine.offset:,}: {error!r}"
+        ) from None
 
 
 # Functions that a pickle may call.
@@ -101,16 +104,12 @@ def _is_count(item: object) -> TypeGuard[int]:
     return isinstance(item, int) and not isinstance(item, bool) and 0 <= item < 1 << 63
 
 
-def _parameter(*arguments: object) -> object:
-    return arguments[0]
-
-
 CALLED: Final[Mapping[str, Callable[..., object]]] = {
     "collections.OrderedDict": _ordered_dict,
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor,
     "torch._utils._rebuild_tensor_v3": _typed_tensor,
-    "torch._utils._rebuild_parameter": _parameter,
+    "torch._utils._rebuild_parameter": lambda *arguments: arguments[0],
 }
 
 
@@ -119,54 +118,30 @@ CALLED: Final[Mapping[str, Callable[..., object]]] = {
 
 @dataclass
 class _Machine:
-    """The data, the position in it, and the stack of the opcodes; each mark begins a new stack."""
+    """The offset in the data, and the stack of the opcodes; each mark begins a new stack."""
 
-    data: bytes
     known: frozenset[str]
-    at: int = 0
+    offset: int = 0
     stack: list[Any] = field(default_factory=list)
     below: list[list[Any]] = field(default_factory=list)
     memo: dict[int, Any] = field(default_factory=dict)
 
-    def run(self) -> object:
+    def run(self, data: bytes) -> object:
         """Run all opcodes; return the top of the stack at the end."""
-        for _ in range(MAX_OPCODES):
-            if (opcode := self.take(1)) == b".":
-                return self.stack.pop()
-            act = _OPCODES.get(opcode)
+        for count, (opcode, argument, offset) in enumerate(pickletools.genops(data)):
+            self.offset = offset or 0
+            if opcode.name == "STOP":
+                break
+            if count >= MAX_OPCODES:
+                raise CheckpointError(f"the pickle has more than {MAX_OPCODES:,} opcodes, too many")
+            act = _OPCODES.get(opcode.name)
             if act is None:
                 raise CheckpointError(
-                    f"the pickle uses the opcode {opcode!r} at byte {self.at - 1:,}, which PyTorch "
-                    "does not write for weights"
+                    f"the pickle uses the opcode {opcode.code.encode('latin-1')!r} at byte "
+                    f"{self.offset:,}, which PyTorch does not write for weights"
                 )
-            act(self)
-        raise CheckpointError(f"the pickle has more than {MAX_OPCODES:,} opcodes, too many")
-
-    def take(self, count: int) -> bytes:
-        """Return the next bytes."""
-        found = self.data[self.at : self.at + count]
-        if len(found) < count:
-            raise CheckpointError(f"the pickle ends early, at byte {len(self.data):,}")
-        self.at += count
-        return found
-
-    def number(self, form: str) -> Any:  # noqa: ANN401 (as `struct` is)
-        """Return the next number."""
-        return struct.unpack(form, self.take(struct.calcsize(form)))[0]
-
-    def line(self) -> str:
-        """Return text up to the end of the line."""
-        end = self.data.find(b"\n", self.at)
-        count = (end if end >= 0 else len(self.data)) - self.at
-        return self.take(count + 1)[:-1].decode()
-
-    def push(self, item: object) -> None:
-        """Put an item on top."""
-        self.stack.append(item)
-
-    def push_text(self, form: str) -> None:
-        """Push text after its length."""
-        self.stack.append(self.take(self.number(form)).decode())
+            act(self, argument)
+        return self.stack.pop()
 
     def push_global(self, module: object, name: object) -> None:
         """Push a known name; refuse any other, because it could be code."""
@@ -249,51 +224,50 @@ class _Machine:
         self.below.append(self.stack)
         self.stack = []
 
-    def start(self) -> None:
+    def start(self, protocol: int) -> None:
         """Check the protocol."""
-        if (protocol := self.number("B")) not in PROTOCOLS:
+        if protocol not in PROTOCOLS:
             raise CheckpointError(f"the pickle is of protocol {protocol}, which is unknown")
 
-    def name_on_stack(self) -> None:
-        """Push the global whose module and name are on top."""
-        name, module = self.stack.pop(), self.stack.pop()
-        self.push_global(module, name)
+    def remember(self, key: int) -> None:
+        """Put the top of the stack into the memo."""
+        self.memo[key] = self.stack[-1]
+
+    def recall(self, key: int) -> None:
+        """Push an item of the memo."""
+        self.stack.append(self.memo[key])
+
+    def push(self, item: object) -> None:
+        """Put an item on top."""
+        self.stack.append(item)
 
 
-_OPCODES: Final[dict[bytes, Callable[[_Machine], object]]] = {
-    b"\x80": _Machine.start,
-    b"\x95": lambda m: m.take(8),  # a frame: only needed to read streams
-    b"c": lambda m: m.push_global(m.line(), m.line()),
-    b"\x93": _Machine.name_on_stack,
-    b"q": lambda m: m.memo.__setitem__(m.number("B"), m.stack[-1]),
-    b"r": lambda m: m.memo.__setitem__(m.number("<I"), m.stack[-1]),
-    b"\x94": lambda m: m.memo.__setitem__(len(m.memo), m.stack[-1]),
-    b"h": lambda m: m.push(m.memo[m.number("B")]),
-    b"j": lambda m: m.push(m.memo[m.number("<I")]),
-    b"(": _Machine.mark,
-    b"t": lambda m: m.push(tuple(m.unmark())),
-    b")": lambda m: m.push(()),
-    b"\x85": lambda m: m.fold(1),
-    b"\x86": lambda m: m.fold(2),
-    b"\x87": lambda m: m.fold(3),
-    b"}": lambda m: m.push({}),
-    b"]": lambda m: m.push([]),
-    b"a": lambda m: m.extend([m.stack.pop()]),
-    b"e": lambda m: m.extend(m.unmark()),
-    b"s": lambda m: m.put([m.stack.pop(-2), m.stack.pop()]),
-    b"u": lambda m: m.put(m.unmark()),
-    b"R": _Machine.call,
-    b"Q": _Machine.find_storage,
-    b"b": _Machine.build,
-    b"X": lambda m: m.push_text("<I"),
-    b"\x8c": lambda m: m.push_text("B"),
-    b"\x8d": lambda m: m.push_text("<Q"),
-    b"J": lambda m: m.push(m.number("<i")),
-    b"K": lambda m: m.push(m.number("B")),
-    b"M": lambda m: m.push(m.number("<H")),
-    b"\x8a": lambda m: m.push(int.from_bytes(m.take(m.number("B")), "little", signed=True)),
-    b"G": lambda m: m.push(m.number(">d")),
-    b"N": lambda m: m.push(None),
-    b"\x88": lambda m: m.stack.append(True),
-    b"\x89": lambda m: m.stack.append(False),
+_OPCODES: Final[dict[str, Callable[[_Machine, Any], object]]] = {
+    "PROTO": _Machine.start,
+    "FRAME": lambda _machine, _length: None,  # only needed to read streams
+    "GLOBAL": lambda m, names: m.push_global(*names.split(" ", 1)),
+    "STACK_GLOBAL": lambda m, _: m.push_global(m.stack.pop(-2), m.stack.pop()),
+    **dict.fromkeys(("BINPUT", "LONG_BINPUT"), _Machine.remember),
+    "MEMOIZE": lambda m, _: m.remember(len(m.memo)),
+    **dict.fromkeys(("BINGET", "LONG_BINGET"), _Machine.recall),
+    "MARK": lambda m, _: m.mark(),
+    "TUPLE": lambda m, _: m.push(tuple(m.unmark())),
+    "EMPTY_TUPLE": lambda m, _: m.push(()),
+    "TUPLE1": lambda m, _: m.fold(1),
+    "TUPLE2": lambda m, _: m.fold(2),
+    "TUPLE3": lambda m, _: m.fold(3),
+    "EMPTY_DICT": lambda m, _: m.push({}),
+    "EMPTY_LIST": lambda m, _: m.push([]),
+    "APPEND": lambda m, _: m.extend([m.stack.pop()]),
+    "APPENDS": lambda m, _: m.extend(m.unmark()),
+    "SETITEM": lambda m, _: m.put([m.stack.pop(-2), m.stack.pop()]),
+    "SETITEMS": lambda m, _: m.put(m.unmark()),
+    "REDUCE": lambda m, _: m.call(),
+    "BINPERSID": lambda m, _: m.find_storage(),
+    "BUILD": lambda m, _: m.build(),
+    **dict.fromkeys(("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"), _Machine.push),
+    **dict.fromkeys(("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"), _Machine.push),
+    "NONE": _Machine.push,
+    "NEWTRUE": lambda m, _: m.push(True),  # noqa: FBT003 (an item)
+    "NEWFALSE": lambda m, _: m.push(False),  # noqa: FBT003 (an item)
 }

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ggufkit.conversion.checkpoint.pickle_reader import Rebuilt, loads
-from ggufkit.conversion.checkpoint.recognize import foreign
-from ggufkit.conversion.checkpoint.safetensors import DTYPES, MAX_AXES
+from ggufkit.conversion.checkpoint.safetensors import DTYPES, MAX_AXES, foreign
 from ggufkit.conversion.tensors.moves import transpose
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.types import TensorType
@@ -31,7 +30,6 @@ _MAGIC: Final = b"PK\x03\x04"
 _LEGACY: Final = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"  # pickled magic number
 _TAR: Final = b"ustar"
 _TAR_AT: Final = 257
-_BYTES: Final = "torch.storage.UntypedStorage"
 _ENCRYPTED: Final = 1
 
 _TYPES: Final = {
@@ -45,7 +43,7 @@ _TYPES: Final = {
     "torch.CharStorage": "I8",
     "torch.ByteStorage": "U8",
     "torch.BoolStorage": "BOOL",
-    _BYTES: "U8",
+    "torch.storage.UntypedStorage": "U8",
     "torch.float8_e4m3fn": "F8_E4M3",
     "torch.float8_e5m2": "F8_E5M2",
     "torch.float8_e8m0fnu": "F8_E8M0",
@@ -53,7 +51,6 @@ _TYPES: Final = {
     "torch.uint32": "U32",
     "torch.uint64": "U64",
 }
-_KNOWN: Final = frozenset(_TYPES)
 _RESAVE: Final = "Load it with PyTorch where you trust it, and save it as safetensors"
 
 
@@ -69,14 +66,12 @@ def read_pytorch(file: MappedFile) -> tuple[list[Tensor], list[str]]:
     if instead := foreign(file):
         return [], [instead]
     try:
-        members = _members(file)
-        root, held = _pickled(file, members)
+        storages, contents = _opened(file)
     except CheckpointError as error:
         return [], [str(error)]
-    storages = _Storages(file, members, root)
     tensors: list[Tensor] = []
     problems: list[str] = []
-    for name, rebuilt in held.items():
+    for name, rebuilt in contents.items():
         if not isinstance(name, str) or not isinstance(rebuilt, Rebuilt):
             problems.append(
                 f"{brief(name)} in it is not a tensor but {type(rebuilt).__name__}: only a flat "
@@ -92,12 +87,10 @@ def read_pytorch(file: MappedFile) -> tuple[list[Tensor], list[str]]:
 
 def read_dictionary(file: MappedFile) -> dict[str, Any]:
     """Return a dictionary that PyTorch saved: tensors, and other plain values as they are."""
-    members = _members(file)
-    root, held = _pickled(file, members)
-    storages = _Storages(file, members, root)
+    storages, contents = _opened(file)
     return {
-        str(name): storages.tensor(str(name), each) if isinstance(each, Rebuilt) else each
-        for name, each in held.items()
+        str(name): storages.tensor(str(name), value) if isinstance(value, Rebuilt) else value
+        for name, value in contents.items()
     }
 
 
@@ -116,7 +109,11 @@ class _Bounded(io.FileIO):
 
 def _members(file: MappedFile) -> dict[str, Member]:
     """Return the places of the zip's files; they must be uncompressed and not overlap."""
-    _require_zip(file)
+    head = file.read(0, min(file.nbytes, _TAR_AT + len(_TAR))).tobytes()
+    if head.startswith(_LEGACY) or head[_TAR_AT:] == _TAR:
+        raise CheckpointError("it has the layout of PyTorch before 1.6", remedy=_RESAVE)
+    if not head.startswith(_MAGIC):
+        raise CheckpointError("it is not a PyTorch file, because it is not a zip file")
     try:
         with _Bounded(Path(file.path)) as opened, zipfile.ZipFile(opened) as archive:
             infos = archive.infolist()
@@ -127,24 +124,12 @@ def _members(file: MappedFile) -> dict[str, Member]:
         if info.filename in members:
             raise CheckpointError(f"it holds {brief(info.filename)} twice")
         members[info.filename] = _member(file, info)
-    _refuse_overlaps(members)
-    return members
-
-
-def _refuse_overlaps(members: dict[str, Member]) -> None:
-    """Refuse files that share bytes: a small archive could hold any number of them."""
+    # Files that share bytes: a small archive could hold any number of them.
     placed = sorted((member, name) for name, member in members.items())
     for (first, name), (second, other) in itertools.pairwise(placed):
         if first.offset + first.nbytes > second.offset:
             raise CheckpointError(f"{brief(name)} and {brief(other)} in it overlap")
-
-
-def _require_zip(file: MappedFile) -> None:
-    head = file.read(0, min(file.nbytes, _TAR_AT + len(_TAR))).tobytes()
-    if head.startswith(_LEGACY) or head[_TAR_AT:] == _TAR:
-        raise CheckpointError("it has the layout of PyTorch before 1.6", remedy=_RESAVE)
-    if not head.startswith(_MAGIC):
-        raise CheckpointError("it is not a PyTorch file, because it is not a zip file")
+    return members
 
 
 def _member(file: MappedFile, info: zipfile.ZipInfo) -> Member:
@@ -161,19 +146,20 @@ def _member(file: MappedFile, info: zipfile.ZipInfo) -> Member:
     return Member(start, info.file_size)
 
 
-def _pickled(file: MappedFile, members: dict[str, Member]) -> tuple[str, dict[Any, Any]]:
-    """Return the folder in the zip, with its slash, and the object in its pickle."""
-    found = [name for name in members if name.endswith("/data.pkl") and name.count("/") == 1]
-    if len(found) != 1:
+def _opened(file: MappedFile) -> tuple[_Storages, dict[Any, Any]]:
+    """Return the storages in the zip, and the dictionary in its pickle."""
+    members = _members(file)
+    pickles = [name for name in members if name.endswith("/data.pkl") and name.count("/") == 1]
+    if len(pickles) != 1:
         raise CheckpointError("it is a zip file without PyTorch's data.pkl")
-    root = found[0].removesuffix("data.pkl")
+    root = pickles[0].removesuffix("data.pkl")
     order = members.get(f"{root}byteorder")
     if order is not None and _content(file, order) != b"little":
         raise CheckpointError("its numbers are big-endian", remedy=_RESAVE)
-    held = loads(_content(file, members[found[0]]), _KNOWN)
-    if not isinstance(held, dict):
+    contents = loads(_content(file, members[pickles[0]]), frozenset(_TYPES))
+    if not isinstance(contents, dict):
         raise CheckpointError("it does not contain a dictionary of tensors")
-    return root, held
+    return _Storages(file, members, root), contents
 
 
 def _content(file: MappedFile, member: Member) -> bytes:
@@ -194,7 +180,12 @@ class _Storages(NamedTuple):
 
     def tensor(self, name: str, held: Rebuilt) -> Tensor:
         """Return a tensor over its storage; CheckpointError if it does not fit."""
-        kind = _kind(name, held)
+        kind_name = held.dtype or held.storage.kind
+        if kind_name not in _TYPES:
+            raise CheckpointError(
+                f"{name!r} is of the type {kind_name}, which is not a tensor type"
+            )
+        kind = DTYPES[_TYPES[kind_name]]
         member = self.members.get(f"{self.root}data/{held.storage.key}")
         if member is None:
             raise CheckpointError(f"the storage {brief(held.storage.key)} of {name!r} is missing")
@@ -215,13 +206,6 @@ class _Storages(NamedTuple):
         )
 
 
-def _kind(name: str, held: Rebuilt) -> TensorType:
-    kind_name = held.dtype or held.storage.kind
-    if kind_name not in _TYPES:
-        raise CheckpointError(f"{name!r} is of the type {kind_name}, which is not a tensor type")
-    return DTYPES[_TYPES[kind_name]]
-
-
 def _require_within(name: str, held: Rebuilt, kind: TensorType, member: Member) -> None:
     if len(held.shape) != len(held.strides) or len(held.shape) > MAX_AXES:
         raise CheckpointError(f"{name!r} has a shape and strides that do not fit each other")
@@ -236,9 +220,9 @@ def _require_within(name: str, held: Rebuilt, kind: TensorType, member: Member) 
 
 def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Whether elements follow each other; the stride of an axis of size 1 does not matter."""
-    wanted = 1
+    needed = 1
     for size, step in zip(reversed(shape), reversed(strides), strict=True):
-        if size > 1 and step != wanted:
+        if size > 1 and step != needed:
             return not math.prod(shape)
-        wanted *= size
+        needed *= size
     return True

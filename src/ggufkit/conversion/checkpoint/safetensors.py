@@ -1,6 +1,7 @@
-"""Reads safetensors files lazily: checks the whole header, and leaves the tensors in the file.
+"""Reads safetensors files lazily, and plans how folders of them are written.
 
-Source: the format's README and its reference reader; the same files are refused.
+Checks the whole header, and leaves the tensors in the file. Source: the format's README and its
+reference reader; the same files are refused.
 """
 
 from __future__ import annotations
@@ -8,24 +9,28 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import Any, Final
 
-from ggufkit.conversion.checkpoint.recognize import foreign
-from ggufkit.errors import CheckpointError, brief
-from ggufkit.format.types import TensorType, tensor_type
+from ggufkit.errors import CheckpointError, ShapeError, TensorTypeError, brief
+from ggufkit.format.magic import HEAD_BYTES, identify
+from ggufkit.format.types import MAGIC, TensorType, padded, tensor_type
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import AnyFile, rows_and_width
 from ggufkit.models.sources import FileSource
+from ggufkit.output.layout import Extent, Plan, PlannedFile
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
 
+INDEX: Final = "model.safetensors.index.json"
+SINGLE: Final = "model.safetensors"
 MAX_HEADER_BYTES: Final = 100_000_000  # the reference reader's limit
 MAX_AXES: Final = 64  # PyTorch's limit; it keeps the product of a hostile shape small
 MAX_PROBLEMS: Final = 1000  # reported for one header
 _LENGTH_BYTES: Final = 8  # the size of the header comes first
+_STEP: Final = 8  # the reference writer aligns the data to this
 _FIELDS: Final = {"dtype", "shape", "data_offsets"}
 
 # GGUF lacks these types. Their numbers are negative, so that no file can contain them.
@@ -39,7 +44,28 @@ U32: Final = TensorType(-7, "U32", 1, 4, "4", "u4")
 U64: Final = TensorType(-8, "U64", 1, 8, "8", "u8")
 _SHARED: Final = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8")
 _FOREIGN: Final = (F8_E4M3, F8_E5M2, F8_E8M0, U8, BOOL, U16, U32, U64)
-DTYPES: Final = {kind.name: kind for kind in (*map(tensor_type, _SHARED), *_FOREIGN)}
+_UNREAD: Final = (  # by name, block size and bytes: only their place in the file is known
+    *(("F8_E4M3FNUZ", 1, 1), ("F8_E5M2FNUZ", 1, 1), ("C64", 1, 8), ("F4", 2, 1)),
+    *(("F6_E2M3", 4, 3), ("F6_E3M2", 4, 3)),
+)
+DTYPES: Final = {kind.name: kind for kind in (*map(tensor_type, _SHARED), *_FOREIGN)} | {
+    name: TensorType(-20 - number, name, size, nbytes, str(nbytes))
+    for number, (name, size, nbytes) in enumerate(_UNREAD)
+}
+
+
+# Files that are neither safetensors nor PyTorch, by the rule that recognizes them.
+_OTHERS: Final = ("empty", "html", "git-lfs-pointer", "text", "zeros", "compressed", "legacy-ggml")
+
+
+def foreign(file: AnyFile) -> str | None:
+    """Return what a file is and what to do, None if it may be a file of tensors."""
+    head = file.read(0, min(file.nbytes, HEAD_BYTES)).tobytes()
+    if head.startswith(MAGIC):
+        return "this is a GGUF file already, which no conversion needs"
+    kind = identify(head, file.nbytes)
+    message = kind.message.removesuffix(", not a GGUF file").removesuffix(", not GGUF")
+    return f"{message} ({kind.remedy})" if kind.rule in _OTHERS else None
 
 
 @dataclass(frozen=True)
@@ -78,6 +104,12 @@ def read_tensors(file: AnyFile) -> tuple[list[Tensor], list[str]]:
     if problems:
         return [], problems
     return [_tensor(file, data_offset, entry) for entry in entries], []
+
+
+def read_notes(file: AnyFile) -> dict[str, Any]:
+    """Return the texts that a valid file's `__metadata__` holds, by key."""
+    notes = json.loads(_header_bytes(file)[0]).get("__metadata__")
+    return notes if isinstance(notes, dict) else {}
 
 
 def _header_bytes(file: AnyFile) -> tuple[bytes, list[str]]:
@@ -126,11 +158,11 @@ def parse_header(header: bytes, data_bytes: int) -> tuple[list[SafetensorsEntry]
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"{brief(twice)} appears twice")
-    return found
+    return fields
 
 
 def _entry(name: str, fields: Any) -> SafetensorsEntry:  # noqa: ANN401 (as JSON is)
@@ -144,9 +176,11 @@ def _entry(name: str, fields: Any) -> SafetensorsEntry:  # noqa: ANN401 (as JSON
         raise ValueError(f"{brief(fields['shape'])} is not a shape")
     if offsets is None or len(offsets) != 2 or offsets[0] > offsets[1]:  # noqa: PLR2004
         raise ValueError(f"{brief(fields['data_offsets'])} is not a pair of start and end")
-    needed, held = math.prod(shape) * kind.block_bytes, offsets[1] - offsets[0]
-    if needed != held:
-        raise ValueError(f"{kind} of shape {brief(shape)} needs {needed:,} bytes, not {held:,}")
+    if shape and shape[-1] % kind.block_size:
+        raise ValueError(f"rows of {shape[-1]} elements do not fill the bytes of {kind}")
+    needed, nbytes = math.prod(shape) // kind.block_size * kind.block_bytes, offsets[1] - offsets[0]
+    if needed != nbytes:
+        raise ValueError(f"{kind} of shape {brief(shape)} needs {needed:,} bytes, not {nbytes:,}")
     return SafetensorsEntry(name, kind, shape, *offsets)
 
 
@@ -177,3 +211,70 @@ def _about_places(
     first, last = (placed[0].start, placed[-1].stop) if placed else (0, 0)
     if whole and (first > 0 or last < data_bytes):
         yield f"bytes {first:,} to {last:,} belong to tensors, but the data has {data_bytes:,}"
+
+
+# Writing.
+
+
+def lay_folder(
+    files: Sequence[Sequence[Tensor]], texts: Mapping[str, bytes], shard_size: int | None = None
+) -> Plan:
+    """Return the plan of all files; a new shard begins before one exceeds `shard_size` bytes."""
+    if shard_size is not None and shard_size < 1:
+        raise ShapeError(f"a shard size of {shard_size} is not possible", remedy="Use 1 or more")
+    shards = [shard for file in files for shard in _shards(file, shard_size)]
+    count, small, names = len(shards), dict(texts), [SINGLE]
+    if count > 1:
+        names = [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
+        small[INDEX] = _index(names, shards)
+    planned = [lay_file(name, shard) for name, shard in zip(names, shards, strict=True)]
+    planned += [PlannedFile(name, text, (), len(text)) for name, text in small.items()]
+    return Plan(tuple(planned), 0, "little", _STEP)
+
+
+def _shards(tensors: Sequence[Tensor], limit: int | None) -> list[list[Tensor]]:
+    shards: list[list[Tensor]] = [[]]
+    nbytes = 0
+    for tensor in tensors:
+        if limit is not None and shards[-1] and nbytes + tensor.nbytes > limit:
+            shards.append([])
+            nbytes = 0
+        shards[-1].append(tensor)
+        nbytes += tensor.nbytes
+    return shards
+
+
+def _index(names: Sequence[str], shards: Sequence[Sequence[Tensor]]) -> bytes:
+    homes = {t.name: name for name, shard in zip(names, shards, strict=True) for t in shard}
+    total = sum(tensor.nbytes for shard in shards for tensor in shard)
+    content = {"metadata": {"total_size": total}, "weight_map": dict(sorted(homes.items()))}
+    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def lay_file(name: str, tensors: Sequence[Tensor]) -> PlannedFile:
+    """Return the plan of one safetensors file: tensors follow each other without gaps."""
+    ends = list(accumulate((tensor.nbytes for tensor in tensors), initial=0))
+    table: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    for tensor, start in zip(tensors, ends, strict=False):
+        if tensor.type.name not in DTYPES:
+            raise TensorTypeError(
+                f"{tensor.name!r} of type {tensor.type} cannot be stored in a safetensors file"
+            )
+        table[tensor.name] = {
+            "dtype": tensor.type.name,
+            "shape": list(tensor.shape),
+            "data_offsets": [start, start + tensor.nbytes],
+        }
+    text = json.dumps(table, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (padded(len(text), _STEP) - len(text))
+    if len(text) > MAX_HEADER_BYTES:
+        raise ShapeError(
+            f"{len(tensors)} tensors need a header larger than the format allows",
+            remedy="Write several shards (shard_size=...)",
+        )
+    head = len(text).to_bytes(8, "little") + text
+    extents = tuple(
+        Extent(len(head) + start, t.nbytes, t.name, t.rows, t.row_bytes, t.source)
+        for t, start in zip(tensors, ends, strict=False)
+    )
+    return PlannedFile(name, head, extents, len(head) + ends[-1])

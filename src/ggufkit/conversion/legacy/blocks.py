@@ -23,6 +23,7 @@ PAIRED: Final = 1  # the last version whose bytes hold neighbours
 WIDE_SCALES: Final = 2  # the last version whose scales are float32
 SCALES: Final = (1e-7, 1e2)  # the range of nearly all scales of weights that are not 0
 MOSTLY: Final = 0.9  # share of scales in that range in a right layout; wrong ones have few
+BYTE: Final = 8  # bits
 HIGH_BIT: Final = 16  # value of an element's fifth bit
 _PLAIN: Final = frozenset({"F32", "F16"})
 _GONE: Final = frozenset({"Q4_2", "Q4_3"})
@@ -37,7 +38,7 @@ class Block:
     """
 
     type: TensorType
-    elements: int
+    block_size: int
     scale: str
     has_minimum: bool = False
     has_fifth: bool = False
@@ -49,53 +50,46 @@ class Block:
     @property
     def fields(self) -> np.dtype[Any]:
         """The block as NumPy sees it."""
-        fields: list[Any] = [("d", self.scale)]
-        if self.has_minimum:
-            fields.append(("m", self.scale))
-        if self.has_fifth:
-            fields.append(("h", "<u4"))
-        whole = ("i1", (self.elements,)) if self.bits > 4 else ("u1", (self.elements // 2,))  # noqa: PLR2004
-        return np.dtype([*fields, ("q", *whole)])
+        minimum = [("m", self.scale)] if self.has_minimum else []
+        fifth = [("h", "<u4")] if self.has_fifth else []
+        numbers = ("q", "i1" if self.bits == BYTE else "u1", self.block_size * self.bits // BYTE)
+        return np.dtype([("d", self.scale), *minimum, *fifth, numbers])
 
     def row_bytes(self, width: int) -> int:
         """Return the bytes of a row."""
-        return width // self.elements * self.fields.itemsize
+        return width // self.block_size * self.fields.itemsize
 
     def blocks(self, packed: Bytes) -> npt.NDArray[Any]:
         """Return the blocks of rows, of shape (rows, blocks)."""
         if not self.has_scales_first:
             return packed.view(self.fields)
-        made = np.empty((len(packed), packed.shape[1] // self.fields.itemsize), self.fields)
-        at = 0
+        blocks = np.empty((len(packed), packed.shape[1] // self.fields.itemsize), self.fields)
+        start = 0
         for name in ("m", "d", "q") if self.has_minimum else ("d", "q"):
-            part = made[name]
-            nbytes = part[:1].nbytes
-            part[...] = packed[:, at : at + nbytes].copy().view(part.dtype).reshape(part.shape)
-            at += nbytes
-        return made
+            part = blocks[name]
+            stop = start + part[:1].nbytes
+            part[...] = packed[:, start:stop].copy().view(part.dtype).reshape(part.shape)
+            start = stop
+        return blocks
 
     def is_plausible(self, packed: Bytes) -> bool:
         """Whether rows read in this layout have scales that weights could have."""
         blocks = self.blocks(packed)
-        scales = np.stack([np.abs(blocks[name]) for name in ("d", "m") if name in self._names])
+        names = ("d", "m") if self.has_minimum else ("d",)
+        scales = np.stack([np.abs(blocks[name]) for name in names])
         least, most = SCALES
         likely = (scales == 0) | ((scales > least) & (scales < most))
         return bool(likely.mean() > MOSTLY)
-
-    @property
-    def _names(self) -> tuple[str, ...]:
-        return self.fields.names or ()
 
     def numbers(self, blocks: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         """Return the whole numbers of blocks, of shape (blocks, elements)."""
         whole = blocks["q"]
         if whole.dtype == np.int8:
             return whole.astype(np.int32)
-        low, high = whole & 15, whole >> 4
-        pairs = np.stack((low, high), axis=-1) if self.is_paired else np.stack((low, high), axis=-2)
-        numbers = pairs.reshape(*blocks.shape, self.elements).astype(np.int32)
+        pairs = np.stack((whole & 15, whole >> 4), axis=-1 if self.is_paired else -2)
+        numbers = pairs.reshape(*blocks.shape, self.block_size).astype(np.int32)
         if self.has_fifth:
-            bits = blocks["h"][..., None] >> np.arange(self.elements, dtype=np.uint32) & 1
+            bits = blocks["h"][..., None] >> np.arange(self.block_size, dtype=np.uint32) & 1
             numbers += HIGH_BIT * bits.astype(np.int32)
         return numbers
 
@@ -112,9 +106,9 @@ class Block:
     def modern(self, packed: Bytes) -> Bytes:
         """Return rows with elements in today's order; the rest of the layout is the same."""
         blocks = packed.view(self.fields).copy()
-        low, high = blocks["q"] & 15, blocks["q"] >> 4
-        flat = np.stack((low, high), axis=-1).reshape(*blocks.shape, self.elements)
-        half = self.elements // 2
+        pairs = np.stack((blocks["q"] & 15, blocks["q"] >> 4), axis=-1)
+        flat = pairs.reshape(*blocks.shape, self.block_size)
+        half = self.block_size // 2
         blocks["q"] = flat[..., :half] | flat[..., half:] << 4
         rows: Bytes = blocks.view(np.uint8).reshape(packed.shape)
         return rows
@@ -144,15 +138,15 @@ def block_of(type: TensorType, version: int) -> Block | None:
     return known[name]
 
 
-def as_it_lies(block: Block, packed: Bytes) -> Block | None:
+def layout_of_rows(block: Block, packed: Bytes) -> Block | None:
     """Return the layout of rows in unversioned files, None if no layout is plausible.
 
     Only the scales themselves show whether scales come first in a row of such a file.
     """
     if block.type.name not in _FIRST:
         return block
-    ways = (block, replace(block, has_scales_first=True))
-    return next((way for way in ways if way.is_plausible(packed)), None)
+    layouts = (block, replace(block, has_scales_first=True))
+    return next((layout for layout in layouts if layout.is_plausible(packed)), None)
 
 
 def is_kept(block: Block) -> bool:

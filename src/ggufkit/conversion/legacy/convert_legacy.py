@@ -8,14 +8,14 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from ggufkit.conversion.legacy.blocks import Block, LegacyRows, as_it_lies, block_of
+from ggufkit.conversion.legacy.blocks import Block, LegacyRows, block_of, layout_of_rows
 from ggufkit.conversion.legacy.header import (
     LegacyHeader,
     LegacyReader,
@@ -26,7 +26,7 @@ from ggufkit.conversion.legacy.parts import first_part, joined, other_parts
 from ggufkit.errors import FormatError, LimitError, ShapeError, ValueTypeError
 from ggufkit.format.file_types import FILE_TYPES
 from ggufkit.format.metadata import Metadata
-from ggufkit.format.types import DEFAULT_ALIGNMENT, padded, tensor_type
+from ggufkit.format.types import DEFAULT_ALIGNMENT, TensorType, padded, tensor_type
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.open import locate
 from ggufkit.models.sources import FileSource
@@ -43,6 +43,11 @@ EPSILON: Final = 5e-6  # as llama.cpp's converter writes; between LLaMA 1's and 
 UNKNOWN, BEGIN, END = 0, 1, 2  # the ids of LLaMA's special tokens
 FIRST_BYTE: Final = 3
 NORMAL_TYPE, UNKNOWN_TYPE, CONTROL_TYPE, BYTE_TYPE = 1, 2, 3, 6  # llama_token_type
+_SPECIAL: Final = {
+    UNKNOWN: ("<unk>", UNKNOWN_TYPE),
+    BEGIN: ("<s>", CONTROL_TYPE),
+    END: ("</s>", CONTROL_TYPE),
+}
 SPACE: Final = "\u2581"  # what SentencePiece writes for a space
 
 _NAMES: Final = {
@@ -126,10 +131,8 @@ def _parts(path: Path, opened: contextlib.ExitStack) -> list[_LegacyFile]:
         raise LimitError(
             f"{first.file.path}: {first.count} parts, more than the limit of {MAX_PARTS}",
         )
-    parts = [
-        first,
-        *(_LegacyFile.read(each, opened) for each in other_parts(first.file.path, first.count)),
-    ]
+    others = other_parts(first.file.path, first.count)
+    parts = [first, *(_LegacyFile.read(other, opened) for other in others)]
     for part in parts:
         if part.header != first.header:
             raise FormatError(
@@ -161,13 +164,13 @@ def _file_type(header: LegacyHeader, tensors: Tensors) -> int:
 
 def _tokens(texts: list[bytes], scores: list[float]) -> dict[str, object]:
     """Return the keys of a vocabulary, with tokens spelled as SentencePiece spells them."""
-    spelled = [_token(number, text) for number, text in enumerate(texts)]
+    tokens = [_token(number, text) for number, text in enumerate(texts)]
     return {
         "tokenizer.ggml.model": "llama",
         "tokenizer.ggml.pre": "default",
-        "tokenizer.ggml.tokens": [text for text, _ in spelled],
+        "tokenizer.ggml.tokens": [text for text, _ in tokens],
         "tokenizer.ggml.scores": np.array(scores, np.float32),
-        "tokenizer.ggml.token_type": np.array([kind for _, kind in spelled], np.int32),
+        "tokenizer.ggml.token_type": np.array([kind for _, kind in tokens], np.int32),
         "tokenizer.ggml.unknown_token_id": np.uint32(UNKNOWN),
         "tokenizer.ggml.bos_token_id": np.uint32(BEGIN),
         "tokenizer.ggml.eos_token_id": np.uint32(END),
@@ -175,10 +178,8 @@ def _tokens(texts: list[bytes], scores: list[float]) -> dict[str, object]:
 
 
 def _token(number: int, text: bytes) -> tuple[str, int]:
-    special = {UNKNOWN: ("<unk>", UNKNOWN_TYPE), BEGIN: ("<s>", CONTROL_TYPE)}
-    special[END] = ("</s>", CONTROL_TYPE)
-    if number in special:
-        return special[number]
+    if number in _SPECIAL:
+        return _SPECIAL[number]
     if not text:
         return "", CONTROL_TYPE
     if FIRST_BYTE <= number < FIRST_BYTE + 256 and len(text) == 1:
@@ -188,19 +189,16 @@ def _token(number: int, text: bytes) -> tuple[str, int]:
 
 def _borrowed(model: Model, header: LegacyHeader) -> dict[str, object]:
     """Return the vocabulary of another model; it must have the same size."""
-    kept = (
-        Metadata({})
-        .updated(model.metadata)
-        .without(*(key for key in model.metadata if not key.startswith("tokenizer.")))
-    )
-    tokens = kept.get("tokenizer.ggml.tokens")
-    count = len(tokens) if tokens is not None and hasattr(tokens, "__len__") else 0
+    items = model.metadata.items()
+    keys: dict[str, object] = {key: v for key, v in items if key.startswith("tokenizer.")}
+    tokens = keys.get("tokenizer.ggml.tokens", ())
+    count = len(tokens) if isinstance(tokens, Sequence | np.ndarray) else 0
     if count != header.tokens:
         raise ValueTypeError(
             f"the vocabulary file has {count} tokens, but the model has {header.tokens}",
             remedy="Use the vocabulary of the same model",
         )
-    return {key: kept[key] for key in kept}
+    return keys
 
 
 # The tensors.
@@ -208,8 +206,7 @@ def _borrowed(model: Model, header: LegacyHeader) -> dict[str, object]:
 
 def _tensors(reader: LegacyReader, header: LegacyHeader) -> Iterator[Tensor]:
     while reader.at < reader.file.nbytes:
-        tensor = _tensor(reader, header)
-        if tensor:
+        if tensor := _tensor(reader, header):
             yield tensor
 
 
@@ -227,41 +224,35 @@ def _tensor(reader: LegacyReader, header: LegacyHeader) -> Tensor | None:
     block = block_of(kind, header.blocks)
     if block is None and kind.is_opaque:
         raise reader.wrong(f"tensor {old!r} is of the unknown type {number}")
-    source, nbytes = _source(reader, header, shape, block, number)
-    rows = math.prod(shape[:-1])
-    reader.skip(nbytes)
+    source = _source(reader, header, shape, block or kind)
     if not name:
         return None
     if block is None:
-        return Tensor(name, kind, shape, nbytes, source)
-    plausible = (
-        block if header.is_versioned else as_it_lies(block, source.read(0, min(rows, LOOKED_AT)))
-    )
-    if plausible is None:
+        return Tensor(name, kind, shape, source.nbytes, source)
+    if not header.is_versioned:
+        rows = min(math.prod(shape[:-1]), LOOKED_AT)
+        block = layout_of_rows(block, source.read(0, rows))
+    if block is None:
         raise reader.wrong(f"the scales of tensor {old!r} are not valid")
-    decoded = LegacyRows(source, plausible)
+    decoded = LegacyRows(source, block)
     return Tensor.over(name, decoded.type, shape, decoded)
 
 
 def _source(
-    reader: LegacyReader,
-    header: LegacyHeader,
-    shape: tuple[int, ...],
-    block: Block | None,
-    number: int,
-) -> tuple[FileSource, int]:
-    """Return the source of a tensor's rows and their bytes; move the reader to their start."""
+    reader: LegacyReader, header: LegacyHeader, shape: tuple[int, ...], kind: Block | TensorType
+) -> FileSource:
+    """Return the source of a tensor's rows; move the reader to their end."""
     if header.kind == "GGJT":
         reader.skip(padded(reader.at, DEFAULT_ALIGNMENT) - reader.at)
-    kind, width = tensor_type(number), shape[-1]
-    step = block.elements if block else kind.block_size
+    width, step = shape[-1], kind.block_size
     if width % step or not math.prod(shape):
         raise reader.wrong(f"rows of {width} elements do not divide into blocks of {step}")
-    row_bytes = block.row_bytes(width) if block else kind.row_bytes(width)
+    row_bytes, start = kind.row_bytes(width), reader.at
     nbytes = math.prod(shape[:-1]) * row_bytes
-    if nbytes > reader.file.nbytes - reader.at:
+    if nbytes > reader.file.nbytes - start:
         raise reader.wrong(f"the file ends in a tensor of {nbytes} bytes")
-    return FileSource(reader.file, reader.at, nbytes, row_bytes, "little"), nbytes
+    reader.skip(nbytes)
+    return FileSource(reader.file, start, nbytes, row_bytes, "little")
 
 
 def _name(old: str, layers: int) -> str | None:
@@ -270,10 +261,10 @@ def _name(old: str, layers: int) -> str | None:
         return ""
     if old in _NAMES:
         return _NAMES[old]
-    found = _LAYER.fullmatch(old)
-    if not found or int(found["number"]) >= layers or found["name"] not in _IN_LAYER:
+    match = _LAYER.fullmatch(old)
+    if not match or int(match["number"]) >= layers or match["name"] not in _IN_LAYER:
         return None
-    return f"blk.{int(found['number'])}.{_IN_LAYER[found['name']]}.weight"
+    return f"blk.{int(match['number'])}.{_IN_LAYER[match['name']]}.weight"
 
 
 def _require_whole(tensors: Tensors, header: LegacyHeader, path: str) -> None:
@@ -286,11 +277,10 @@ def _require_whole(tensors: Tensors, header: LegacyHeader, path: str) -> None:
             remedy="Download the file again",
             path=path,
         )
-    expected = (header.tokens, header.width)
-    found = tensors["token_embd.weight"].shape
-    if found != expected:
+    expected, actual = (header.tokens, header.width), tensors["token_embd.weight"].shape
+    if actual != expected:
         raise ShapeError(
-            f"{path}: the embedding is of shape {found}, not {expected}",
+            f"{path}: the embedding is of shape {actual}, not {expected}",
             remedy="Download the file again",
         )
 
@@ -298,7 +288,6 @@ def _require_whole(tensors: Tensors, header: LegacyHeader, path: str) -> None:
 def _metadata(
     header: LegacyHeader, tensors: Tensors, context_length: int, rms_epsilon: float
 ) -> Metadata:
-    keys = tensors["blk.0.attn_k.weight"].shape[0]
     numbers = {
         "llama.vocab_size": header.tokens,
         "llama.context_length": context_length,
@@ -307,13 +296,12 @@ def _metadata(
         "llama.feed_forward_length": tensors["blk.0.ffn_gate.weight"].shape[0],
         "llama.rope.dimension_count": header.rotated,
         "llama.attention.head_count": header.heads,
-        "llama.attention.head_count_kv": keys // header.rotated,
+        "llama.attention.head_count_kv": tensors["blk.0.attn_k.weight"].shape[0] // header.rotated,
     }
-    return Metadata(
-        {
-            "general.architecture": "llama",
-            "general.description": f"converted from {header.title}",
-            **{key: np.uint32(number) for key, number in numbers.items()},
-            "llama.attention.layer_norm_rms_epsilon": np.float32(rms_epsilon),
-        }
-    )
+    keys = {
+        "general.architecture": "llama",
+        "general.description": f"converted from {header.title}",
+        **{key: np.uint32(number) for key, number in numbers.items()},
+        "llama.attention.layer_norm_rms_epsilon": np.float32(rms_epsilon),
+    }
+    return Metadata(keys)

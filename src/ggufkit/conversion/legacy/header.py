@@ -105,8 +105,7 @@ def read_header(reader: LegacyReader) -> LegacyHeader:
     if version not in VERSIONS.get(kind, (0,)):
         raise reader.wrong(f"version {version} never existed for {kind}")
     tokens, width, _, heads, layers, rotated, file_type = reader.numbers(7, "the model's sizes")
-    limits = {"tokens": (tokens, MAX_TOKENS), "layers": (layers, MAX_LAYERS)}
-    for what, (number, limit) in limits.items():
+    for what, number, limit in (("tokens", tokens, MAX_TOKENS), ("layers", layers, MAX_LAYERS)):
         if not 0 < number <= limit:
             raise reader.wrong(f"{number} {what} exceed the limit of {limit}")
     if not heads or width % heads or width // heads != rotated:

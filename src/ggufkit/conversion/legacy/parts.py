@@ -26,8 +26,8 @@ _BY_COLUMNS: Final = re.compile(r"token_embd\.weight|blk\.\d+\.(attn_output|ffn_
 
 def first_part(path: Path) -> Path:
     """Return the part without a number if `path` is a part with a number, else `path`."""
-    found = _NUMBERED.fullmatch(path.name)
-    first = path.with_name(found["first"]) if found else path
+    match = _NUMBERED.fullmatch(path.name)
+    first = path.with_name(match["first"]) if match else path
     return first if first.is_file() else path
 
 
@@ -45,7 +45,7 @@ def other_parts(first: Path, count: int) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class _Beside(Made):
+class _SideBySide(Made):
     """Each row consists of the rows of all sources, side by side."""
 
     sources: tuple[Source, ...]
@@ -66,13 +66,11 @@ def joined(parts: Sequence[Tensors], paths: Sequence[Path]) -> Tensors:
 
 def _require_fellow(part: Tensors, first: Tensors, path: Path) -> None:
     """Refuse a part whose tensors are not those of the first part."""
-    forms = [{t.name: (t.type, t.shape) for t in each.values()} for each in (part, first)]
-    strange = [
-        name for name in {**forms[0], **forms[1]} if forms[0].get(name) != forms[1].get(name)
-    ]
-    if strange:
+    ours, theirs = ({t.name: (t.type, t.shape) for t in p.values()} for p in (part, first))
+    differing = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+    if differing:
         raise FormatError(
-            f"the tensor {strange[0]!r} differs from that in the first part",
+            f"the tensor {differing[0]!r} differs from that in the first part",
             remedy="Join only parts of the same conversion",
             path=str(path),
         )
@@ -85,6 +83,6 @@ def _whole(parts: list[Tensor]) -> Tensor:
     rows, width = first.shape
     if _BY_COLUMNS.fullmatch(first.name):
         shape = (rows, width * len(parts))
-        return Tensor.over(first.name, first.type, shape, _Beside(sources))
+        return Tensor.over(first.name, first.type, shape, _SideBySide(sources))
     ends = rows * np.arange(1, len(parts) + 1)
     return Tensor.over(first.name, first.type, (int(ends[-1]), width), Joined(sources, ends))

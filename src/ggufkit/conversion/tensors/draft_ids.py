@@ -2,43 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
+from ggufkit.conversion.tensors.arithmetic import Computed
 from ggufkit.errors import CheckpointError, ShapeError
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import Made
 from ggufkit.system.mapped_file import Bytes
 
-_I64 = tensor_type("I64")
-_I32 = tensor_type("I32")
-
-
-@dataclass(frozen=True, eq=False)
-class Shifted(Made):
-    """A vector of integers, each plus or minus its position."""
-
-    tensor: Tensor
-    sign: int
-    limit: int  # of the ids, 0 for none
-    dtype: str
-
-    def read(self, start: int, stop: int) -> Bytes:
-        """Read the vector and add the positions; CheckpointError for ids that cannot be."""
-        data = np.ascontiguousarray(self.tensor.source.read(start, stop))
-        numbers = data.view(self.dtype).astype(np.int64).reshape(-1)
-        made = numbers + self.sign * np.arange(len(numbers), dtype=np.int64)
-        is_known = not len(made) or (made.min() >= 0 and made.max() < self.limit)
-        if self.limit and (not is_known or len(np.unique(made)) != len(made)):
-            raise CheckpointError(
-                f"{self.tensor.name!r} does not give {len(made)} different tokens below "
-                f"{self.limit}, the target's vocabulary",
-                remedy="Give the target that the draft model was trained for",
-            )
-        return made.view(np.uint8).reshape(1, -1)
+I64: Final = tensor_type("I64")
+I32: Final = tensor_type("I32")
 
 
 def target_ids(tensor: Tensor, vocabulary: int) -> Tensor:
@@ -56,7 +35,23 @@ def _shifted(tensor: Tensor, sign: int, limit: int) -> Tensor:
     if len(tensor.shape) != 1 or dtype is None or np.dtype(dtype).kind not in "iu":
         raise ShapeError(f"{tensor.name!r} is {tensor.type} of shape {tensor.shape}, not a vector "
                          "of integers")  # fmt: skip
-    return Tensor.over(tensor.name, _I64, tensor.shape, Shifted(tensor, sign, limit, dtype))
+    apply = functools.partial(_with_positions, tensor.name, sign, limit)
+    return Tensor.over(tensor.name, I64, tensor.shape, Computed(tensor, I64, apply))
+
+
+def _with_positions(
+    name: str, sign: int, limit: int, numbers: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Add or subtract positions; CheckpointError for ids that cannot be below a limit, if any."""
+    ids = numbers + sign * np.arange(numbers.size)
+    is_known = not ids.size or (ids.min() >= 0 and ids.max() < limit)
+    if limit and (not is_known or len(np.unique(ids)) != ids.size):
+        raise CheckpointError(
+            f"{name!r} does not give {ids.size} different tokens below "
+            f"{limit}, the target's vocabulary",
+            remedy="Give the target that the draft model was trained for",
+        )
+    return ids
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,31 +59,20 @@ class Resized(Made):
     """Integers in another size."""
 
     tensor: Tensor
-    before: np.dtype[Any]
-    after: np.dtype[Any]
+    type: TensorType
 
     def read(self, start: int, stop: int) -> Bytes:
         """Read rows; CheckpointError for a number that the size does not hold."""
         data = np.ascontiguousarray(self.tensor.source.read(start, stop))
-        numbers = data.view(self.before)
-        made = numbers.astype(self.after)
-        if not np.array_equal(made, numbers):
-            raise CheckpointError(f"{self.tensor.name!r} has a number beyond {self.after}")
-        return made.view(np.uint8)
+        numbers = data.view(np.dtype(self.tensor.type.dtype))
+        resized = numbers.astype(np.dtype(self.type.dtype))
+        if not np.array_equal(resized, numbers):
+            raise CheckpointError(f"{self.tensor.name!r} has a number beyond {resized.dtype}")
+        return resized.view(np.uint8)
 
 
-def as_int32(tensor: Tensor) -> Tensor:
-    """Return the integers as int32."""
-    return _resized(tensor, _I32)
-
-
-def as_int64(tensor: Tensor) -> Tensor:
-    """Return the integers as int64."""
-    return _resized(tensor, _I64)
-
-
-def _resized(tensor: Tensor, kind: TensorType) -> Tensor:
-    if tensor.type not in (_I32, _I64):
+def resized_integers(kind: TensorType, tensor: Tensor) -> Tensor:
+    """Return integers in another type."""
+    if tensor.type not in (I32, I64):
         raise ShapeError(f"{tensor.name!r} is {tensor.type}, not a table of integers")
-    source = Resized(tensor, np.dtype(tensor.type.dtype), np.dtype(kind.dtype))
-    return Tensor.over(tensor.name, kind, tensor.shape, source)
+    return Tensor.over(tensor.name, kind, tensor.shape, Resized(tensor, kind))

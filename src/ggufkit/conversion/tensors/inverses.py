@@ -49,7 +49,7 @@ def undone(pieces: Sequence[MadeTensor]) -> Tensor:
 
 
 def _cut(steps: Sequence[Done]) -> int | None:
-    return next((at for at, step in enumerate(steps) if OPERATIONS[step.name].parts), None)
+    return next((index for index, step in enumerate(steps) if OPERATIONS[step.name].parts), None)
 
 
 def _undo(tensor: Tensor, steps: Sequence[Done]) -> Tensor:

@@ -15,54 +15,14 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ggufkit.conversion.tensors.arithmetic import (
-    AnyFloats,
-    batch_norm,
-    centered,
-    compute,
-    divided_rows,
-    minus,
-    multiplied,
-    neg_exp,
-    neg_exp_undone,
-    plus,
-    reciprocal,
-    same,
-    scale_rows,
-    silu,
-    softplus,
-    softplus_undone,
-    summed,
-    times,
-)
-from ggufkit.conversion.tensors.draft_ids import as_int32, as_int64, draft_offsets, target_ids
-from ggufkit.conversion.tensors.grid import resized
-from ggufkit.conversion.tensors.matrix_product import multiplied_by
-from ggufkit.conversion.tensors.moves import (
-    concat,
-    entry,
-    filled,
-    one_below_another,
-    reshape,
-    restore_axes,
-    row_axis,
-    side_by_side,
-    take,
-    transpose,
-    with_axes,
-)
-from ggufkit.conversion.tensors.row_orders import (
-    equal_kinds,
-    half_pairs,
-    kind_by_kind,
-    kinds_of_heads,
-    two_exchanged,
-)
+from ggufkit.conversion.tensors import arithmetic, draft_ids, moves
+from ggufkit.conversion.tensors.arithmetic import AnyFloats, compute
+from ggufkit.conversion.tensors.moves import concat, require_size, reshape, row_axis, take
 from ggufkit.conversion.tensors.row_sources import RowIndex
-from ggufkit.conversion.tensors.ternary import ternary
-from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, ShapeError
+from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, ShapeError, ValueTypeError
 from ggufkit.models.model import Tensor
 from ggufkit.models.sources import from_array
+from ggufkit.validation.typed_values import MAX_FLOAT32, finite_number
 
 Act = Callable[..., Tensor]
 
@@ -146,16 +106,8 @@ def reverse(operation: Operation) -> Operation:
 # Columns.
 
 
-def _columns_regrouped(tensor: Tensor, heads: int, kinds: int) -> Tensor:
-    """Return the tensor with columns in the order that `equal_kinds` gives rows."""
-    return _columns_by(tensor, heads, kinds)
-
-
-def _columns_restored(tensor: Tensor, heads: int, kinds: int) -> Tensor:
-    return _columns_by(tensor, kinds, heads)
-
-
 def _columns_by(tensor: Tensor, heads: int, kinds: int) -> Tensor:
+    """Return the tensor with columns in the order that `equal_kinds` gives rows."""
     width = tensor.shape[-1]
     if heads < 1 or kinds < 1 or width % (heads * kinds):
         raise ShapeError(f"{tensor.name!r} has {width} columns, no {kinds} kinds for {heads} heads")
@@ -180,7 +132,7 @@ def _with_axis(tensor: Tensor, axis: int) -> tuple[int, ...]:
 
 
 def _first_axis_cut(tensor: Tensor, *sizes: int) -> tuple[int, ...]:
-    return (*filled(math.prod(tensor.shape[:1]), sizes), *tensor.shape[1:])
+    return (*moves.filled(math.prod(tensor.shape[:1]), sizes), *tensor.shape[1:])
 
 
 def _first_axes_merged(tensor: Tensor, *sizes: int) -> tuple[int, ...]:
@@ -205,31 +157,30 @@ def _with_zeros_before(tensor: Tensor, start: int, _stop: int | None = None) -> 
     if start == 0:
         return tensor
     if start < 0 or not tensor.shape or start > tensor.shape[0]:
-        raise ShapeError(
-            f"{tensor.name!r} of shape {tensor.shape} is not what follows {start} rows"
-        )
+        raise ShapeError(f"{tensor.name!r} of shape {tensor.shape} does not follow {start} rows")
     zeros = np.zeros((start, *tensor.shape[1:]), np.float32)
     return concat(tensor.name, [from_array(tensor.name, zeros, tensor.type), tensor])
 
 
 def _padded(tensor: Tensor, count: int) -> Tensor:
     """Return the rows, and rows of zeros after them up to a count."""
-    missing = count - tensor.shape[0]
-    if missing <= 0:
+    if count <= tensor.shape[0]:
         return tensor
-    zeros = np.zeros((missing, *tensor.shape[1:]), np.float32)
+    require_size(tensor, count * math.prod(tensor.shape[1:]))
+    zeros = np.zeros((count - tensor.shape[0], *tensor.shape[1:]), np.float32)
     return concat(tensor.name, [tensor, from_array(tensor.name, zeros, tensor.type)])
 
 
 def _full(tensor: Tensor, number: float, length: int) -> Tensor:
     """Return a vector of one number in F32, whatever the tensor holds."""
+    require_size(tensor, length)
     return from_array(tensor.name, np.full(length, number, np.float32))
 
 
 def _first_row_spread(tensor: Tensor, count: int) -> Tensor:
     """Return the first row of a matrix, `count` times."""
-    shape = (count, *tensor.shape[1:])
-    return take(tensor, np.zeros(count, np.int64), shape)
+    require_size(tensor, count * math.prod(tensor.shape[1:]))
+    return take(tensor, np.zeros(count, np.int64), (count, *tensor.shape[1:]))
 
 
 def _equal_part(tensor: Tensor, index: int, parts: int) -> Tensor:
@@ -274,7 +225,7 @@ def _picked(tensor: Tensor, axis: int, chosen: slice) -> Tensor:
 
 def _scaled(tensor: Tensor, factor: float) -> Tensor:
     """Return the tensor times a number; 1 leaves it as it is, in its own type."""
-    return tensor if factor == 1 else compute(tensor, functools.partial(times, factor))
+    return tensor if factor == 1 else compute(tensor, functools.partial(arithmetic.times, factor))
 
 
 def _unscaled(tensor: Tensor, factor: float) -> Tensor:
@@ -293,11 +244,11 @@ def _factors(tensor: Tensor, runs: Sequence[float]) -> AnyFloats:
 
 def _runs_scaled(tensor: Tensor, *runs: float) -> Tensor:
     factors = _factors(tensor, runs)
-    return tensor if np.all(factors == 1) else scale_rows(tensor, factors)
+    return tensor if np.all(factors == 1) else arithmetic.scale_rows(tensor, factors)
 
 
 def _runs_unscaled(tensor: Tensor, *runs: float) -> Tensor:
-    return _runs_scaled(tensor, *(n if at % 2 == 0 else 1 / n for at, n in enumerate(runs)))
+    return _runs_scaled(tensor, *(n if index % 2 == 0 else 1 / n for index, n in enumerate(runs)))
 
 
 def _with_ones(tensor: Tensor, axis: int) -> Tensor:
@@ -313,47 +264,53 @@ def _with_ones(tensor: Tensor, axis: int) -> Tensor:
 
 
 OPERATIONS: Final[dict[str, Operation]] = {
-    "add": elementwise(plus, minus),
-    "at": Operation(entry),
-    "axes": Operation(with_axes, restore_axes),
-    "batch_bias": Operation(functools.partial(batch_norm, is_bias=True)),
-    "batch_weight": Operation(functools.partial(batch_norm, is_bias=False)),
-    "center": Operation(centered),
-    "divide_rows": Operation(divided_rows),
+    "add": elementwise(arithmetic.plus, arithmetic.minus),
+    "at": Operation(moves.entry),
+    "axes": Operation(moves.with_axes, moves.restore_axes),
+    "batch_bias": Operation(functools.partial(arithmetic.batch_norm, is_bias=True)),
+    "batch_weight": Operation(functools.partial(arithmetic.batch_norm, is_bias=False)),
+    "center": Operation(arithmetic.centered),
+    "divide_rows": Operation(arithmetic.divided_rows),
     "every": taking(_every, Parts(row_axis, in_turns=True)),
-    "exchange": reordering(two_exchanged),
+    "exchange": reordering(moves.two_exchanged),
     "flatten": reverse(reshaping(_first_axis_cut, _first_axes_merged)),
-    "int32": Operation(as_int32, as_int64),
-    "floats": Operation(functools.partial(compute, apply=same), _unchanged),
+    "int32": Operation(
+        functools.partial(draft_ids.resized_integers, draft_ids.I32),
+        functools.partial(draft_ids.resized_integers, draft_ids.I64),
+    ),
+    "floats": Operation(compute, _unchanged),
     "full": Operation(_full, tells=False),
-    "linear": Operation(multiplied_by),
-    "neg_exp": elementwise(neg_exp, neg_exp_undone),
+    "linear": Operation(arithmetic.multiplied_by),
+    "neg_exp": elementwise(arithmetic.neg_exp, arithmetic.neg_exp_undone),
     "pad_rows": Operation(_padded, _unchanged, keeps_columns=True),
     "part": taking(_part, Parts(row_axis)),
-    "permute": reordering(half_pairs),
-    "reciprocal": elementwise(reciprocal, reciprocal),
-    "regroup": reordering(kind_by_kind),
-    "regroup_columns": Operation(_columns_regrouped, _columns_restored),
-    "regroup_heads": reordering(kinds_of_heads),
-    "regroup_rows": reordering(equal_kinds),
+    "permute": reordering(moves.half_pairs),
+    "reciprocal": elementwise(np.reciprocal, np.reciprocal),
+    "regroup": reordering(moves.kind_by_kind),
+    "regroup_columns": Operation(
+        _columns_by, lambda tensor, heads, kinds: _columns_by(tensor, kinds, heads)
+    ),
+    "regroup_heads": reordering(moves.kinds_of_heads),
+    "regroup_rows": reordering(moves.equal_kinds),
     "reshape": reshaping(lambda _, *sizes: sizes),
-    "resize": Operation(resized),
+    "resize": Operation(arithmetic.resized),
     "rows": taking(_rows, Parts(lambda _: 0), _with_zeros_before),
     "scale": Operation(_scaled, _unscaled, keeps_columns=True),
     "scale_runs": Operation(_runs_scaled, _runs_unscaled, keeps_columns=True),
-    "side_by_side": Operation(side_by_side, one_below_another),
-    "silu": Operation(functools.partial(compute, apply=silu)),
-    "softplus": elementwise(softplus, softplus_undone),
+    "side_by_side": Operation(moves.side_by_side, moves.one_below_another),
+    "silu": Operation(functools.partial(compute, apply=arithmetic.silu)),
+    "softplus": elementwise(arithmetic.softplus, arithmetic.softplus_undone),
     "split": taking(_equal_part, Parts(row_axis)),
     "spread": Operation(_first_row_spread, _unchanged),
     "squeeze": reshaping(_without_axis, _with_axis),
-    "product": Operation(multiplied, _with_ones),
-    "sum": Operation(summed),
-    "target_ids": Operation(target_ids, draft_offsets),
-    "ternary": Operation(ternary, _unchanged),
-    "transpose": Operation(transpose, transpose),
+    "product": Operation(functools.partial(arithmetic.reduced, np.multiply), _with_ones),
+    "sum": Operation(functools.partial(arithmetic.reduced, np.add)),
+    "target_ids": Operation(draft_ids.target_ids, draft_ids.draft_offsets),
+    "ternary": Operation(arithmetic.ternary, _unchanged),
+    "transpose": Operation(moves.transpose, moves.transpose),
     "unflatten": reshaping(_first_axis_cut, _first_axes_merged),
-    "unpermute": reverse(reordering(half_pairs)),
+    "unpermute": reverse(reordering(moves.half_pairs)),
+    "unit_columns": Operation(arithmetic.unit_columns),
     "unsqueeze": reshaping(_with_axis, _without_axis),
     "vector": reshaping(lambda _: (-1,), lambda tensor: tensor.shape),
     "zeros_before": Operation(
@@ -364,10 +321,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
 
 def perform(tensor: Tensor, name: str, arguments: Sequence[Any]) -> Tensor:
     """Return the tensor after the operation `name`."""
-    _require_numbers(tensor, name, [each for each in arguments if not isinstance(each, Tensor)])
-    return _acted(
-        OPERATIONS[name].do, tensor, f"{name} of {list(arguments)} cannot be done", arguments
-    )
+    return _act(OPERATIONS[name].do, tensor, name, arguments, "done")
 
 
 def undo(tensor: Tensor, name: str, arguments: Sequence[Any]) -> Tensor:
@@ -375,20 +329,22 @@ def undo(tensor: Tensor, name: str, arguments: Sequence[Any]) -> Tensor:
     act = OPERATIONS[name].undo
     if act is None:
         raise CheckpointError(f"{tensor.name!r}: {name} cannot be undone")
-    _require_numbers(tensor, name, arguments)
-    return _acted(act, tensor, f"{name} of {list(arguments)} cannot be undone", arguments)
+    return _act(act, tensor, name, arguments, "undone")
 
 
-def _require_numbers(tensor: Tensor, name: str, arguments: Sequence[Any]) -> None:
-    if any(not isinstance(n, int | float) or isinstance(n, bool) for n in arguments):
-        raise CheckpointError(f"{tensor.name!r}: {name} needs numbers, not {list(arguments)}")
-
-
-def _acted(act: Act, tensor: Tensor, failed: str, arguments: Sequence[Any]) -> Tensor:
+def _act(act: Act, tensor: Tensor, name: str, arguments: Sequence[Any], verb: str) -> Tensor:
+    try:
+        for number in arguments:
+            if not isinstance(number, Tensor):
+                finite_number(number, f"{name} needs numbers: an argument", most=MAX_FLOAT32)
+    except ValueTypeError as error:
+        raise CheckpointError(f"{tensor.name!r}: {error.message}") from None
     try:
         return act(tensor, *arguments)
     except GGUFError:
         raise
     except MISFORMED as error:
-        subject = f"{tensor.name!r} of shape {tensor.shape}"
-        raise CheckpointError(f"{subject}: {failed} ({error})") from error
+        raise CheckpointError(
+            f"{tensor.name!r} of shape {tensor.shape}: {name} of {list(arguments)} cannot be "
+            f"{verb} ({error})"
+        ) from error

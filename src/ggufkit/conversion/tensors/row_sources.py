@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -137,50 +137,16 @@ def _turn_tiles(rows: Items, out: Items) -> None:
 
 
 @dataclass
-class _Run:
+class Run:
     """Rows made together, and how many of them nobody has read yet."""
 
-    made: Future[Bytes]
-    left: int
+    rows: Future[Bytes]
+    unread: int
 
 
-class _Runs:
-    """The runs of a source by number, shared by all threads; pickled without its runs."""
-
-    def __init__(self) -> None:
-        self.lock: threading.Lock = threading.Lock()
-        self.held: dict[int, _Run] = {}
-
-    def __reduce__(self) -> tuple[type[_Runs], tuple[()]]:
-        """Pickle as an empty object."""
-        return _Runs, ()
-
-
-class _Recent:
-    """Runs in the order of their last read; drops the oldest beyond a limit."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.sizes: OrderedDict[tuple[weakref.ref[Kept], int], int] = OrderedDict()
-
-    def note(self, source: Kept, number: int, nbytes: int) -> None:
-        """Record that a run was read, and drop the oldest runs beyond the limit."""
-        with self.lock:
-            place = weakref.ref(source), number
-            self.sizes[place] = nbytes
-            self.sizes.move_to_end(place)
-            while sum(self.sizes.values()) > KEPT_BYTES and len(self.sizes) > KEPT_RUNS:
-                (owner, oldest), _ = self.sizes.popitem(last=False)
-                if (found := owner()) is not None:
-                    found.forget(oldest)
-
-    def drop(self, source: Kept, number: int) -> None:
-        """Record that a run is not kept any more."""
-        with self.lock:
-            self.sizes.pop((weakref.ref(source), number), None)
-
-
-_RECENT: Final = _Recent()
+# The runs of all sources by their number, the last read last.
+RUNS: Final[OrderedDict[tuple[weakref.ref[Kept], int], Run]] = OrderedDict()
+_LOCK: Final = threading.Lock()
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +156,6 @@ class Kept(Made):
     inner: Source
     rows: int
     run_rows: int
-    runs: _Runs = field(default_factory=_Runs)
 
     def read(self, start: int, stop: int) -> Bytes:
         """Return rows from one run or several."""
@@ -201,32 +166,39 @@ class Kept(Made):
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _part(self, number: int, start: int, stop: int) -> Bytes:
-        """Return those of rows `start` to `stop` that are in a run."""
+        """Return those of rows `start` to `stop` that are in a run; threads may wait for it."""
+        key = weakref.ref(self), number
         begin = number * self.run_rows
         end = min(begin + self.run_rows, self.rows)
         first, last = max(start, begin), min(stop, end)
-        with self.runs.lock:
-            is_new = number not in self.runs.held
-            run = self.runs.held.setdefault(number, _Run(Future(), end - begin))
-            run.left -= last - first
-        if is_new:
-            self._make(run, begin, end)
-        made = run.made.result()
-        _RECENT.note(self, number, made.nbytes)
-        if run.left <= 0:
-            self.forget(number)
-            _RECENT.drop(self, number)
-        return made[first - begin : last - begin]
-
-    def _make(self, run: _Run, begin: int, end: int) -> None:
-        """Make a run; other threads may wait for it."""
+        with _LOCK:
+            is_new = key not in RUNS
+            run = RUNS.setdefault(key, Run(Future(), end - begin))
+            RUNS.move_to_end(key)
+            run.unread -= last - first
         try:
-            run.made.set_result(self.inner.read(begin, end))
-        except BaseException as error:  # noqa: BLE001 (the waiting threads raise it)
-            run.made.set_exception(error)
-            self.forget(begin // self.run_rows)
+            if is_new:
+                run.rows.set_result(self.inner.read(begin, end))
+            rows = run.rows.result()
+        except BaseException as error:
+            if is_new:
+                run.rows.set_exception(error)
+            run.unread = 0
+            raise
+        finally:
+            with _LOCK:
+                if run.unread <= 0:
+                    RUNS.pop(key, None)
+                _displace()
+        return rows[first - begin : last - begin]
 
-    def forget(self, number: int) -> None:
-        """Drop a run; the next read makes it again."""
-        with self.runs.lock:
-            self.runs.held.pop(number, None)
+
+def _displace() -> None:
+    """Drop the runs of sources that are gone, and the oldest of the others beyond the limits."""
+    for key in [key for key in RUNS if key[0]() is None]:
+        del RUNS[key]
+    runs = [(key, run.rows) for key, run in RUNS.items() if run.rows.done()]
+    sizes = [0 if rows.exception() else rows.result().nbytes for _, rows in runs]
+    for index, (key, _) in enumerate(runs[:-KEPT_RUNS]):
+        if sum(sizes[index:]) > KEPT_BYTES:
+            del RUNS[key]

@@ -7,20 +7,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
-from ggufkit.conversion.tensors.arithmetic import compute, same
+from ggufkit.conversion.tensors.arithmetic import compute
 from ggufkit.errors import GGUFError, TensorTypeError
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Tensor
 from ggufkit.models.sources import retyped
 
-OUTTYPES: Final = {
-    "f32": "F32",
-    "f16": "F16",
-    "bf16": "BF16",
-    "q8_0": "Q8_0",
-    "tq1_0": "TQ1_0",
-    "tq2_0": "TQ2_0",
-}
+_TERNARY: Final = ("TQ1_0", "TQ2_0")
+OUTTYPES: Final = {kind.lower(): kind for kind in ("F32", "F16", "BF16", "Q8_0", *_TERNARY)}
 AUTO: Final = "auto"
 NARROW: Final = "F16 in F16"  # of `types`: F16 in F16 files, F32 in all others
 SOURCE: Final = "source"  # of `types`: F32 and BF16 stay so, and FP8 becomes Q8_0
@@ -36,7 +30,6 @@ _PRECISE: Final = re.compile(
 )
 
 _INTEGERS: Final = ("d2t",)  # ids of tokens
-_TERNARY: Final = ("TQ1_0", "TQ2_0")
 # F16 in ternary files: three values are too few for these.
 _NOT_TERNARY: Final = re.compile(
     r"(token_embd|per_layer_token_embd|output|blk\.\d+\.(altup_router|laurel_[lr]))\.weight"
@@ -82,7 +75,7 @@ def stored(
     if tensor.type.name not in _FLOATS:
         if tensor.type.dtype is None:
             raise TensorTypeError(f"{tensor.name!r} is of type {tensor.type}, but has no scales")
-        tensor = compute(tensor, same)
+        tensor = compute(tensor)
     return retyped(tensor, kind)
 
 

@@ -11,7 +11,6 @@ from ggufkit.conversion.tokenizer.hub_tokenizer import HubTokenizer, hub_tokeniz
 from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import pre_tokenizer_name
 from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceType
 from ggufkit.conversion.tokenizer.special_tokens import Specials, merges_of
-from ggufkit.errors import CheckpointError
 
 # The template of llama.cpp's converter, to the byte.
 _CHATML: Final = (
@@ -21,28 +20,7 @@ _CHATML: Final = (
 )
 
 
-def byte_pairs(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write a BPE tokenizer as llama.cpp's "gpt2"."""
-    _byte_pairs(files, entries)
-
-
-def templated(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write the same for a model to whose files llama.cpp's converter adds a chat template."""
-    _byte_pairs(files, entries)
-    if "tokenizer.chat_template" not in entries.items:
-        files.say(
-            "the checkpoint has no chat template, and llama.cpp's converter would add one: put it "
-            "into the folder as chat_template.jinja, or use `ggufkit edit OUT --chat-template FILE`"
-        )
-
-
-def templateless(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write the same without a chat template: the model reads texts aloud and does not answer."""
-    byte_pairs(files, entries)
-    entries.leave_out("tokenizer.chat_template")
-
-
-def _byte_pairs(
+def byte_pairs(
     files: TokenizerFiles, entries: TokenEntries, control: Sequence[str] = (), **offers: str
 ) -> None:
     """Write a BPE tokenizer; `offers` are tokens for roles that the files do not assign.
@@ -68,13 +46,7 @@ def _byte_pairs(
 
 def hub_tokens(files: TokenizerFiles, tokenizer: HubTokenizer) -> Tokens:
     """Return the tokens of a tokenizer.json, padded to the rows of the embeddings."""
-    rows = files.rows(max(tokenizer.texts, default=-1) + 1)
-    over = [number for number in tokenizer.texts if number >= rows]
-    if over:
-        raise CheckpointError(
-            f"the tokenizer has ids up to {max(over)}, the embeddings {rows} rows",
-            remedy="Check that vocab_size and the tokenizer belong to the same checkpoint",
-        )
+    rows = files.rows_for(max(tokenizer.texts, default=-1) + 1, "the tokenizer")
     tokens = Tokens(rows)
     for number, text in tokenizer.texts.items():
         tokens.put(number, *_hub_token(tokenizer, text))
@@ -94,48 +66,37 @@ def _hub_token(tokenizer: HubTokenizer, text: str) -> tuple[str, float, PieceTyp
     return text.replace(SPACE, " "), 0.0, PieceType.USER_DEFINED
 
 
-def glm4(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write GLM 4's BPE tokenizer; its files do not assign roles."""
-    end = "<|endoftext|>"
-    _byte_pairs(files, entries, eos=end, eot="<|user|>", unk=end, bos=end)
+# Families with rules of their own.
 
 
-def glm(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write the BPE tokenizer of GLM 4.5 and later."""
-    roles = {"eot": "<|user|>", "unk": "<|endoftext|>", "eom": "<|observation|>"}
-    _byte_pairs(files, entries, bos="[gMASK]", **roles)
+def templated(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write the same for a model to whose files llama.cpp's converter adds a chat template."""
+    byte_pairs(files, entries)
+    if "tokenizer.chat_template" not in entries.items:
+        files.say(
+            "the checkpoint has no chat template, and llama.cpp's converter would add one: put it "
+            "into the folder as chat_template.jinja, or use `ggufkit edit OUT --chat-template FILE`"
+        )
 
 
-def dots3_note(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write dots3-note's BPE tokenizer, with the end of an answer as the end of a turn."""
-    _byte_pairs(files, entries, eot="<|endofassistant|>")
+def templateless(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write the same without a chat template: the model reads texts aloud and does not answer."""
+    byte_pairs(files, entries)
+    entries.chat(None)
 
 
 def chatml(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write a BPE tokenizer whose <|im_end|> begins and ends texts, whatever its files say."""
-    _byte_pairs(files, entries)
-    known = (files.settings or {}).get("added_tokens_decoder") or {}
-    ends = [int(number) for number, each in known.items() if each.get("content") == "<|im_end|>"]
+    byte_pairs(files, entries)
+    ends = [n for n, token in files.described.items() if token.get("content") == "<|im_end|>"]
     for role in ("bos", "eos") if ends else ():
-        entries.identifier(role, ends[0])
+        entries.identifier(role, int(ends[0]))
 
 
 def qwen3_asr(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write Qwen 3 ASR's BPE tokenizer, with ChatML as its template, whatever its files say."""
     chatml(files, entries)
     entries.chat(_CHATML)
-
-
-def solar_open(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write Solar Open's BPE tokenizer."""
-    end = "<|endoftext|>"
-    _byte_pairs(files, entries, eos=end, eot=end, unk="<unk>", bos="<|startoftext|>")
-
-
-def chatglm(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write ChatGLM's BPE tokenizer."""
-    end = "<|endoftext|>"
-    _byte_pairs(files, entries, eos=end, eot="<|user|>", unk=end)
 
 
 def hunyuan(files: TokenizerFiles, entries: TokenEntries) -> None:
@@ -149,29 +110,14 @@ def hunyuan(files: TokenizerFiles, entries: TokenEntries) -> None:
         entries.identifier("eot", ends[0])
 
 
-def eurobert(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write EuroBERT's BPE tokenizer, which puts nothing before a text."""
-    entries.boolean("tokenizer.ggml.add_bos_token", value=False)
-    byte_pairs(files, entries)
-
-
-def llada(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write LLaDA's BPE tokenizer, with a token before each text."""
-    byte_pairs(files, entries)
-    entries.boolean("tokenizer.ggml.add_bos_token", value=True)
-
-
 def laguna(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write Laguna's BPE tokenizer, with the end of a turn among the ends of texts."""
-    _byte_pairs(files, entries, control=("</assistant>",))
+    byte_pairs(files, entries, control=("</assistant>",))
     template = files.checkpoint.text("chat_template.jinja")
     if template is not None:
         entries.chat(template)
     ends = files.of_model("eos_token_id")
-    others = (
-        [end for end in ends if end != files.of_model("bos_token_id")]
-        if isinstance(ends, list)
-        else []
-    )
+    begin = files.of_model("bos_token_id")
+    others = [end for end in ends if end != begin] if isinstance(ends, list) else []
     if others:
         entries.identifier("eot", others[0])

@@ -11,6 +11,7 @@ from ggufkit.conversion.tokenizer.sentencepiece_model import PieceModel, PieceTy
 from ggufkit.format.coerce import typed
 from ggufkit.format.values import Strings, TypedValue
 
+PREFIX: Final = "tokenizer.ggml."
 PAD_SCORE: Final = -10000.0
 ADDED_SCORE: Final = -1000.0
 
@@ -25,7 +26,6 @@ ID_KEYS: Final = {
     "eot": "eot_token_id",
     "eom": "eom_token_id",
 }
-ADD_KEYS: Final = ("bos", "eos", "sep")
 # Tokens that some models mark as ordinary, although they must never be split or printed.
 _CONTROL: Final = frozenset({"<pad>", "<mask>", "<2mass>", "[@BOS@]"})
 _CONTROL_ENDS: Final = (("<|", "|>"), ("<｜", "｜>"), ("<unused", ">"))  # noqa: RUF001
@@ -58,83 +58,76 @@ class Tokens:
 
 
 class TokenEntries:
-    """Typed key-values in the order of their first setting."""
+    """Typed `tokenizer.*` keys and values in the order of their first setting."""
 
     def __init__(self, appended: Sequence[str] = ()) -> None:
         """Begin empty; the control tokens `appended` come after all others."""
         self.items: dict[str, TypedValue] = {}
         self._appended = appended
 
-    def string(self, key: str, text: str) -> None:
-        """Set a string; skip an empty one, as llama.cpp's converter does."""
-        if text:
-            self.items[key] = typed("string", text)
-
     def boolean(self, key: str, value: object) -> None:
-        """Set a boolean."""
-        self.items[key] = bool(value)
+        """Set a boolean of the tokenizer."""
+        self.items[PREFIX + key] = bool(value)
 
     def number(self, key: str, value: object) -> None:
-        """Set an unsigned number."""
+        """Set an unsigned number under the whole key."""
         self.items[key] = typed("uint32", value)
 
-    def leave_out(self, key: str) -> None:
-        """Remove a key."""
-        self.items.pop(key, None)
+    def identifier(self, role: str, number: int) -> None:
+        """Set the id of a special token; skip a role without a key."""
+        if role in ID_KEYS:
+            self.number(PREFIX + ID_KEYS[role], number)
 
-    def identifier(self, name: str, number: int) -> None:
-        """Set the id of a special token; skip a name without a key."""
-        if name in ID_KEYS:
-            self.number(f"tokenizer.ggml.{ID_KEYS[name]}", number)
+    def merges(self, merges: Sequence[str]) -> None:
+        """Set the merges of BPE, if there are any."""
+        if merges:
+            self.items[PREFIX + "merges"] = Strings(merges)
 
-    def add(self, name: str, value: object) -> None:
-        """Set whether a special token is added to a text."""
-        if name in ADD_KEYS:
-            self.boolean(f"tokenizer.ggml.add_{name}_token", value)
-
-    def strings(self, key: str, texts: Sequence[str]) -> None:
-        """Set an array of strings; skip an empty one."""
-        if texts:
-            self.items[key] = Strings(texts)
-
-    def bytes(self, key: str, data: bytes) -> None:
-        """Set an array of bytes; skip an empty one."""
+    def charsmap(self, data: bytes) -> None:
+        """Set the map of characters of a Unigram model, if it has one."""
         if data:
-            self.items[key] = typed("array[uint8]", np.frombuffer(data, np.uint8))
+            self.items[PREFIX + "precompiled_charsmap"] = np.frombuffer(data, np.uint8)
 
     def head(self, model: str, pre: str | None) -> None:
         """Set the kind of tokenizer and the name of its pre-tokenizer."""
-        self.string("tokenizer.ggml.model", model)
-        if pre is not None:
-            self.string("tokenizer.ggml.pre", pre)
+        self.items[PREFIX + "model"] = model
+        if pre:
+            self.items[PREFIX + "pre"] = typed("string", pre)
 
     def tokens(self, tokens: Tokens, *, scored: bool) -> None:
         """Set texts, scores if the kind of tokenizer has them, and types."""
         count = len(self._appended)
-        self.strings("tokenizer.ggml.tokens", [*tokens.texts, *self._appended])
+        if texts := [*tokens.texts, *self._appended]:
+            self.items[PREFIX + "tokens"] = Strings(texts)
         if scored:
             scores = [*tokens.scores, *[ADDED_SCORE] * count]
-            self.items["tokenizer.ggml.scores"] = np.array(scores, np.float32)
+            self.items[PREFIX + "scores"] = np.array(scores, np.float32)
         types = [*tokens.types, *[PieceType.CONTROL] * count]
-        self.items["tokenizer.ggml.token_type"] = np.array(types, np.int32)
+        self.items[PREFIX + "token_type"] = np.array(types, np.int32)
 
     def no_scores(self, count: int) -> None:
         """Set scores that llama.cpp does not read: whole numbers, as its converter writes them."""
-        self.items["tokenizer.ggml.scores"] = np.zeros(count, np.int32)
+        self.items[PREFIX + "scores"] = np.zeros(count, np.int32)
 
-    def chat(self, template: str | Sequence[Mapping[str, str]]) -> None:
-        """Set the chat template, or several by name; `default` becomes the unnamed one."""
-        if isinstance(template, str):
-            self.string("tokenizer.chat_template", template)
+    def chat(self, template: str | Sequence[Mapping[str, str]] | None) -> None:
+        """Set the chat template, or several by name; `default` becomes the unnamed one.
+
+        None removes it; an empty one is skipped, as llama.cpp's converter does.
+        """
+        key = "tokenizer.chat_template"
+        if template is None:
+            self.items.pop(key, None)
             return
+        if isinstance(template, str):
+            template = [{"name": "default", "template": template}]
         named = [(_key_part(t.get("name", "")), t.get("template")) for t in template]
         known = {name: text for name, text in named if name and text is not None}
         default = known.pop("default", None)
-        for name, text in known.items():
-            self.string(f"tokenizer.chat_template.{name}", text)
-        self.strings("tokenizer.chat_templates", list(known))
-        if default is not None:
-            self.string("tokenizer.chat_template", default)
+        self.items |= {f"{key}.{name}": typed("string", t) for name, t in known.items() if t}
+        if known:
+            self.items[f"{key}s"] = Strings(list(known))
+        if default:
+            self.items[key] = typed("string", default)
 
 
 def looks_special(text: str) -> bool:

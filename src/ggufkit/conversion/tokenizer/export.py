@@ -27,7 +27,7 @@ from ggufkit.conversion.tokenizer.wordpiece_unigram import FAIRSEQ, FAIRSEQ_MODE
 from ggufkit.errors import CheckpointError
 from ggufkit.format.coerce import plain
 from ggufkit.format.values import Value
-from ggufkit.system.threads import Say
+from ggufkit.system.threads import Notify
 
 _PIECE_MODELS: Final = {"llama": ModelType.BPE, "t5": ModelType.UNIGRAM}
 # Roles with a field in transformers, in the order of its files.
@@ -40,7 +40,7 @@ _SAMPLING: Final = {
 }
 
 
-def tokenizer_files(metadata: Mapping[str, Value], say: Say | None = None) -> dict[str, bytes]:
+def tokenizer_files(metadata: Mapping[str, Value], say: Notify | None = None) -> dict[str, bytes]:
     """Return the tokenizer files by name, in time linear in the size of the vocabulary.
 
     `say` is called with each part that cannot be rebuilt exactly. Raises CheckpointError for a
@@ -56,46 +56,32 @@ def tokenizer_files(metadata: Mapping[str, Value], say: Say | None = None) -> di
     return files
 
 
-def tokenizer_texts(keys: VocabularyKeys, say: Say | None = None) -> dict[str, str]:
+def tokenizer_texts(keys: VocabularyKeys, say: Notify | None = None) -> dict[str, str]:
     """Return the files that are text by name; `tokenizer_files` documents the rest."""
-    if keys.model in OWN_FILES:
-        return {
-            **OWN_FILES[keys.model](keys),
-            "tokenizer_config.json": _json(_own_settings(keys)),
-            "generation_config.json": _json(_generation(keys)),
-            **_templates(keys.metadata),
+    if keys.model in OWN_FILES:  # the tokenizer is code of its own
+        texts = {f"{role}_token": keys.text_of(role) for role in _ROLES if role in keys.roles}
+        settings = {**texts, "model_max_length": keys.context_length}
+        files = {**OWN_FILES[keys.model](keys), "tokenizer_config.json": _json(settings)}
+    elif keys.model in MODELS:
+        rules = MODELS[keys.model](keys, say or (lambda _: None))
+        specials = _specials(keys)
+        files = {
+            "tokenizer.json": json.dumps(rules, ensure_ascii=False, separators=(",", ":")),
+            "tokenizer_config.json": _json({**specials, **_settings(keys)}),
+            "special_tokens_map.json": _json(specials),
         }
-    if keys.model not in MODELS:
-        known = ", ".join([*MODELS, *OWN_FILES])
+    else:
         raise CheckpointError(
             f"a tokenizer of the kind {keys.model!r} cannot be exported for Hugging Face",
-            remedy=f"ggufkit can export {known}",
+            remedy=f"ggufkit can export {', '.join([*MODELS, *OWN_FILES])}",
         )
-    rules = MODELS[keys.model](keys, say or (lambda _: None))
-    specials = _specials(keys)
-    settings = {**specials, **_settings(keys)}
-    return {
-        "tokenizer.json": json.dumps(rules, ensure_ascii=False, separators=(",", ":")),
-        "tokenizer_config.json": _json(settings),
-        "special_tokens_map.json": _json(specials),
-        "generation_config.json": _json(_generation(keys)),
-        **_templates(keys.metadata),
-    }
-
-
-def _own_settings(keys: VocabularyKeys) -> dict[str, Any]:
-    """Return the special tokens of a vocabulary whose tokenizer is code of its own."""
-    texts = {f"{role}_token": keys.text_of(role) for role in _ROLES if role in keys.roles}
-    return {**texts, "model_max_length": keys.context_length}
+    generation = _json(_generation(keys))
+    return {**files, "generation_config.json": generation, **_templates(keys.metadata)}
 
 
 def _shifted_back(model: PieceModel) -> PieceModel:
     """Return the pieces of XLM-RoBERTa without the tokens that fairseq inserted."""
-    first = (
-        SentencePiece("<unk>", 0.0, PieceType.UNKNOWN),
-        SentencePiece("<s>", 0.0, PieceType.CONTROL),
-        SentencePiece("</s>", 0.0, PieceType.CONTROL),
-    )
+    first = [SentencePiece(text, 0.0, FAIRSEQ[text]) for text in ("<unk>", "<s>", "</s>")]
     return replace(model, pieces=(*first, *model.pieces[len(FAIRSEQ) :]))
 
 
@@ -168,33 +154,29 @@ def _settings(keys: VocabularyKeys) -> dict[str, Any]:
 
 def _generation(keys: VocabularyKeys) -> dict[str, Any]:
     ids = {f"{role}_token_id": keys.id_of(role) for role in ("bos", "eos", "pad")}
-    found: dict[str, Any] = {key: number for key, number in ids.items() if number is not None}
+    fields: dict[str, Any] = {key: number for key, number in ids.items() if number is not None}
     ends = [keys.id_of(role) for role in ("eos", "eot", "eom")]
     several = [*dict.fromkeys(number for number in ends if number is not None)]
     if len(several) > 1:
-        found["eos_token_id"] = several
+        fields["eos_token_id"] = several
     for key, field in _SAMPLING.items():
         value = keys.metadata.get(f"general.sampling.{key}")
         if value is not None:
-            found[field] = _short(plain(value))
-    if {"temperature", "top_k", "top_p", "min_p"} & found.keys():
-        found["do_sample"] = True
-    return found
-
-
-def _short(value: float) -> float:
-    """Return the shortest decimal number that is the same as float32."""
-    return float(f"{value:.7g}") if isinstance(value, float) else value
+            number = plain(value)  # of a float32: the shortest decimal number that is the same
+            fields[field] = float(f"{number:.7g}") if isinstance(number, float) else number
+    if {"temperature", "top_k", "top_p", "min_p"} & fields.keys():
+        fields["do_sample"] = True
+    return fields
 
 
 def _templates(metadata: Mapping[str, Value]) -> dict[str, str]:
     """Return the chat templates by file name: the unnamed one, and the named ones in a folder."""
     prefix = "tokenizer.chat_template"
-    found = {}
+    files = {}
     for key in metadata:
         if key == prefix:
-            found["chat_template.jinja"] = str(metadata[key])
+            files["chat_template.jinja"] = str(metadata[key])
         elif key.startswith(f"{prefix}."):
             name = "".join(c if c.isalnum() else "_" for c in key.removeprefix(f"{prefix}."))
-            found[f"additional_chat_templates/{name}.jinja"] = str(metadata[key])
-    return found
+            files[f"additional_chat_templates/{name}.jinja"] = str(metadata[key])
+    return files

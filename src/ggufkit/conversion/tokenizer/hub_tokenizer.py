@@ -7,7 +7,7 @@ the Python class that it names. llama.cpp's converter reads the result of all of
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -19,16 +19,8 @@ from ggufkit.errors import CheckpointError
 _ENDOFTEXT: Final = "<|endoftext|>"
 _GPT2: Final = {"bos": _ENDOFTEXT, "eos": _ENDOFTEXT, "unk": _ENDOFTEXT}
 _BERT: Final = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
-_ROBERTA: Final = {
-    "bos": "<s>",
-    "eos": "</s>",
-    "unk": "<unk>",
-    "sep": "</s>",
-    "pad": "<pad>",
-    "cls": "<s>",
-    "mask": "<mask>",
-}
 _LLAMA: Final = {"bos": "<s>", "eos": "</s>", "unk": "<unk>"}
+_ROBERTA: Final = {**_LLAMA, "sep": "</s>", "pad": "<pad>", "cls": "<s>", "mask": "<mask>"}
 # The default special tokens of a class, if the files name none.
 _CLASSES: Final[Mapping[str, Mapping[str, str]]] = {
     **dict.fromkeys(["GPT2Tokenizer", "GPTNeoXTokenizer", "CodeGenTokenizer"], _GPT2),
@@ -39,11 +31,7 @@ _CLASSES: Final[Mapping[str, Mapping[str, str]]] = {
     "Qwen2Tokenizer": {"eos": _ENDOFTEXT, "unk": _ENDOFTEXT, "pad": _ENDOFTEXT},
     "GemmaTokenizer": {"bos": "<bos>", "eos": "<eos>", "unk": "<unk>", "pad": "<pad>"},
     "BloomTokenizer": {**_LLAMA, "pad": "<pad>"},
-    "CohereTokenizer": {
-        "bos": "<BOS_TOKEN>",
-        "eos": "<|END_OF_TURN_TOKEN|>",
-        "unk": "<UNK>",
-    },
+    "CohereTokenizer": {"bos": "<BOS_TOKEN>", "eos": "<|END_OF_TURN_TOKEN|>", "unk": "<UNK>"},
     "T5Tokenizer": {"eos": "</s>", "unk": "<unk>", "pad": "<pad>"},
 }
 # Classes that add their own tokens at the beginning (by default, or on request) and end of a text.
@@ -62,12 +50,12 @@ _CLASS_OF: Final = {
     **dict.fromkeys(["gemma", "gemma2", "gemma3", "gemma3_text"], "GemmaTokenizer"),
     **dict.fromkeys(["llama", "mistral", "mixtral"], "LlamaTokenizer"),
     **dict.fromkeys(["cohere", "cohere2"], "CohereTokenizer"),
-    **dict.fromkeys(["xlm-roberta"], "XLMRobertaTokenizer"),
+    "xlm-roberta": "XLMRobertaTokenizer",
+    "roberta": "RobertaTokenizer",
+    "t5": "T5Tokenizer",
     "bert": "BertTokenizer",
     "distilbert": "DistilBertTokenizer",
-    "roberta": "RobertaTokenizer",
     "bloom": "BloomTokenizer",
-    "t5": "T5Tokenizer",
 }
 _QWEN_SPLIT: Final = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
@@ -89,15 +77,9 @@ class AddedToken:
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> AddedToken:
         """Return the token that a file describes."""
-        is_special = bool(data.get("special", False))
-        return cls(
-            str(data["content"]),
-            bool(data.get("single_word", False)),
-            bool(data.get("lstrip", False)),
-            bool(data.get("rstrip", False)),
-            bool(data.get("normalized", not is_special)),
-            is_special,
-        )
+        flags = {key: bool(data.get(key)) for key in ("single_word", "lstrip", "rstrip", "special")}
+        is_normalized = bool(data.get("normalized", not flags["special"]))
+        return cls(str(data["content"]), normalized=is_normalized, **flags)
 
 
 @dataclass(frozen=True)
@@ -114,15 +96,13 @@ class HubTokenizer:
     def texts(self) -> dict[int, str]:
         """The text of every id."""
         texts = {number: text for text, number in self.vocabulary.items()}
-        texts.update((number, token.content) for number, token in self.added.items())
-        return texts
+        return texts | {number: token.content for number, token in self.added.items()}
 
     @cached_property
     def numbers(self) -> dict[str, int]:
         """The id of every text."""
-        numbers = dict(self.vocabulary)
-        numbers.update((token.content, number) for number, token in self.added.items())
-        return numbers
+        added = {token.content: number for number, token in self.added.items()}
+        return {**self.vocabulary, **added}
 
     @cached_property
     def added_texts(self) -> dict[str, AddedToken]:
@@ -136,7 +116,7 @@ class HubTokenizer:
 
 def hub_tokenizer(files: TokenizerFiles) -> HubTokenizer:
     """Return the tokenizer of a checkpoint."""
-    settings = files.settings or {}
+    settings = files.settings
     name = _class_name(files)
     rules = files.tokenizer or _rules_of_parts(files, name)
     vocabulary = _vocabulary(rules.get("model") or {})
@@ -148,44 +128,43 @@ def hub_tokenizer(files: TokenizerFiles) -> HubTokenizer:
 
 
 def _class_name(files: TokenizerFiles) -> str:
-    settings = files.settings or {}
-    named = settings.get("tokenizer_class") or files.config.get("tokenizer_class")
-    if not isinstance(named, str):
-        named = _CLASS_OF.get(str(files.config.get("model_type")), "")
-    return named.removesuffix("Fast")
+    config = files.checkpoint.config
+    name = files.settings.get("tokenizer_class") or config.get("tokenizer_class")
+    if not isinstance(name, str):
+        name = _CLASS_OF.get(str(config.get("model_type")), "")
+    return name.removesuffix("Fast")
 
 
 def _vocabulary(model: Mapping[str, Any]) -> dict[str, int]:
-    held = model.get("vocab")
-    if isinstance(held, list):  # Unigram: pairs of text and score
-        return {entry[0]: number for number, entry in enumerate(held)}
-    if not isinstance(held, dict) or not all(isinstance(n, int) for n in held.values()):
+    ids = model.get("vocab")
+    if isinstance(ids, list):  # Unigram: pairs of text and score
+        return {entry[0]: number for number, entry in enumerate(ids)}
+    if not isinstance(ids, dict) or not all(isinstance(n, int) for n in ids.values()):
         raise CheckpointError("tokenizer.json has no vocabulary that maps texts to ids")
-    return held
+    return ids
 
 
 # Special and added tokens.
 
 
 def _content(token: object) -> str | None:
-    found = token.get("content") if isinstance(token, dict) else token
-    return found if isinstance(found, str) else None
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
+
+
+def _mapped(files: TokenizerFiles) -> dict[str, Any]:
+    """Return special_tokens_map.json, which counts if the settings do not describe tokens."""
+    if "added_tokens_decoder" in files.settings:
+        return {}
+    return files.checkpoint.json("special_tokens_map.json") or {}
 
 
 def _specials(files: TokenizerFiles, name: str) -> dict[str, str]:
     """Return the special tokens by role, from the files or else from the class."""
-    named = {f"{role}_token": text for role, text in _CLASSES.get(name, {}).items()}
-    settings = files.settings or {}
-    named.update({key: settings[key] for key in _roles() if key in settings})
-    if "added_tokens_decoder" not in settings:
-        mapped = files.checkpoint.json("special_tokens_map.json") or {}
-        named.update({key: mapped[key] for key in _roles() if key in mapped})
-    texts = {key.removesuffix("_token"): _content(named.get(key)) for key in _roles()}
+    defaults = {f"{role}_token": text for role, text in _CLASSES.get(name, {}).items()}
+    tokens = {**defaults, **files.settings, **_mapped(files)}
+    texts = {role: _content(tokens.get(f"{role}_token")) for role in NAMES}
     return {role: text for role, text in texts.items() if text is not None}
-
-
-def _roles() -> tuple[str, ...]:
-    return tuple(f"{name}_token" for name in NAMES)
 
 
 def _added(
@@ -197,47 +176,30 @@ def _added(
     """Return all added tokens by id: tokenizer.json's, then the settings', then special ones."""
     added: dict[int, AddedToken] = {}
     _add(added, vocabulary, [AddedToken.of(token) for token in rules.get("added_tokens") or []])
-    extra = [_content(token) for token in _additional(files)]
+    extra = [
+        _content(token)
+        for place in (files.settings, _mapped(files))
+        for token in place.get("additional_special_tokens") or []
+    ]
     special = [*dict.fromkeys([*specials.values(), *(text for text in extra if text)])]
     listed = [token for token in _listed(files, special) if token not in added.values()]
-    _add(added, vocabulary, [_marked(token, special) for token in listed])
+    marked = [replace(token, special=token.special or token.content in special) for token in listed]
+    _add(added, vocabulary, marked)
     known = {token.content for token in added.values()}
     fresh = [text for text in special if text not in known]
     _add(added, vocabulary, [AddedToken(text, normalized=False, special=True) for text in fresh])
     return added
 
 
-def _additional(files: TokenizerFiles) -> list[Any]:
-    settings = files.settings or {}
-    found = list(settings.get("additional_special_tokens") or [])
-    if "added_tokens_decoder" not in settings:
-        mapped = files.checkpoint.json("special_tokens_map.json") or {}
-        found += mapped.get("additional_special_tokens") or []
-    return found
-
-
 def _listed(files: TokenizerFiles, special: list[str]) -> list[AddedToken]:
     """Return the tokens in tokenizer_config.json, or else in added_tokens.json, sorted by id."""
-    settings = files.settings or {}
-    if "added_tokens_decoder" in settings:
-        decoder = settings["added_tokens_decoder"]
+    if "added_tokens_decoder" in files.settings:
+        decoder = files.settings["added_tokens_decoder"]
         return [AddedToken.of(decoder[key]) for key in sorted(decoder, key=int)]
     texts = sorted(files.added, key=lambda text: files.added[text])
     return [
         AddedToken(text, normalized=text not in special, special=text in special) for text in texts
     ]
-
-
-def _marked(token: AddedToken, special: list[str]) -> AddedToken:
-    is_special = token.special or token.content in special
-    return AddedToken(
-        token.content,
-        token.single_word,
-        token.lstrip,
-        token.rstrip,
-        token.normalized,
-        is_special,
-    )
 
 
 def _add(
@@ -246,16 +208,16 @@ def _add(
     """Add tokens as the tokenizers library does: a new text takes the next free id."""
     numbers = {token.content: number for number, token in added.items()}
     top = max(added, default=-1)
-    held = set(added.values())
+    present = set(added.values())
     for token in tokens:
-        if not token.content or token in held:
+        if not token.content or token in present:
             continue
         number = numbers.get(token.content, vocabulary.get(token.content))
         if number is None:
             number = max(top + 1, len(vocabulary))
         numbers[token.content] = number
         added[number] = token
-        held.add(token)
+        present.add(token)
         top = max(top, number)
 
 
@@ -286,28 +248,24 @@ def _byte_level_rules(
         "pre_tokenizer": pre,
         "decoder": {"type": "ByteLevel"},
     }
-    if name != "Qwen2Tokenizer":
-        return rules
-    split = {"type": "Split", "pattern": {"Regex": _QWEN_SPLIT}, "behavior": "Isolated"}
-    parts = [split, {**pre, "use_regex": False}]
-    pre_tokenizer = {"type": "Sequence", "pretokenizers": parts}
-    return {**rules, "normalizer": {"type": "NFC"}, "pre_tokenizer": pre_tokenizer}
+    if name == "Qwen2Tokenizer":
+        split = {"type": "Split", "pattern": {"Regex": _QWEN_SPLIT}, "behavior": "Isolated"}
+        parts = [split, {**pre, "use_regex": False}]
+        rules["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": parts}
+        rules["normalizer"] = {"type": "NFC"}
+    return rules
 
 
 def _word_piece_rules(text: str) -> dict[str, Any]:
-    lines = text.split("\n")
-    if lines and not lines[-1]:
-        lines.pop()
-    around = [{"SpecialToken": {"id": "[CLS]"}}, {"Sequence": {"id": "A"}}]
+    lines = text.removesuffix("\n").split("\n") if text else []
+    specials: list[dict[str, Any]] = [{"SpecialToken": {"id": t}} for t in ("[CLS]", "[SEP]")]
+    single = [specials[0], {"Sequence": {"id": "A"}}, specials[1]]
     vocabulary = {line.removesuffix("\r"): number for number, line in enumerate(lines)}
     return {
         "model": {"type": "WordPiece", "vocab": vocabulary, "unk_token": "[UNK]"},
         "normalizer": {"type": "BertNormalizer", "lowercase": True},
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": [*around, {"SpecialToken": {"id": "[SEP]"}}],
-        },
+        "post_processor": {"type": "TemplateProcessing", "single": single},
         "decoder": {"type": "WordPiece"},
     }
 
@@ -320,11 +278,10 @@ def _as_class(
 ) -> dict[str, Any]:
     """Return the rules with the changes that the class `name` makes."""
     changed = dict(rules)
-    pre = changed.get("pre_tokenizer") or {}
-    prefix = bool(settings.get("add_prefix_space"))
+    pre, normalizer = rules.get("pre_tokenizer") or {}, rules.get("normalizer") or {}
     if "add_prefix_space" in pre:
+        prefix = bool(settings.get("add_prefix_space"))
         changed["pre_tokenizer"] = {**pre, "add_prefix_space": prefix}
-    normalizer = changed.get("normalizer") or {}
     if name in _LOWERCASING and normalizer.get("type") == "BertNormalizer":
         changed["normalizer"] = {
             **normalizer,
@@ -333,16 +290,10 @@ def _as_class(
             "handle_chinese_chars": settings.get("tokenize_chinese_chars", True),
         }
     if name in _ADDS_BOS:
-        changed["post_processor"] = _own_template(settings, specials, adds_bos=_ADDS_BOS[name])
+        single: list[dict[str, Any]] = [{"Sequence": {"id": "A"}}]
+        if settings.get("add_bos_token", _ADDS_BOS[name]) and "bos" in specials:
+            single.insert(0, {"SpecialToken": {"id": specials["bos"]}})
+        if settings.get("add_eos_token", False) and "eos" in specials:
+            single.append({"SpecialToken": {"id": specials["eos"]}})
+        changed["post_processor"] = {"type": "TemplateProcessing", "single": single}
     return changed
-
-
-def _own_template(
-    settings: Mapping[str, Any], specials: Mapping[str, str], *, adds_bos: bool
-) -> dict[str, Any]:
-    single: list[dict[str, Any]] = [{"Sequence": {"id": "A"}}]
-    if settings.get("add_bos_token", adds_bos) and "bos" in specials:
-        single.insert(0, {"SpecialToken": {"id": specials["bos"]}})
-    if settings.get("add_eos_token", False) and "eos" in specials:
-        single.append({"SpecialToken": {"id": specials["eos"]}})
-    return {"type": "TemplateProcessing", "single": single}

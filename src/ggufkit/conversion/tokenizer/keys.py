@@ -8,66 +8,50 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from ggufkit.conversion.tokenizer.entries import ID_KEYS
+from ggufkit.conversion.tokenizer.entries import ID_KEYS, PREFIX
 from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import rules_of_name
 from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceType
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.coerce import plain
 from ggufkit.format.values import Value
+from ggufkit.validation.typed_values import MAX_FLOAT32
 
-_PREFIX: Final = "tokenizer.ggml."
 _SHIFT: Final = 1  # from ids in XLM-RoBERTa's SentencePiece model to its ids in GGUF
-# Whether llama.cpp puts a token before a text if the file does not say.
-_ADDS_BOS: Final = {"llama": True, "bert": True}
+# Whether llama.cpp puts a token before or after a text if the file does not say.
+_ADDS: Final = {("bos", "llama"), ("bos", "bert"), ("eos", "bert"), ("eos", "t5")}
 _ALWAYS_BOS: Final = {"gemma4", "granite-embed-multi-311m"}  # llama.cpp ignores what files say
-_ADDS_EOS: Final = {"bert": True, "t5": True}
 # The special tokens that llama.cpp uses if a file names none.
 _IDS: Final[Mapping[str, Mapping[str, int]]] = {
     "llama": {"bos": 1, "eos": 2, "unk": 0},
     "bert": {"bos": 101, "unk": 100, "sep": 102, "pad": 0, "mask": 103},
     "t5": {"eos": 1, "unk": 2, "pad": 0},
 }
-MAX_FLOAT: Final = 3.4028234663852886e38  # the largest float32, which scores are stored as
-
-
-def _is_bool(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _are_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(text, str) for text in value)
-
-
-def _are_types(value: object) -> bool:
-    return isinstance(value, list) and all(type(n) is int and n in _TYPES for n in value)
-
-
-def _are_scores(value: object) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(n, int | float) and not MAX_FLOAT < abs(n) < math.inf for n in value
-    )
-
-
-def _are_bytes(value: object) -> bool:
-    return isinstance(value, list) and all(type(n) is int and 0 <= n <= BYTE for n in value)
-
-
-BYTE: Final = 255
 _TYPES: Final = frozenset((0, *PieceType))  # 0 is llama.cpp's "undefined"
-# The types of keys' values, in words, and a test for them. Other keys are tested where used.
-_KINDS: Final[Mapping[str, tuple[str, Callable[[object], bool]]]] = {
-    "model": ("text", lambda value: isinstance(value, str)),
-    "pre": ("text", lambda value: isinstance(value, str)),
-    "tokens": ("a list of texts", _are_texts),
-    "merges": ("a list of texts", _are_texts),
-    "token_type": ("a list of token types from 0 to 6", _are_types),
-    "scores": ("a list of numbers that float32 can hold", _are_scores),
-    "precompiled_charsmap": ("a list of bytes", _are_bytes),
-    "add_space_prefix": ("true or false", _is_bool),
-    "add_sep_token": ("true or false", _is_bool),
-    "remove_extra_whitespaces": ("true or false", _is_bool),
-    "normalizer.lowercase": ("true or false", _is_bool),
-    "normalizer.strip_accents": ("true or false", _is_bool),
+
+
+def _is_score(value: object) -> bool:
+    return isinstance(value, int | float) and not MAX_FLOAT32 < abs(value) < math.inf
+
+
+def _is_byte(value: object) -> bool:
+    return type(value) is int and value in range(256)
+
+
+# The types of keys' values, in words, and a test for each value, or each item of a list. Other keys
+# are tested where used.
+_TEXT: Final = ("text", lambda value: isinstance(value, str))
+_FLAG: Final = ("true or false", lambda value: isinstance(value, bool))
+_KINDS: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
+    **dict.fromkeys(("model", "pre"), _TEXT),
+    **dict.fromkeys(("tokens", "merges"), ("a list of texts", _TEXT[1])),
+    "token_type": (
+        "a list of token types from 0 to 6",
+        lambda value: type(value) is int and value in _TYPES,
+    ),
+    "scores": ("a list of numbers that float32 can hold", _is_score),
+    "precompiled_charsmap": ("a list of bytes", _is_byte),
+    **dict.fromkeys(("add_space_prefix", "add_sep_token", "remove_extra_whitespaces"), _FLAG),
+    **dict.fromkeys(("normalizer.lowercase", "normalizer.strip_accents"), _FLAG),
 }
 
 
@@ -82,13 +66,16 @@ class VocabularyKeys:
 
         Raises CheckpointError for a value of the wrong type.
         """
-        value = self.metadata.get(_PREFIX + key)
-        found = None if value is None else plain(value)
-        what, fits = _KINDS.get(key, ("", None))
-        if found is None or fits is None or fits(found):
-            return found
+        typed = self.metadata.get(PREFIX + key)
+        value = None if typed is None else plain(typed)
+        if value is None or key not in _KINDS:
+            return value
+        what, fits = _KINDS[key]
+        is_list = what.startswith("a list")
+        if isinstance(value, list) == is_list and all(map(fits, value if is_list else [value])):
+            return value
         raise CheckpointError(
-            f"{_PREFIX}{key} must be {what}, but is {brief(found)}",
+            f"{PREFIX}{key} must be {what}, but is {brief(value)}",
             remedy="`ggufkit edit --set-type` gives a key another value; `ggufkit check` lists "
             "all keys that are wrong",
         )
@@ -121,13 +108,13 @@ class VocabularyKeys:
         if values is None:
             return [default] * len(self.texts)
         if len(values) != len(self.texts):
-            raise CheckpointError(f"{_PREFIX}{key} does not have one value for each token")
+            raise CheckpointError(f"{PREFIX}{key} does not have one value for each token")
         return values
 
     @cached_property
     def roles(self) -> list[str]:
         """The roles of the special tokens in the file, in its order."""
-        role_of = {_PREFIX + key: role for role, key in ID_KEYS.items()}
+        role_of = {PREFIX + key: role for role, key in ID_KEYS.items()}
         return [role_of[key] for key in self.metadata if key in role_of]
 
     @cached_property
@@ -151,8 +138,8 @@ class VocabularyKeys:
         """The context that the model was trained for, in tokens; 0 if unknown."""
         architecture = str(self.metadata.get("general.architecture", ""))
         length = self.metadata.get(f"{architecture}.context_length")
-        found = 0 if length is None else plain(length)
-        return found if isinstance(found, int) else 0
+        number = 0 if length is None else plain(length)
+        return number if isinstance(number, int) else 0
 
     def is_padding(self, number: int) -> bool:
         """Whether a token only fills a row of the embeddings."""
@@ -170,14 +157,9 @@ class VocabularyKeys:
 
     def is_added(self, number: int) -> bool:
         """Whether the tokenizer finds a token in a text before all other rules."""
-        return number in self._added
-
-    @cached_property
-    def _added(self) -> frozenset[int]:
-        kinds = {PieceType.CONTROL, PieceType.USER_DEFINED}
-        if self.model != "gpt2":
-            kinds.add(PieceType.UNKNOWN)
-        return frozenset(number for number, kind in enumerate(self.types) if kind in kinds)
+        kind = self.types[number]
+        is_unknown = kind == PieceType.UNKNOWN and self.model != "gpt2"
+        return is_unknown or kind in {PieceType.CONTROL, PieceType.USER_DEFINED}
 
     def id_of(self, role: str) -> int | None:
         """Return the id of a special token, None if the file has none or it does not exist."""
@@ -195,10 +177,9 @@ class VocabularyKeys:
         """Return whether a special token is added to a text, None if unknown."""
         if role == "bos" and _ALWAYS_BOS & {self.model, self.pre}:
             return True
-        found = self.get(f"add_{role}_token")
-        if isinstance(found, bool):
-            return found
+        adds = self.get(f"add_{role}_token")
+        if isinstance(adds, bool):
+            return adds
         rules = rules_of_name(self.pre)
-        if role == "bos" and self.model == "gpt2" and rules is not None:
-            return rules.adds_bos or None
-        return (_ADDS_BOS if role == "bos" else _ADDS_EOS).get(self.model)
+        has_rule = role == "bos" and self.model == "gpt2" and rules is not None and rules.adds_bos
+        return has_rule or (role, self.model) in _ADDS or None

@@ -20,46 +20,57 @@ _CODE_LLAMA_ROWS: Final = 32016
 _GRANITE_SMALL_ROWS: Final = 49152
 _NO_ROWS: Final = 32000  # if config.json does not say
 _CODE_LLAMA_EOT: Final = 32010
-_GEMMA_EOT: Final = 107
 # Tokens of Gemma 4 that the reader of an answer must see.
 _GEMMA_VISIBLE: Final = frozenset(
     f"<|{word}>" for word in ("channel", "tool_call", "tool_response", '"|')
 ) | frozenset(f"<{word}|>" for word in ("channel", "tool_call", "tool_response"))
-_MPT_FALLBACK: Final = {"pad": 3, "eos": 1, "unk": 0}
 _UNUSED_SCORE: Final = -10000.0  # of tokens that Arctic adds
 _HEX: Final = frozenset("0123456789ABCDEFabcdef")
 
 
 def sentence_pieces(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write a SentencePiece model as llama.cpp's "llama"."""
-    tokens = _piece_tokens(files, files.pieces(SENTENCE_PIECE))
-    _llama(files, entries, tokens)
+    write_llama(files, entries, _piece_tokens(files))
 
 
-def _llama(files: TokenizerFiles, entries: TokenEntries, tokens: Tokens) -> None:
+def write_llama(
+    files: TokenizerFiles, entries: TokenEntries, tokens: Tokens, *, scored: bool = True
+) -> None:
+    """Write tokens and special tokens as llama.cpp's "llama"."""
     entries.head("llama", DEFAULT)
-    entries.tokens(tokens, scored=True)
+    entries.tokens(tokens, scored=scored)
     Specials(files, rows=len(tokens)).write(entries)
 
 
-def _piece_tokens(files: TokenizerFiles, model: PieceModel) -> Tokens:
+def _piece_tokens(files: TokenizerFiles) -> Tokens:
     """Return the pieces, cut or padded to the rows, and the added tokens."""
-    tokens = Tokens(files.rows(len(model.pieces)))
-    tokens.put_pieces(model)
-    say_size(files, len(model.pieces), len(tokens))
-    put_listed(files, tokens)
-    decoder = (files.settings or {}).get("added_tokens_decoder") or {}
-    for key, token in decoder.items():
-        _put_described(files, tokens, int(key), token)
+    model = files.pieces(SENTENCE_PIECE)
+    tokens = pieces_and_listed(files, model, files.rows(len(model.pieces)))
+    for number, token in _described(files, tokens):
+        text = token["content"]
+        if token.get("special") or looks_special(text):
+            tokens.put(number, text, ADDED_SCORE, PieceType.CONTROL)
+        else:
+            text = text.replace(SPACE, " ")
+            tokens.put(number, text, ADDED_SCORE, PieceType.USER_DEFINED)
     return tokens
 
 
-def say_size(files: TokenizerFiles, pieces: int, rows: int) -> None:
-    """Say whether the pieces are cut or padded to the rows of the embeddings."""
-    if pieces > rows:
-        files.say(f"the tokenizer has {pieces} pieces, the embeddings {rows} rows: the rest is cut")
-    elif pieces < rows:
-        files.say(f"the tokenizer has {pieces} pieces, the embeddings {rows} rows: padded")
+def pieces_and_listed(files: TokenizerFiles, model: PieceModel, rows: int) -> Tokens:
+    """Return the pieces of a model, cut or padded to `rows`, and those of added_tokens.json."""
+    tokens, count = Tokens(rows), len(model.pieces)
+    tokens.put_pieces(model)
+    if count != rows:
+        end = "the rest is cut" if count > rows else "padded"
+        files.say(f"the tokenizer has {count} pieces, the embeddings {rows} rows: {end}")
+    _put_listed(files, tokens)
+    return tokens
+
+
+def _put_listed(files: TokenizerFiles, tokens: Tokens) -> None:
+    for text, number in files.added.items():
+        if _fits(files, number, tokens):
+            tokens.put(number, text, ADDED_SCORE, PieceType.USER_DEFINED)
 
 
 def _fits(files: TokenizerFiles, number: int, tokens: Tokens) -> bool:
@@ -69,44 +80,18 @@ def _fits(files: TokenizerFiles, number: int, tokens: Tokens) -> bool:
     return False
 
 
-def put_listed(files: TokenizerFiles, tokens: Tokens) -> None:
-    """Set the tokens of added_tokens.json."""
-    for text, number in files.added.items():
-        if _fits(files, number, tokens):
-            tokens.put(number, text, ADDED_SCORE, PieceType.USER_DEFINED)
-
-
-def _put_described(
-    files: TokenizerFiles, tokens: Tokens, number: int, token: Mapping[str, Any]
-) -> None:
-    if not _fits(files, number, tokens):
-        return
-    text = token["content"]
-    if token.get("special") or looks_special(text):
-        tokens.put(number, text, ADDED_SCORE, PieceType.CONTROL)
-    else:
-        tokens.put(number, text.replace(SPACE, " "), ADDED_SCORE, PieceType.USER_DEFINED)
-
-
-def _put_plainly(tokens: Tokens, number: int, token: Mapping[str, Any]) -> None:
-    kind = PieceType.CONTROL if token.get("special") else PieceType.USER_DEFINED
-    tokens.put(number, token["content"], ADDED_SCORE, kind)
+def _described(files: TokenizerFiles, tokens: Tokens) -> list[tuple[int, Mapping[str, Any]]]:
+    """Return the added tokens of tokenizer_config.json that have a row."""
+    described = ((int(number), token) for number, token in files.described.items())
+    return [(number, token) for number, token in described if _fits(files, number, tokens)]
 
 
 def _put_both_lists(files: TokenizerFiles, tokens: Tokens) -> None:
     """Set the added tokens of tokenizer_config.json and of tokenizer.json, unchanged."""
-    for key, token in ((files.settings or {}).get("added_tokens_decoder") or {}).items():
-        _put_plainly(tokens, int(key), token)
-    for token in (files.tokenizer or {}).get("added_tokens") or []:
-        _put_plainly(tokens, int(token["id"]), token)
-
-
-def sentence_pieces_or_pairs(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write a SentencePiece model, or a BPE tokenizer if missing."""
-    if files.has(SENTENCE_PIECE):
-        sentence_pieces(files, entries)
-    else:
-        byte_pairs(files, entries)
+    added = [(token["id"], token) for token in files.tokenizer.get("added_tokens") or []]
+    for number, token in (*files.described.items(), *added):
+        kind = PieceType.CONTROL if token.get("special") else PieceType.USER_DEFINED
+        tokens.put(int(number), token["content"], ADDED_SCORE, kind)
 
 
 def llama(files: TokenizerFiles, entries: TokenEntries) -> None:
@@ -114,9 +99,8 @@ def llama(files: TokenizerFiles, entries: TokenEntries) -> None:
     if files.has(TEKKEN) and not files.has("tokenizer.json"):
         mistral(files, entries)
         return
-    prefix = (files.settings or {}).get("add_prefix_space")
-    if prefix is not None:
-        entries.boolean("tokenizer.ggml.add_space_prefix", prefix)
+    if files.settings.get("add_prefix_space") is not None:
+        space_prefix(files, entries)
     if files.has(SENTENCE_PIECE):
         sentence_pieces(files, entries)
     else:
@@ -125,24 +109,27 @@ def llama(files: TokenizerFiles, entries: TokenEntries) -> None:
     if rows == _CODE_LLAMA_ROWS:
         entries.identifier("eot", _CODE_LLAMA_EOT)
     if rows == _GRANITE_SMALL_ROWS:
-        entries.add("bos", value=False)
+        entries.boolean("add_bos_token", value=False)
+
+
+def space_prefix(files: TokenizerFiles, entries: TokenEntries) -> None:
+    """Write whether a space comes before a text, if the settings say."""
+    if "add_prefix_space" in files.settings:
+        entries.boolean("add_space_prefix", files.settings["add_prefix_space"])
 
 
 def byte_fallback_or_pairs(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write a BPE tokenizer of either kind."""
-    (byte_fallback if _falls_back_to_bytes(files) else byte_pairs)(files, entries)
-
-
-def _falls_back_to_bytes(files: TokenizerFiles) -> bool:
-    tokenizer = files.tokenizer or {}
-    model, decoder = tokenizer.get("model") or {}, tokenizer.get("decoder") or {}
-    is_bpe = model.get("type") == "BPE" and model.get("byte_fallback")
-    return bool(is_bpe and decoder.get("type") == "Sequence")
+    is_sequence = (files.tokenizer.get("decoder") or {}).get("type") == "Sequence"
+    if files.model.get("type") == "BPE" and files.model.get("byte_fallback") and is_sequence:
+        byte_fallback(files, entries)
+    else:
+        byte_pairs(files, entries)
 
 
 def byte_fallback(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write a BPE tokenizer that spells unknown characters as bytes, as llama.cpp's "llama"."""
-    _llama(files, entries, _fallback_tokens(hub_tokenizer(files)))
+    write_llama(files, entries, _fallback_tokens(hub_tokenizer(files)))
 
 
 def _fallback_tokens(tokenizer: HubTokenizer) -> Tokens:
@@ -156,10 +143,10 @@ def _fallback_tokens(tokenizer: HubTokenizer) -> Tokens:
         kind = PieceType.CONTROL if is_special else PieceType.NORMAL
         kind = PieceType.BYTE if _is_byte(texts[number]) else kind
         tokens.put(number, texts[number], ADDED_SCORE, kind)
-    for place, number in enumerate(added, base):
+    for row, number in enumerate(added, base):
         text = tokenizer.added[number].content
         kind = PieceType.CONTROL if text in special else PieceType.USER_DEFINED
-        tokens.put(place, text, ADDED_SCORE, kind)
+        tokens.put(row, text, ADDED_SCORE, kind)
     return tokens
 
 
@@ -171,37 +158,19 @@ def _is_byte(text: str) -> bool:
 # Families with rules of their own.
 
 
-def gemma(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write Gemma's SentencePiece model."""
-    sentence_pieces(files, entries)
-    entries.identifier("eot", _GEMMA_EOT)
-    entries.boolean("tokenizer.ggml.add_space_prefix", value=False)
-
-
-def gemma2(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write Gemma 2's SentencePiece model."""
-    sentence_pieces(files, entries)
-    entries.boolean("tokenizer.ggml.add_space_prefix", value=False)
-
-
 def xverse(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write XVERSE's BPE tokenizer as llama.cpp's "llama", without scores."""
     tokenizer = hub_tokenizer(files)
     tokens = Tokens(files.rows(max(tokenizer.texts, default=-1) + 1))
     for number, text in tokenizer.texts.items():
-        tokens.put(number, text, 0.0, _xverse_type(tokenizer, text))
-    entries.head("llama", DEFAULT)
-    entries.tokens(tokens, scored=False)
-    Specials(files, rows=len(tokens)).write(entries)
-
-
-def _xverse_type(tokenizer: HubTokenizer, text: str) -> PieceType:
-    if _is_byte(text):
-        return PieceType.BYTE
-    token = tokenizer.added_texts.get(text)
-    if token is None:
-        return PieceType.NORMAL
-    return PieceType.CONTROL if token.special else PieceType.USER_DEFINED
+        token = tokenizer.added_texts.get(text)
+        kind = PieceType.NORMAL
+        if _is_byte(text):
+            kind = PieceType.BYTE
+        elif token:
+            kind = PieceType.CONTROL if token.special else PieceType.USER_DEFINED
+        tokens.put(number, text, 0.0, kind)
+    write_llama(files, entries, tokens, scored=False)
 
 
 def gemma4(files: TokenizerFiles, entries: TokenEntries) -> None:
@@ -213,31 +182,20 @@ def gemma4(files: TokenizerFiles, entries: TokenEntries) -> None:
     entries.head("gemma4", None)
     entries.tokens(tokens, scored=True)
     Specials(files).write(entries, merges_of(files))
-    entries.boolean("tokenizer.ggml.add_space_prefix", value=False)
-    entries.boolean("tokenizer.ggml.add_bos_token", value=True)
-
-
-def gemma3(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write Gemma 3's SentencePiece model, or its BPE tokenizer if missing."""
-    if files.has(SENTENCE_PIECE):
-        gemma2(files, entries)
-    else:
-        byte_pairs(files, entries)
+    entries.boolean("add_space_prefix", value=False)
+    entries.boolean("add_bos_token", value=True)
 
 
 def phi3(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write Phi 3's SentencePiece model, or Phi 4's BPE tokenizer."""
-    is_gpt2 = (files.settings or {}).get("tokenizer_class") == "GPT2Tokenizer"
-    if is_gpt2 or (files.tokenizer is not None and not files.has(SENTENCE_PIECE)):
+    is_gpt2 = files.settings.get("tokenizer_class") == "GPT2Tokenizer"
+    if is_gpt2 or (files.tokenizer and not files.has(SENTENCE_PIECE)):
         byte_pairs(files, entries)
         return
     model = files.pieces(SENTENCE_PIECE)
-    tokens = Tokens(files.rows(len(model.pieces)))
-    tokens.put_pieces(model)
-    say_size(files, len(model.pieces), len(tokens))
-    put_listed(files, tokens)
+    tokens = pieces_and_listed(files, model, files.rows(len(model.pieces)))
     _put_both_lists(files, tokens)
-    _llama(files, entries, tokens)
+    write_llama(files, entries, tokens)
 
 
 def internlm2(files: TokenizerFiles, entries: TokenEntries) -> None:
@@ -250,11 +208,11 @@ def internlm2(files: TokenizerFiles, entries: TokenEntries) -> None:
             tokens.texts[number] = "\N{DRAGON}"
         if text.startswith("[UNUSED"):
             tokens.types[number] = PieceType.UNUSED
-    put_listed(files, tokens)
+    _put_listed(files, tokens)
     _put_both_lists(files, tokens)
     entries.head("llama", DEFAULT)
     entries.tokens(tokens, scored=True)
-    entries.boolean("tokenizer.ggml.add_space_prefix", model.add_dummy_prefix)
+    entries.boolean("add_space_prefix", model.add_dummy_prefix)
     specials = Specials(files, rows=len(tokens))
     if "<|im_end|>" in tokens.texts:
         specials.ids["eos"] = tokens.texts.index("<|im_end|>")
@@ -263,53 +221,16 @@ def internlm2(files: TokenizerFiles, entries: TokenEntries) -> None:
 
 def internlm3(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write InternLM 3's SentencePiece model; a token of chats ends texts."""
-    tokens = _piece_tokens(files, files.pieces(SENTENCE_PIECE))
-    settings = files.settings or {}
+    tokens = _piece_tokens(files)
     entries.head("llama", DEFAULT)
     entries.tokens(tokens, scored=True)
-    if "add_prefix_space" in settings:
-        entries.boolean("tokenizer.ggml.add_space_prefix", settings["add_prefix_space"])
+    space_prefix(files, entries)
     specials = Specials(files, rows=len(tokens))
-    for number, token in (settings.get("added_tokens_decoder") or {}).items():
+    for number, token in files.described.items():
         is_end = token.get("special") and token.get("content") == "<|im_end|>"
         if is_end and "eos" in specials.ids:
             specials.ids["eos"] = int(number)
     specials.write(entries)
-
-
-def mpt(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write MPT's BPE tokenizer, or a SentencePiece model (SEA-LION) if missing."""
-    if files.tokenizer is not None or not files.has(SENTENCE_PIECE):
-        byte_pairs(files, entries)
-        return
-    sentence_pieces(files, entries)
-    entries.add("bos", value=False)
-    for role, number in _MPT_FALLBACK.items():
-        entries.identifier(role, number)
-
-
-def nemotron(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write Nemotron's SentencePiece model; its first tokens are padding and unknown."""
-    sentence_pieces(files, entries)
-    entries.identifier("pad", 0)
-    entries.identifier("unk", 1)
-
-
-def jamba(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write Jamba's SentencePiece model, or its BPE tokenizer if missing."""
-    if files.has(SENTENCE_PIECE):
-        sentence_pieces(files, entries)
-        return
-    byte_fallback(files, entries)
-    entries.boolean("tokenizer.ggml.add_space_prefix", value=False)
-
-
-def spaced(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write a SentencePiece model, and whether a space comes before a text."""
-    sentence_pieces(files, entries)
-    settings = files.settings or {}
-    if "add_prefix_space" in settings:
-        entries.boolean("tokenizer.ggml.add_space_prefix", settings["add_prefix_space"])
 
 
 def arctic(files: TokenizerFiles, entries: TokenEntries) -> None:
@@ -317,22 +238,11 @@ def arctic(files: TokenizerFiles, entries: TokenEntries) -> None:
     model = files.pieces(SENTENCE_PIECE)
     tokens = Tokens(files.rows(len(model.pieces)))
     tokens.put_pieces(model)
-    settings = files.settings or {}
-    for key, token in (settings.get("added_tokens_decoder") or {}).items():
-        if not _fits(files, int(key), tokens):
-            continue
+    for number, token in _described(files, tokens):
         text = token["content"]
-        special = PieceType.UNKNOWN if text == settings.get("unk_token") else PieceType.CONTROL
+        is_unknown = text == files.settings.get("unk_token")
         if token.get("special"):
-            tokens.put(int(key), text, 0.0, special)
+            tokens.put(number, text, 0.0, PieceType.UNKNOWN if is_unknown else PieceType.CONTROL)
         else:
-            tokens.put(int(key), text, _UNUSED_SCORE, PieceType.USER_DEFINED)
-    _llama(files, entries, tokens)
-
-
-def mamba(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write Mamba's tokenizer: BPE, or SentencePiece if missing."""
-    if files.tokenizer is not None or not files.has(SENTENCE_PIECE):
-        byte_pairs(files, entries)
-    else:
-        sentence_pieces(files, entries)
+            tokens.put(number, text, _UNUSED_SCORE, PieceType.USER_DEFINED)
+    write_llama(files, entries, tokens)

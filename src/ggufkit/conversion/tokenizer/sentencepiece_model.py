@@ -125,7 +125,7 @@ def _model(data: bytes) -> PieceModel:
         if number == _PIECES:
             pieces.append(_piece(value))
         elif number in {_TRAINER, _NORMALIZER}:
-            rules.update({(number, field): held for field, held in _fields(value)})
+            rules.update({(number, field): content for field, content in _fields(value)})
         if len(pieces) > MAX_PIECES:
             raise ValueError(f"more than {MAX_PIECES:,} pieces")
     if not pieces:

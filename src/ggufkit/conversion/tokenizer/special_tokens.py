@@ -14,6 +14,7 @@ from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.conversion.tokenizer.entries import TokenEntries
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 
+_ADDED: Final = ("bos", "eos", "sep")  # llama.cpp can add these to a text
 NAMES: Final = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 # Stands for a space inside a half of a merge, where a space separates the halves.
 SPACE: Final = chr(ord(" ") + 256)
@@ -30,10 +31,9 @@ class Specials:
         self.ids: dict[str, int] = {}
         self.adds: dict[str, bool] = {}
         self.template: str | Sequence[Mapping[str, str]] | None = None
-        self.lowercase: object = None
-        self.strip_accents: object = None
-        self._settings = dict(files.settings or {})
-        if files.tokenizer is not None:
+        self.normalizer: dict[str, object] = {"lowercase": None, "strip_accents": None}
+        self._settings = dict(files.settings)
+        if files.tokenizer:
             self._read_normalizer(files.tokenizer.get("normalizer") or {})
             self._read_processors(files.tokenizer)
         if files.settings:
@@ -55,36 +55,36 @@ class Specials:
 
     def write(self, entries: TokenEntries, merges: Sequence[str] = ()) -> None:
         """Set all keys in the order of llama.cpp's converter."""
-        entries.strings("tokenizer.ggml.merges", merges)
+        entries.merges(merges)
         for name, number in self.ids.items():
             entries.identifier(name, number)
         for name, value in self.adds.items():
-            entries.add(name, value)
+            if name in _ADDED:
+                entries.boolean(f"add_{name}_token", value)
         if self.template is not None:
             entries.chat(self.template)
-        if self.lowercase is not None:
-            entries.boolean("tokenizer.ggml.normalizer.lowercase", self.lowercase)
-        if self.strip_accents is not None:
-            entries.boolean("tokenizer.ggml.normalizer.strip_accents", self.strip_accents)
+        for key, flag in self.normalizer.items():
+            if flag is not None:
+                entries.boolean(f"normalizer.{key}", flag)
 
     def _read_normalizer(self, normalizer: Mapping[str, Any]) -> None:
         kind = normalizer.get("type")
         if kind == "Lowercase":
-            self.lowercase = True
+            self.normalizer["lowercase"] = True
         elif kind == "StripAccents":
-            self.strip_accents = True
+            self.normalizer["strip_accents"] = True
         elif kind == "BertNormalizer":
-            self.lowercase = normalizer.get("lowercase", self.lowercase)
-            self.strip_accents = normalizer.get("strip_accents", self.strip_accents)
+            self.normalizer |= {
+                key: normalizer[key] for key in self.normalizer if key in normalizer
+            }
         elif kind == "Sequence":
             for part in normalizer.get("normalizers", []):
                 self._read_normalizer(part)
 
     def _read_settings(self) -> None:
         """Read the tokens that tokenizer_config.json names, with their ids from tokenizer.json."""
-        tokenizer = self.files.tokenizer or {}
         numbers: dict[str, int] = {}
-        for token in tokenizer.get("added_tokens") or []:
+        for token in self.files.tokenizer.get("added_tokens") or []:
             numbers.setdefault(token.get("content"), token.get("id"))
         for name in self.names:
             setting = self._settings.get(f"add_{name}_token")
@@ -102,8 +102,7 @@ class Specials:
         if settings:
             settings["bos_token"] = settings.get("bos_token") or settings.get("cls_token")
             settings["eos_token"] = settings.get("eos_token") or settings.get("sep_token")
-        bos, eos = settings.get("bos_token"), settings.get("eos_token")
-        self._around = {"bos": bos, "eos": eos}
+        self._around = {role: settings.get(f"{role}_token") for role in ("bos", "eos")}
         processor = tokenizer.get("post_processor") or {}
         for part in processor.get("processors", [processor]):
             kind = part.get("type")
@@ -124,8 +123,8 @@ class Specials:
 
     def _read_template(self, processor: Mapping[str, Any]) -> None:
         single = processor.get("single") or []
-        first = _special(single[0]) if len(single) > 1 else None
-        last = _special(single[-1]) if len(single) > 1 else None
+        ends = (single[0], single[-1]) if len(single) > 1 else ({}, {})
+        first, last = (_id_of(part, "SpecialToken") for part in ends)
         if first:
             self._read_first(first)
         if last:
@@ -159,15 +158,17 @@ class Specials:
         self, pair: Sequence[Mapping[str, Any]], first: str | None, last: str | None
     ) -> None:
         """Find out whether a separator comes between the two texts of a pair."""
-        start = 1 if first and _special(pair[0]) == first else 0
-        stop = len(pair) - 1 if last and _special(pair[-1]) == last else len(pair)
-        inner = pair[start:stop]
-        if not inner or _text(inner[0]) != "A" or _text(inner[-1]) != "B" or not inner[1:-1]:
+        specials = [_id_of(part, "SpecialToken") for part in pair]
+        texts = [_id_of(part, "Sequence") for part in pair]
+        start = 1 if first and specials[0] == first else 0
+        stop = len(pair) - 1 if last and specials[-1] == last else len(pair)
+        between = specials[start + 1 : stop - 1]
+        if not between or texts[start] != "A" or texts[stop - 1] != "B":
             return
-        separators = (self._settings.get("sep_token"), self._around["eos"])
-        between = [_special(part) for part in inner[1:-1]]
-        adds = between[0] is not None and between[0] in separators and not last
-        if len(between) == 2 and between[1] is not None and between[1] in separators:  # noqa: PLR2004 (A, two, B)
+        tokens = (self._settings.get("sep_token"), self._around["eos"])
+        separates = [text is not None and text in tokens for text in between]
+        adds = separates[0] and not last
+        if len(between) == 2 and separates[1]:  # noqa: PLR2004 (A, two, B)
             adds = True
         self.adds["sep"] = adds
         if adds and self._settings and not self._settings.get("sep_token"):
@@ -176,12 +177,15 @@ class Specials:
 
 def merges_of(files: TokenizerFiles) -> list[str]:
     """Return the merges of a BPE tokenizer, each as two halves with a space between."""
-    tokenizer = files.tokenizer or {}
-    merges = (tokenizer.get("model") or {}).get("merges")
+    merges = files.model.get("merges")
     if isinstance(merges, list) and merges:
         if isinstance(merges[0], str):
             return merges
-        return [" ".join(part.replace(" ", SPACE) for part in pair) for pair in merges]
+        pairs = (" ".join(pair) for pair in merges)
+        return [
+            text if text.count(" ") == 1 else " ".join(part.replace(" ", SPACE) for part in pair)
+            for text, pair in zip(pairs, merges, strict=True)
+        ]
     return merges_of_text(files.checkpoint.text("merges.txt") or "")
 
 
@@ -200,10 +204,10 @@ def chat_template(files: TokenizerFiles) -> str | Sequence[Mapping[str, str]] | 
     The one in tokenizer_config.json wins, even if it is null; next are chat_template.jinja with its
     folder of additional templates, and chat_template.json.
     """
-    settings = files.settings or {}
-    found = settings["chat_template"] if "chat_template" in settings else _template_files(files)
-    if found is None or isinstance(found, str | list):
-        return found
+    has_own = "chat_template" in files.settings
+    template = files.settings["chat_template"] if has_own else _template_files(files)
+    if template is None or isinstance(template, str | list):
+        return template
     files.say("chat_template in tokenizer_config.json is neither text nor list: left out")
     return None
 
@@ -211,34 +215,28 @@ def chat_template(files: TokenizerFiles) -> str | Sequence[Mapping[str, str]] | 
 def default_template(checkpoint: Checkpoint) -> str | None:
     """Return the chat template of a checkpoint, of named ones the default."""
     files = TokenizerFiles(checkpoint, lambda _: None)
-    found = chat_template(files) if files.settings else None
-    named = found if isinstance(found, list) else []
-    default = next((each["template"] for each in named if each["name"] == "default"), None)
-    return found if isinstance(found, str) else default
+    template = chat_template(files) if files.settings else None
+    if isinstance(template, list):
+        return next((named["template"] for named in template if named["name"] == "default"), None)
+    return template if isinstance(template, str) else None
 
 
 def _template_files(files: TokenizerFiles) -> str | list[dict[str, str]] | None:
     default = files.checkpoint.text("chat_template.jinja")
     if default is None:
-        held = files.checkpoint.json("chat_template.json") or {}
-        return held.get("chat_template")
+        return (files.checkpoint.json("chat_template.json") or {}).get("chat_template")
     folder = "additional_chat_templates"
-    names = files.checkpoint.names(folder, ".jinja")
-    if not names:
-        return default
-    texts = [files.checkpoint.text(f"{folder}/{name}") or "" for name in names]
     others = [
-        {"name": name.removesuffix(".jinja"), "template": text}
-        for name, text in zip(names, texts, strict=True)
+        {
+            "name": name.removesuffix(".jinja"),
+            "template": files.checkpoint.text(f"{folder}/{name}") or "",
+        }
+        for name in files.checkpoint.names(folder, ".jinja")
     ]
-    return [{"name": "default", "template": default}, *others]
+    return [{"name": "default", "template": default}, *others] if others else default
 
 
-def _special(part: Mapping[str, Any]) -> str | None:
-    found = part.get("SpecialToken", {}).get("id")
-    return found if isinstance(found, str) else None
-
-
-def _text(part: Mapping[str, Any]) -> str | None:
-    found = part.get("Sequence", {}).get("id")
-    return found if isinstance(found, str) else None
+def _id_of(part: Mapping[str, Any], kind: str) -> str | None:
+    """Return the id of a special token or of a text in a template, None for another part."""
+    identifier = part.get(kind, {}).get("id")
+    return identifier if isinstance(identifier, str) else None

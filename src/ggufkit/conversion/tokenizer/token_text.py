@@ -1,4 +1,4 @@
-"""Decodes the text of a single token by a tokenizer's decoder."""
+"""Decodes the text of a single token; spells bytes as GPT-2's visible characters."""
 
 from __future__ import annotations
 
@@ -6,21 +6,34 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ggufkit.conversion.tokenizer.byte_alphabet import BYTE_OF
-
 DecoderRule = Mapping[str, Any]
+_VISIBLE: Final = (*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+_HIDDEN: Final = tuple(byte for byte in range(0x100) if byte not in _VISIBLE)
+
+CHAR_OF: Final = {
+    **{byte: chr(byte) for byte in _VISIBLE},
+    **{byte: chr(0x100 + i) for i, byte in enumerate(_HIDDEN)},
+}
+BYTE_OF: Final = {char: byte for byte, char in CHAR_OF.items()}
 
 _BYTE_TOKEN: Final = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 # Spaces that transformers' clean-up of English removes.
-_GLUED: Final = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't"))
-_GLUED_SHORT: Final = ((" 'm", "'m"), (" 's", "'s"), (" 've", "'ve"), (" 're", "'re"))
+_GLUED: Final = (
+    *((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't")),
+    *((" 'm", "'m"), (" 's", "'s"), (" 've", "'ve"), (" 're", "'re")),
+)
+
+
+def visible(data: bytes) -> str:
+    """Return bytes as the characters that stand for them in a vocabulary."""
+    return "".join(CHAR_OF[byte] for byte in data)
 
 
 def decode(token: str, decoder: DecoderRule | None, *, cleans: bool) -> str:
     """Return the decoded text of `token` alone."""
     text = _decoded(token, decoder or {})
     if cleans:
-        for apart, together in (*_GLUED, *_GLUED_SHORT):
+        for apart, together in _GLUED:
             text = text.replace(apart, together)
     return text
 
@@ -39,18 +52,17 @@ def _byte_level(token: str, _: DecoderRule) -> str:
 
 
 def _byte_fallback(token: str, _: DecoderRule) -> str:
-    found = _BYTE_TOKEN.fullmatch(token)
-    return bytes([int(found[1], 16)]).decode(errors="replace") if found else token
+    match = _BYTE_TOKEN.fullmatch(token)
+    return bytes([int(match[1], 16)]).decode(errors="replace") if match else token
 
 
 def _replaced(token: str, decoder: DecoderRule) -> str:
-    return token.replace(_literal(decoder.get("pattern")), decoder.get("content", ""))
-
-
-def _literal(pattern: object) -> str:
-    """Return the text that a Replace searches for; skip regular expressions."""
-    found = pattern.get("String") if isinstance(pattern, dict) else None
-    return found if isinstance(found, str) and found else "\0"
+    """Replace a text; skip regular expressions."""
+    pattern = decoder.get("pattern")
+    text = pattern.get("String") if isinstance(pattern, dict) else None
+    if isinstance(text, str) and text:
+        return token.replace(text, decoder.get("content", ""))
+    return token
 
 
 def _stripped(token: str, decoder: DecoderRule) -> str:

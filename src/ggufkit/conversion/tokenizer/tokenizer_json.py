@@ -4,83 +4,76 @@ from __future__ import annotations
 
 from base64 import b64encode
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ggufkit.conversion.tokenizer.keys import VocabularyKeys
-from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import DEFAULT, rules_of_name
+from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import DEFAULT_RULES, rules_of_name
 from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceType
 from ggufkit.conversion.tokenizer.special_tokens import SPACE as MERGE_SPACE
-from ggufkit.system.threads import Say
+from ggufkit.system.threads import Notify
 
 TokenizerRules = dict[str, Any]
-_NO_BPE_EXTRAS: Final = {
-    "dropout": None,
-    "continuing_subword_prefix": None,
-    "end_of_word_suffix": None,
-}
-
-
+_SPACES_TO_MARKS: Final = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+_TO_CHARACTERS: Final = (
+    {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
+    {"type": "ByteFallback"},
+    {"type": "Fuse"},
+)
 # Pre-tokenizers of BPE over characters; rare characters become tokens of bytes.
 OF_CHARACTERS: Final = {"gemma4", "granite-embed-multi-311m", "sarvam-moe"}
 _LINES: Final = r"[^\n]+|[\n]+"  # llama.cpp merges nothing across them
 
 
-def byte_pairs(keys: VocabularyKeys, say: Say) -> TokenizerRules:
+def _split(pattern: str) -> TokenizerRules:
+    return {
+        "type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False,
+    }  # fmt: skip
+
+
+def _bpe(
+    keys: VocabularyKeys,
+    merges: Iterable[Sequence[str]],
+    unknown: str | None,
+    *,
+    falls_back: bool,
+    ignores_merges: bool = False,
+) -> TokenizerRules:
+    """Return a BPE model; with `falls_back` unknown characters become tokens of bytes."""
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "unk_token": unknown,
+        "fuse_unk": falls_back,
+        "byte_fallback": falls_back,
+        "ignore_merges": ignores_merges,
+        "vocab": _vocabulary(keys),
+        "merges": [*merges],
+    }
+
+
+def byte_pairs(keys: VocabularyKeys, say: Notify) -> TokenizerRules:
     """Return the rules of BPE over bytes, or over characters where the pre-tokenizer says so."""
     if keys.pre in OF_CHARACTERS:
         return character_pairs(keys, say)
     row = rules_of_name(keys.pre)
     if row is None:
         say(f"the pre-tokenizer {keys.pre!r} is not known: llama.cpp's default is used")
-        row = rules_of_name(DEFAULT)
-    patterns = row.patterns if row else ()
-    splits = [
-        {"type": "Split", "pattern": {"Regex": p}, "behavior": "Isolated", "invert": False}
-        for p in patterns
-    ]
-    spelled = {
-        "type": "ByteLevel",
-        "add_prefix_space": False,
-        "trim_offsets": True,
-        "use_regex": False,
-    }
-    model = {
-        "type": "BPE",
-        **_NO_BPE_EXTRAS,
-        "unk_token": None,
-        "fuse_unk": False,
-        "byte_fallback": False,
-        "ignore_merges": bool(row and row.ignores_merges),
-        "vocab": _vocabulary(keys),
-        "merges": [*_halves(keys)],
-    }
-    pre = {"type": "Sequence", "pretokenizers": [*splits, spelled]}
-    return _rules(keys, None, pre, {**spelled, "use_regex": True}, model)
+        row = DEFAULT_RULES
+    bytes_only = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    parts = [*map(_split, row.patterns), {**bytes_only, "use_regex": False}]
+    model = _bpe(keys, _halves(keys), None, falls_back=False, ignores_merges=row.ignores_merges)
+    pre = {"type": "Sequence", "pretokenizers": parts}
+    return _rules(keys, None, pre, {**bytes_only, "use_regex": True}, model)
 
 
-def character_pairs(keys: VocabularyKeys, say: Say) -> TokenizerRules:  # noqa: ARG001 (a builder's signature)
+def character_pairs(keys: VocabularyKeys, say: Notify) -> TokenizerRules:  # noqa: ARG001 (a builder's signature)
     """Return the rules of BPE over characters, with spaces as in SentencePiece."""
-    model = {
-        "type": "BPE",
-        **_NO_BPE_EXTRAS,
-        "unk_token": keys.text_of("unk"),
-        "fuse_unk": True,
-        "byte_fallback": True,
-        "ignore_merges": False,
-        "vocab": _vocabulary(keys),
-        "merges": [*_halves(keys)],
-    }
-    normalizer = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
-    pre = {
-        "type": "Split", "pattern": {"Regex": _LINES}, "behavior": "Isolated", "invert": False,
-    }  # fmt: skip
-    decoders = [
-        {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
-        {"type": "ByteFallback"},
-        {"type": "Fuse"},
-    ]
-    return _rules(keys, normalizer, pre, {"type": "Sequence", "decoders": decoders}, model)
+    model = _bpe(keys, _halves(keys), keys.text_of("unk"), falls_back=True)
+    decoder = {"type": "Sequence", "decoders": [*_TO_CHARACTERS]}
+    return _rules(keys, _SPACES_TO_MARKS, _split(_LINES), decoder, model)
 
 
 def _halves(keys: VocabularyKeys) -> Iterator[list[str]]:
@@ -93,7 +86,7 @@ def _halves(keys: VocabularyKeys) -> Iterator[list[str]]:
             yield [left.replace(MERGE_SPACE, " "), right.replace(MERGE_SPACE, " ")]
 
 
-def sentence_pieces(keys: VocabularyKeys, say: Say) -> TokenizerRules:
+def sentence_pieces(keys: VocabularyKeys, say: Notify) -> TokenizerRules:
     """Return the rules of a SentencePiece model of the BPE kind: merges in the order of scores."""
     normal = [n for n in range(len(keys.texts)) if keys.types[n] == PieceType.NORMAL]
     if len({keys.scores[n] for n in normal}) < len(normal) // 2:
@@ -101,29 +94,12 @@ def sentence_pieces(keys: VocabularyKeys, say: Say) -> TokenizerRules:
             "the tokens have no scores that give the order of merges: token ids may differ from "
             "llama.cpp's"
         )
-    unknown = keys.id_of("unk")
-    model = {
-        "type": "BPE",
-        **_NO_BPE_EXTRAS,
-        "unk_token": None if unknown is None else keys.texts[unknown],
-        "fuse_unk": True,
-        "byte_fallback": True,
-        "ignore_merges": False,
-        "vocab": _vocabulary(keys),
-        "merges": _scored_merges(keys, normal),
-    }
-    prefix = keys.get("add_space_prefix")
-    has_prefix = True if prefix is None else prefix
-    replace = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
-    prepend = [{"type": "Prepend", "prepend": SPACE}] if has_prefix else []
-    strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if has_prefix else []
-    decoders = [
-        {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
-        {"type": "ByteFallback"},
-        {"type": "Fuse"},
-        *strip,
-    ]
-    normalizer = {"type": "Sequence", "normalizers": [*prepend, replace]}
+    model = _bpe(keys, _scored_merges(keys, normal), keys.text_of("unk"), falls_back=True)
+    normalizers, decoders = [_SPACES_TO_MARKS], [*_TO_CHARACTERS]
+    if keys.get("add_space_prefix") is not False:
+        normalizers.insert(0, {"type": "Prepend", "prepend": SPACE})
+        decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+    normalizer = {"type": "Sequence", "normalizers": normalizers}
     return _rules(keys, normalizer, None, {"type": "Sequence", "decoders": decoders}, model)
 
 
@@ -137,24 +113,23 @@ def _scored_merges(keys: VocabularyKeys, normal: list[int]) -> list[tuple[str, s
     short = [n for n in normal if len(keys.texts[n]) <= MAX_MERGED]
     numbers = {keys.texts[n]: n for n in short}
     lengths = sorted({len(text) for text in numbers} - {0})
-    found = []
+    merges = []
     for number in short:
         text = keys.texts[number]
-        for at in lengths[: bisect_left(lengths, len(text))]:
-            left = numbers.get(text[:at])
+        for cut in lengths[: bisect_left(lengths, len(text))]:
+            left = numbers.get(text[:cut])
             if left is None:
                 continue
-            right = numbers.get(text[at:])
+            right = numbers.get(text[cut:])
             if right is not None:
-                found.append((-keys.scores[number], number, left, right))
+                merges.append((-keys.scores[number], number, left, right))
     # Tuples, which the garbage collector need not visit: there are half a million.
-    return [(keys.texts[left], keys.texts[right]) for _, _, left, right in sorted(found)]
+    return [(keys.texts[left], keys.texts[right]) for _, _, left, right in sorted(merges)]
 
 
-def unigram(keys: VocabularyKeys, say: Say) -> TokenizerRules:  # noqa: ARG001 (a builder's signature)
+def unigram(keys: VocabularyKeys, say: Notify) -> TokenizerRules:  # noqa: ARG001 (a builder's signature)
     """Return the rules of a Unigram model."""
-    types = keys.types
-    unknown = next((n for n, kind in enumerate(types) if kind == PieceType.UNKNOWN), None)
+    unknown = keys.types.index(PieceType.UNKNOWN) if PieceType.UNKNOWN in keys.types else None
     charsmap = bytes(keys.get("precompiled_charsmap") or [])
     normalizers: list[TokenizerRules] = []
     if charsmap:
@@ -170,27 +145,25 @@ def unigram(keys: VocabularyKeys, say: Say) -> TokenizerRules:  # noqa: ARG001 (
         "type": "Unigram",
         "unk_id": unknown,
         "vocab": [[keys.texts[n], keys.scores[n]] for n in range(keys.unpadded)],
-        "byte_fallback": PieceType.BYTE in types,
+        "byte_fallback": PieceType.BYTE in keys.types,
     }
     normalizer = {"type": "Sequence", "normalizers": normalizers}
     return _rules(keys, normalizer, space, space, model)
 
 
-def word_pieces(keys: VocabularyKeys, say: Say) -> TokenizerRules:  # noqa: ARG001 (a builder's signature)
+def word_pieces(keys: VocabularyKeys, say: Notify) -> TokenizerRules:  # noqa: ARG001 (a builder's signature)
     """Return the rules of WordPiece."""
     vocabulary = {_unmarked(keys, n): n for n in range(len(keys.texts)) if not keys.is_padding(n)}
-    unknown = keys.text_of("unk") or "[UNK]"
-    lowercase = keys.get("normalizer.lowercase")
     normalizer = {
         "type": "BertNormalizer",
         "clean_text": True,
         "handle_chinese_chars": True,
         "strip_accents": keys.get("normalizer.strip_accents"),
-        "lowercase": True if lowercase is None else lowercase,
+        "lowercase": keys.get("normalizer.lowercase") is not False,
     }
     model = {
         "type": "WordPiece",
-        "unk_token": unknown,
+        "unk_token": keys.text_of("unk") or "[UNK]",
         "continuing_subword_prefix": "##",
         "max_input_chars_per_word": 100,
         "vocab": vocabulary,
@@ -212,8 +185,7 @@ def _unmarked(keys: VocabularyKeys, number: int) -> str:
 def _vocabulary(keys: VocabularyKeys) -> dict[str, int]:
     """Return ids by text, without added tokens whose ids the library computes itself."""
     numbers = [n for n in range(len(keys.texts)) if not keys.is_padding(n)]
-    ordinary = [n for n in numbers if not keys.is_added(n)]
-    last = ordinary[-1] if ordinary else -1
+    last = max((n for n in numbers if not keys.is_added(n)), default=-1)
     after = [n for n in numbers if n > last]
     before = [n for n in numbers if n <= last]
     if after != [*range(len(before), len(numbers))]:
@@ -264,13 +236,16 @@ def _around(keys: VocabularyKeys) -> TokenizerRules | None:
         last = keys.id_of("sep")
     if first is None and last is None:
         return None
-    start = [_special(keys, first)] if first is not None else []
-    end = [_special(keys, last)] if last is not None else []
+    start, end = (
+        [{"SpecialToken": {"id": keys.texts[n], "type_id": 0}}] if n is not None else []
+        for n in (first, last)
+    )
     a, b = ({"Sequence": {"id": name, "type_id": kind}} for kind, name in enumerate("AB"))
     between = {True: [*end, *end], False: end, None: []}[keys.get("add_sep_token")]
-    used = {keys.texts[n]: n for n in (first, last) if n is not None}
     specials = {
-        text: {"id": text, "ids": [number], "tokens": [text]} for text, number in used.items()
+        keys.texts[n]: {"id": keys.texts[n], "ids": [n], "tokens": [keys.texts[n]]}
+        for n in (first, last)
+        if n is not None
     }
     return {
         "type": "TemplateProcessing",
@@ -280,11 +255,7 @@ def _around(keys: VocabularyKeys) -> TokenizerRules | None:
     }
 
 
-def _special(keys: VocabularyKeys, number: int) -> TokenizerRules:
-    return {"SpecialToken": {"id": keys.texts[number], "type_id": 0}}
-
-
-MODELS: Final[Mapping[str, Callable[[VocabularyKeys, Say], TokenizerRules]]] = {
+MODELS: Final[Mapping[str, Callable[[VocabularyKeys, Notify], TokenizerRules]]] = {
     "gpt2": byte_pairs,
     "gemma4": character_pairs,
     "llama": sentence_pieces,

@@ -16,14 +16,15 @@ from typing import Final
 from ggufkit.errors import RemoteMissingError
 from ggufkit.models.hub.names import HubName, parse_hub_name
 from ggufkit.models.hub.repository import (
+    PREFERRED,
     CachedModel,
     Files,
     ModelSet,
-    beside,
-    chosen,
+    choose,
     model_sets,
     names_of,
     names_of_set,
+    sibling,
 )
 from ggufkit.remote.hub.hub import HubFile, Repository, missing_file
 from ggufkit.remote.hub.repo_file import RepoFile
@@ -31,7 +32,7 @@ from ggufkit.remote.hub.settings import cache_folder, offline_reason
 from ggufkit.remote.url import UrlPath
 from ggufkit.system.text_file import Most, read_small
 
-SHOWN: Final = 40  # quants in a message: repositories have 25
+MAX_NAMES: Final = 40  # quants in a message: repositories have 25
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 
@@ -40,158 +41,160 @@ def hub_files(name: str, *, shards: bool) -> Files:
 
     Raises RemoteMissingError, which lists the quants or files that there are.
     """
-    named = parse_hub_name(name)
-    files = _cached(named, shards=shards) or _remote(named, shards=shards)
+    hub_name = parse_hub_name(name)
+    files = _cached(hub_name, shards=shards) or _remote(hub_name, shards=shards)
     return files if shards else files[:1]
 
 
 def hub_models(name: str) -> list[CachedModel]:
     """Return all models of a repository, or those with the tag in `name`, with their sizes."""
-    return [model for model, _ in _found(parse_hub_name(name))]
+    return [model for model, _ in _models(parse_hub_name(name))]
 
 
 def sets_of(name: str) -> list[tuple[CachedModel, Files]]:
     """Return the models of a repository that are no sidecars, with their files, unread."""
-    named = parse_hub_name(name)
-    snapshot = _snapshot(named)
+    hub_name = parse_hub_name(name)
+    snapshot = _snapshot(hub_name)
     return [
-        (model, _at_hand(snapshot, held) or _unread(_repository(named), held))
-        for model, held in _found(named)
-        if not held.is_sidecar
+        (model, _cached_paths(snapshot, files) or _unread(_repository(hub_name), files))
+        for model, files in _models(hub_name)
+        if not files.is_sidecar
     ]
 
 
-def _at_hand(snapshot: Path | None, held: ModelSet) -> list[Path]:
+def _cached_paths(snapshot: Path | None, model: ModelSet) -> list[Path]:
     """Return the files of a model if the cache has all of them, in the listed sizes."""
-    paths = [snapshot / file.path for file in held.files] if snapshot else []
+    paths = [snapshot / file.path for file in model.files] if snapshot else []
     with contextlib.suppress(OSError):
-        if [path.stat().st_size for path in paths] == [file.nbytes for file in held.files]:
+        if [path.stat().st_size for path in paths] == [file.nbytes for file in model.files]:
             return paths
     return []
 
 
-def _unread(repository: Repository, held: ModelSet) -> list[HubFile]:
-    return [repository.file(file.path, file) for file in held.files]
+def _unread(repository: Repository, model: ModelSet) -> list[HubFile]:
+    return [repository.file(file.path, file) for file in model.files]
 
 
-def _found(named: HubName) -> list[tuple[CachedModel, ModelSet]]:
-    sets = model_sets(_listed(named))
-    names = names_of(str(named._replace(path="", tag="")), sets)
-    wanted = chosen(sets, named.tag) if named.tag else None
-    repository = _repository(named)
-    found = [
-        (CachedModel(text, UrlPath(f"hf://{repository}/{each.path}"), each.nbytes), each)
-        for text, each in zip(names, sets, strict=True)
-        if not named.tag or each is wanted
+def _models(hub_name: HubName) -> list[tuple[CachedModel, ModelSet]]:
+    sets = model_sets(_listed(hub_name))
+    names = names_of(str(hub_name._replace(path="", tag="")), sets)
+    tagged = choose(sets, hub_name.tag) if hub_name.tag else None
+    repository = _repository(hub_name)
+    models = [
+        (CachedModel(name, UrlPath(f"hf://{repository}/{files.path}"), files.nbytes), files)
+        for name, files in zip(names, sets, strict=True)
+        if not hub_name.tag or files is tagged
     ]
-    if not found:
-        raise _no_quant(named, sets)
-    return found
+    if not models:
+        raise _no_quant(hub_name, sets)
+    return models
 
 
-def _repository(named: HubName) -> Repository:
-    return Repository(named.repository, named.revision)
+def _repository(hub_name: HubName) -> Repository:
+    return Repository(hub_name.repository, hub_name.revision)
 
 
-def _listed(named: HubName) -> list[RepoFile]:
+def _listed(hub_name: HubName) -> list[RepoFile]:
     """Return the files of a repository, or of the folder in a name."""
-    if offline_reason() and (snapshot := _snapshot(named)):
+    if offline_reason() and (snapshot := _snapshot(hub_name)):
         files = _files_in(snapshot)
     else:
-        files = _repository(named).files()
-    prefix = f"{named.path}/" if named.path else ""
+        files = _repository(hub_name).files()
+    prefix = f"{hub_name.path}/" if hub_name.path else ""
     return [file for file in files if file.path.startswith(prefix)]
 
 
-def folder_of_name(named: HubName) -> tuple[Repository, list[RepoFile], Path | None]:
-    """Return a repository, the files in the folder that `named` means, and its place in the cache.
+def folder_of_name(hub_name: HubName) -> tuple[Repository, list[RepoFile], Path | None]:
+    """Return a repository, the files in the folder that a name means, and its folder in the cache.
 
     Offline the files are those in the cache.
     """
-    return _repository(named), _listed(named), _snapshot(named)
+    return _repository(hub_name), _listed(hub_name), _snapshot(hub_name)
 
 
 # On the server.
 
 
-def _remote(named: HubName, *, shards: bool) -> Files:
-    repository = _repository(named)
-    if named.path.lower().endswith(".gguf"):
-        path = PurePosixPath(named.path)
+def _remote(hub_name: HubName, *, shards: bool) -> Files:
+    repository = _repository(hub_name)
+    if hub_name.path.lower().endswith(".gguf"):
+        path = PurePosixPath(hub_name.path)
         names = names_of_set(path.name, shards=shards)
-        return [repository.file(beside(named.path, each)) for each in names]
-    found = _meant(named, repository.files())
-    if found is None:
-        raise _no_quant(named, model_sets(repository.files()))
-    return _unread(repository, found)
+        return [repository.file(sibling(hub_name.path, name)) for name in names]
+    model = _resolve(hub_name, repository.files())
+    if model is None:
+        raise _no_quant(hub_name, model_sets(repository.files()))
+    return _unread(repository, model)
 
 
-def _meant(named: HubName, files: Sequence[RepoFile]) -> ModelSet | None:
+def _resolve(hub_name: HubName, files: Sequence[RepoFile]) -> ModelSet | None:
     """Return the model that a name without a file means; RemoteMissingError for a wrong folder."""
-    if not named.path:
-        return chosen(model_sets(files), named.tag)
-    inside = [file for file in files if file.path.startswith(f"{named.path}/")]
-    sets = [each for each in model_sets(inside) if not each.is_sidecar]
+    if not hub_name.path:
+        return choose(model_sets(files), hub_name.tag)
+    inside = [file for file in files if file.path.startswith(f"{hub_name.path}/")]
+    sets = [model for model in model_sets(inside) if not model.is_sidecar]
     if not sets:
-        raise missing_file(_repository(named), named.path, list(files))
+        raise missing_file(_repository(hub_name), hub_name.path, list(files))
     if len(sets) > 1:
         return None
     return sets[0]
 
 
-def _no_quant(named: HubName, sets: Sequence[ModelSet]) -> RemoteMissingError:
-    models = [each for each in sets if not each.is_sidecar]
-    names = names_of(str(named._replace(path="", tag="")), models)
-    repository = _repository(named)
+def _no_quant(hub_name: HubName, sets: Sequence[ModelSet]) -> RemoteMissingError:
+    models = [model for model in sets if not model.is_sidecar]
+    names = names_of(str(hub_name._replace(path="", tag="")), models)
+    repository = _repository(hub_name)
     if not models:
         return RemoteMissingError(
             f"{repository} has no GGUF files",
             remedy=f"{repository.page} shows what it has; `ggufkit convert hf://{repository} OUT` "
             "converts a checkpoint",
         )
-    more = ", ..." if len(names) > SHOWN else ""
-    what = f"no quant {named.tag}" if named.tag else f"not exactly one model in {named.path}"
+    more = ", ..." if len(names) > MAX_NAMES else ""
+    what = (
+        f"no quant {hub_name.tag}" if hub_name.tag else f"not exactly one model in {hub_name.path}"
+    )
     return RemoteMissingError(
-        f"{repository} has {what}", remedy=f"It has {', '.join(names[:SHOWN])}{more}"
+        f"{repository} has {what}", remedy=f"It has {', '.join(names[:MAX_NAMES])}{more}"
     )
 
 
 # In the cache of huggingface_hub.
 
 
-def _cached(named: HubName, *, shards: bool) -> list[Path]:
+def _cached(hub_name: HubName, *, shards: bool) -> list[Path]:
     """Return the files of a model if all of them are in the cache."""
-    snapshot = _snapshot(named)
+    snapshot = _snapshot(hub_name)
     if snapshot is None:
         return []
-    if named.path.lower().endswith(".gguf"):
-        path = PurePosixPath(named.path)
-        wanted = [beside(named.path, each) for each in names_of_set(path.name, shards=shards)]
+    if hub_name.path.lower().endswith(".gguf"):
+        path = PurePosixPath(hub_name.path)
+        names = [sibling(hub_name.path, name) for name in names_of_set(path.name, shards=shards)]
     else:
-        found = _meant_in_cache(named, _files_in(snapshot))
-        wanted = [each.path for each in found.files] if found else []
-    paths = [snapshot / each for each in wanted]
+        model = _resolve_in_cache(hub_name, _files_in(snapshot))
+        names = [file.path for file in model.files] if model else []
+    paths = [snapshot / name for name in names]
     return paths if all(path.is_file() for path in paths) else []
 
 
-def _meant_in_cache(named: HubName, files: Sequence[RepoFile]) -> ModelSet | None:
+def _resolve_in_cache(hub_name: HubName, files: Sequence[RepoFile]) -> ModelSet | None:
     """Return the cached model that a name surely means: the server may have others."""
     with contextlib.suppress(RemoteMissingError):
-        found = _meant(named, files)
-        is_sure = named.tag or named.path or offline_reason()
-        first = chosen(model_sets(files), "Q4_K_M")
-        if found and (is_sure or found is first or found == first):
-            return found
+        model = _resolve(hub_name, files)
+        is_sure = hub_name.tag or hub_name.path or offline_reason()
+        preferred = choose(model_sets(files), PREFERRED[0])
+        if model and (is_sure or model == preferred):
+            return model
     return None
 
 
-def _snapshot(named: HubName) -> Path | None:
+def _snapshot(hub_name: HubName) -> Path | None:
     """Return the folder of a revision in the cache, None if nothing of it was downloaded."""
-    folder = cache_folder() / f"models--{named.repository.replace('/', '--')}"
+    folder = cache_folder() / f"models--{hub_name.repository.replace('/', '--')}"
     with contextlib.suppress(OSError, ValueError):
-        commit = named.revision
+        commit = hub_name.revision
         if not _COMMIT.fullmatch(commit):
-            ref = folder / "refs" / Path(*PurePosixPath(named.revision).parts)
+            ref = folder / "refs" / Path(*PurePosixPath(hub_name.revision).parts)
             commit = read_small(ref, Most.POINTER).decode("ascii").strip()
         snapshot = folder / "snapshots" / commit
         return snapshot if _COMMIT.fullmatch(commit) and snapshot.is_dir() else None
@@ -200,10 +203,10 @@ def _snapshot(named: HubName) -> Path | None:
 
 def _files_in(folder: Path) -> list[RepoFile]:
     """Return the files below a folder, by path."""
-    found = []
-    for place, _, names in os.walk(folder):  # does not follow links to folders
+    files = []
+    for parent, _, names in os.walk(folder):  # does not follow links to folders
         for name in names:
-            path = Path(place, name)
+            path = Path(parent, name)
             with contextlib.suppress(OSError):
-                found.append(RepoFile(path.relative_to(folder).as_posix(), path.stat().st_size))
-    return sorted(found, key=lambda file: file.path)
+                files.append(RepoFile(path.relative_to(folder).as_posix(), path.stat().st_size))
+    return sorted(files, key=lambda file: file.path)

@@ -40,7 +40,7 @@ LATEST: Final = "latest"  # Ollama's tag for no particular quant
 
 
 class HubName(NamedTuple):
-    """The parts of a name; `path` and `tag` are empty where they are not told."""
+    """The parts of a name; `path` and `tag` are empty where the name has none."""
 
     repository: str
     revision: str = MAIN
@@ -75,14 +75,14 @@ def parse_hub_name(name: str) -> HubName:
 
 
 def _parsed(text: str, name: str) -> HubName:
-    found = _NAME.fullmatch(text)
-    if not found or text.split("/", 1)[0] in _NO_MODELS:
+    match = _NAME.fullmatch(text)
+    if not match or text.split("/", 1)[0] in _NO_MODELS:
         return _refuse(name)
-    path, tag = (found["path"] or "").rstrip("/"), found["tag"] or ""
+    path, tag = (match["path"] or "").rstrip("/"), match["tag"] or ""
     if path and not is_inside(path):
         return _refuse(name)
-    revision = unquote(found["revision"] or MAIN)
-    return HubName(found["repo"], revision, path, "" if tag.lower() == LATEST else tag)
+    revision = unquote(match["revision"] or MAIN)
+    return HubName(match["repo"], revision, path, "" if tag.lower() == LATEST else tag)
 
 
 def _refuse(name: str) -> HubName:
@@ -104,10 +104,10 @@ def _page_of(name: str) -> HubName | None:
     authority, _, path = rest.partition("/")
     base = endpoint()
     is_hub = authority.lower() in (base.authority, *SHORT_HOSTS)
-    found = _PAGE.fullmatch(path) if is_hub and scheme.lower() in ("http", "https") else None
-    if not found or path.split("/", 1)[0] in _NO_MODELS:
+    match = _PAGE.fullmatch(path) if is_hub and scheme.lower() in ("http", "https") else None
+    if not match or path.split("/", 1)[0] in _NO_MODELS:
         return None
-    inside = unquote(found["path"] or "").rstrip("/")
-    if inside and not is_inside(inside):
+    file = unquote(match["path"] or "").rstrip("/")
+    if file and not is_inside(file):
         return None
-    return HubName(found["repo"], unquote(found["revision"] or MAIN), inside)
+    return HubName(match["repo"], unquote(match["revision"] or MAIN), file)

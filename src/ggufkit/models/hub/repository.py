@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Final, TypeAlias
 
@@ -57,23 +58,31 @@ class ModelSet:
 def model_sets(files: Sequence[RepoFile]) -> list[ModelSet]:
     """Return all GGUF models among `files` in their order, without sets with missing shards."""
     known = {file.path: file for file in files}
-    found: list[ModelSet] = []
+    sets: list[ModelSet] = []
     for file in files:
         name = PurePosixPath(file.path).name
         if not name.lower().endswith(".gguf"):
             continue
-        shard = parse_shard_name(name)
-        if shard is None:
-            shards: list[RepoFile] = [file]
-        elif shard[1] != 0:
-            continue
-        else:
-            paths = [beside(file.path, shard_name(shard[0], n, shard[2])) for n in range(shard[2])]
-            shards = [known[path] for path in paths if path in known]
-            if len(shards) < shard[2]:
-                continue
-        found.append(ModelSet(tuple(shards), parse_name(name).encoding.upper()))
-    return found
+        shards = _shards_from(file, name, known)
+        if shards:
+            sets.append(ModelSet(tuple(shards), parse_name(name).encoding.upper()))
+    return sets
+
+
+def _shards_from(file: RepoFile, name: str, known: Mapping[str, RepoFile]) -> list[RepoFile]:
+    """Return all shards of the set that `file` begins; it alone if it is no shard.
+
+    Return nothing for later shards, and where a shard is missing: the search ends at the first of
+    those, however many a name claims.
+    """
+    prefix, number, count = parse_shard_name(name) or ("", 0, 0)
+    if not count:
+        return [file]
+    if number:
+        return []
+    paths = (sibling(file.path, shard_name(prefix, index, count)) for index in range(count))
+    shards = [known[path] for path in takewhile(known.__contains__, paths)]
+    return shards if len(shards) == count else []
 
 
 def names_of_set(name: str, *, shards: bool = True) -> list[str]:
@@ -90,7 +99,7 @@ def names_of_set(name: str, *, shards: bool = True) -> list[str]:
     return [shard_name(prefix, number, count) for number in range(count)]
 
 
-def beside(path: str, name: str) -> str:
+def sibling(path: str, name: str) -> str:
     """Return the path of another file in the same folder."""
     folder = path.rpartition("/")[0]
     return f"{folder}/{name}" if folder else name
@@ -98,29 +107,29 @@ def beside(path: str, name: str) -> str:
 
 def names_of(prefix: str, sets: Sequence[ModelSet]) -> list[str]:
     """Return the name of each model: its quant after a colon, or its path if others share that."""
-    counts = Counter(each.quant for each in sets if not each.is_sidecar)
+    counts = Counter(model.quant for model in sets if not model.is_sidecar)
     return [
-        f"{prefix}:{each.quant}"
-        if each.quant and counts[each.quant] == 1 and not each.is_sidecar
-        else f"{prefix}/{each.path}"
-        for each in sets
+        f"{prefix}:{model.quant}"
+        if model.quant and counts[model.quant] == 1 and not model.is_sidecar
+        else f"{prefix}/{model.path}"
+        for model in sets
     ]
 
 
-def chosen(sets: Sequence[ModelSet], tag: str) -> ModelSet | None:
+def choose(sets: Sequence[ModelSet], tag: str) -> ModelSet | None:
     """Return the model that a tag means, as llama.cpp's -hf finds it; in any case of letters.
 
     Without a tag it is Q4_K_M, else Q8_0, else the first.
     """
-    models = [each for each in sets if not each.is_sidecar]
+    models = [model for model in sets if not model.is_sidecar]
     if tag:
         return _tagged(models, tag)
-    preferred = (found for name in PREFERRED if (found := _tagged(models, name)))
+    preferred = (model for name in PREFERRED if (model := _tagged(models, name)))
     return next(preferred, next(iter(models), None))
 
 
 def _tagged(models: Sequence[ModelSet], tag: str) -> ModelSet | None:
     """Return the model whose quant is the tag, else the first with the tag in its file's name."""
     inside = re.compile(re.escape(tag) + "[.-]", re.IGNORECASE)
-    exact = (each for each in models if each.quant == tag.upper())
-    return next(exact, next((each for each in models if inside.search(each.path)), None))
+    exact = (model for model in models if model.quant == tag.upper())
+    return next(exact, next((model for model in models if inside.search(model.path)), None))

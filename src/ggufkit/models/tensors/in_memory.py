@@ -71,6 +71,8 @@ def _as_array(name: str, value: Any) -> tuple[Elements, str | None]:  # noqa: AN
             value = value.view(sys.modules["torch"].int16) if is_bfloat16 else value
         elif library == "mlx" and is_bfloat16:
             value = value.view(sys.modules["mlx.core"].uint16)
+        if isinstance(value, np.ma.MaskedArray):
+            raise TypeError("NumPy's masked arrays have elements without a value")  # noqa: TRY301
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:  # ragged lists, and other libraries
         raise TensorTypeError(

@@ -1,22 +1,103 @@
-"""The relative error of tensors as other types, measured on samples of their rows."""
+"""The relative errors of tensors as other types, and the types of the least total loss."""
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from ggufkit.errors import ShapeError
 from ggufkit.format.types import TensorType
+from ggufkit.models.byte_ranges import decoded_rows
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import rows_and_width
-from ggufkit.models.sources import in_order
-from ggufkit.quantization.losses.knapsack import Option
 from ggufkit.quants import codec
-from ggufkit.quants.packing import NEEDS_IMATRIX
+from ggufkit.quants.kernels import NEEDS_IMATRIX
 from ggufkit.quants.parallel import Floats
+
+
+@dataclass(frozen=True)
+class Option:
+    """A type that a tensor may get, its size in bytes as that type, and the loss."""
+
+    type: TensorType
+    nbytes: int
+    loss: float
+
+
+def allocate(options: Mapping[str, Sequence[Option]], budget: int) -> dict[str, Option]:
+    """Return one option per tensor: all fit in `budget` bytes, with the least total loss.
+
+    A multiple-choice knapsack, solved greedily along convex hulls: each tensor starts with its
+    smallest option and moves up the lower convex hull of size and loss;
+    the step with the best saving per byte comes first. The remaining bytes go to the best single
+    changes. If two options have the same size, only the better one counts. Raises ShapeError if
+    even the smallest options do not fit.
+    """
+    hulls = {name: _hull(each) for name, each in options.items()}
+    chosen = {name: hull[0] for name, hull in hulls.items()}
+    room = budget - sum(option.nbytes for option in chosen.values())
+    if room < 0:
+        raise ShapeError(
+            f"the smallest possible result is {-room:,} bytes too large",
+            remedy="Allow more bytes or smaller types",
+        )
+    steps = [(_slope(*hull[:2]), name, 1) for name, hull in hulls.items() if len(hull) > 1]
+    heapq.heapify(steps)
+    while steps:
+        _, name, place = heapq.heappop(steps)
+        hull = hulls[name]
+        growth = hull[place].nbytes - hull[place - 1].nbytes
+        if growth > room:
+            continue
+        chosen[name], room = hull[place], room - growth
+        if place + 1 < len(hull):
+            heapq.heappush(steps, (_slope(hull[place], hull[place + 1]), name, place + 1))
+    return _filled(chosen, options, room)
+
+
+def _slope(lower: Option, upper: Option) -> float:
+    """Return the change of the loss per further byte, a negative number."""
+    return (upper.loss - lower.loss) / (upper.nbytes - lower.nbytes)
+
+
+def _hull(options: Sequence[Option]) -> list[Option]:
+    """Return the options on the lower convex hull, the smallest first."""
+    hull: list[Option] = []
+    for option in sorted(options, key=lambda each: (each.nbytes, each.loss)):
+        if hull and option.loss >= hull[-1].loss:
+            continue
+        while len(hull) > 1 and _slope(hull[-2], hull[-1]) >= _slope(hull[-1], option):
+            hull.pop()
+        hull.append(option)
+    return hull
+
+
+def _filled(
+    chosen: dict[str, Option], options: Mapping[str, Sequence[Option]], room: int
+) -> dict[str, Option]:
+    """Spend the remaining bytes on single changes; the largest saving comes first."""
+    savings = sorted(
+        (
+            (option.loss - chosen[name].loss, name, option)
+            for name, each in options.items()
+            for option in each
+            if option.loss < chosen[name].loss
+        ),
+        key=lambda saving: saving[:2],
+    )
+    filled = dict(chosen)
+    for _, name, option in savings:
+        growth = option.nbytes - filled[name].nbytes
+        if option.loss < filled[name].loss and growth <= room:
+            filled[name], room = option, room - growth
+    return filled
+
 
 SAMPLE: Final = 1 << 16  # elements of a tensor that are measured: hundreds of blocks
 MIN_ROWS: Final = 16  # of a sample; fewer if MAX_SAMPLE is less
@@ -42,8 +123,10 @@ def measure(
     ]
     if not rows * width:
         return [Option(kind, 0, 0.0) for kind in possible]
-    numbers = _sampled(rows, width)
-    sample = _decoded(tensor, numbers)
+    least = max(1, min(MIN_ROWS, MAX_SAMPLE // max(width, 1)))
+    count = min(rows, max(least, math.ceil(SAMPLE / max(width, 1))))
+    numbers = (2 * np.arange(count, dtype=np.int64) + 1) * rows // (2 * count)
+    sample = np.concatenate([decoded_rows(tensor, n, n + 1) for n in numbers.tolist()])
     columns = None if weights is None else weights.reshape(-1, width)
     owners = numbers * (1 if columns is None else len(columns)) // rows
     return [
@@ -54,19 +137,6 @@ def measure(
         )
         for kind in possible
     ]
-
-
-def _sampled(rows: int, width: int) -> npt.NDArray[np.int64]:
-    """Return the indices of the rows to measure, evenly spaced."""
-    least = max(1, min(MIN_ROWS, MAX_SAMPLE // max(width, 1)))
-    count = min(rows, max(least, math.ceil(SAMPLE / max(width, 1))))
-    return (2 * np.arange(count, dtype=np.int64) + 1) * rows // (2 * count)
-
-
-def _decoded(tensor: Tensor, numbers: npt.NDArray[np.int64]) -> Floats:
-    source = in_order(tensor, "little")
-    packed = np.concatenate([source.read(number, number + 1) for number in numbers.tolist()])
-    return codec.dequantize(packed, tensor.type, threads=1)
 
 
 def _relative_error(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import operator
 import re
 from collections import Counter
@@ -15,23 +14,30 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from ggufkit.errors import FormatError, MissingTensorError
+from ggufkit.errors import MISFORMED, FormatError, MissingTensorError
 from ggufkit.models.layers import named
 from ggufkit.system.descriptors import AnyPath, as_path, write_at
 from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit
 from ggufkit.system.staging import staged
 from ggufkit.system.text_file import Most, read_small
+from ggufkit.validation.typed_values import (
+    finite_number,
+    integer,
+    json_list,
+    json_object,
+    short_text,
+)
 
 FORMAT: Final = "ggufkit sensitivity 1"  # of the file
 # The loss of a tensor by its relative error.
 Losses = Mapping[str, Callable[[float], float]]
 
 # The loss in a model's predictions from the same relative error in all tensors of a kind together;
-# the first part that occurs in a name counts. Measured: docs/internals/target-sizes.md.
+# the first part that occurs in a name counts. Measured: benchmarks/results/target-sizes.md.
 SENSITIVITY: Final = (
     ("attn_qkv", 8.0),
     ("attn_q", 1.8),
@@ -138,8 +144,13 @@ class Sensitivity:
         location = as_path(path)
         raw = read_small(location, Most.VALUES)
         try:
-            return replace(_from_json(json.loads(raw)), path=location)
-        except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError):
+            said = json_object(json.loads(raw), "the file")
+            if said["format"] != FORMAT:
+                raise ValueError(said["format"])
+            groups = tuple(map(_group, json_list(said["groups"], "groups")))
+            context, predictions = (integer(said[key], key) for key in ("context", "predictions"))
+            return replace(Sensitivity(groups, context, predictions), path=location)
+        except MISFORMED:
             raise FormatError(
                 "the file has no sensitivities",
                 remedy="Name a file that `ggufkit sensitivity` wrote",
@@ -192,25 +203,17 @@ class Sensitivity:
         }
 
 
-def _from_json(found: dict[str, Any]) -> Sensitivity:
-    """Return what a file says; ValueError, TypeError or KeyError for a damaged one."""
-    if found["format"] != FORMAT:
-        raise ValueError(found["format"])
-    groups = tuple(
-        Group(
-            str(each["name"]),
-            tuple(map(str, each["tensors"])),
-            tuple(sorted(map(_level, each["levels"]), key=operator.attrgetter("error"))),
-        )
-        for each in found["groups"]
-    )
-    if not all(group.tensors for group in groups):
+def _group(found: object) -> Group:
+    said = json_object(found, "a group")
+    tensors = tuple(short_text(name, "a tensor") for name in json_list(said["tensors"], "tensors"))
+    if not tensors:
         raise ValueError("a group without tensors")
-    return Sensitivity(groups, int(found["context"]), int(found["predictions"]))
+    levels = map(_level, json_list(said["levels"], "levels"))
+    name = short_text(said["name"], "name")
+    return Group(name, tensors, tuple(sorted(levels, key=operator.attrgetter("error"))))
 
 
-def _level(found: dict[str, Any]) -> Level:
-    level = Level(str(found["type"]), *(float(found[k]) for k in ("bits", "error", "divergence")))
-    if not all(math.isfinite(x) and x >= 0 for x in (level.bits, level.error, level.divergence)):
-        raise ValueError(level)
-    return level
+def _level(found: object) -> Level:
+    said = json_object(found, "a level")
+    numbers = (finite_number(said[key], key, least=0) for key in ("bits", "error", "divergence"))
+    return Level(short_text(said["type"], "type"), *numbers)

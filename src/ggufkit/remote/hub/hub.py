@@ -12,6 +12,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import quote
@@ -23,18 +24,19 @@ from ggufkit.errors import (
     brief,
 )
 from ggufkit.remote.get import Answer, get, patiently, require_success
-from ggufkit.remote.hub.beginnings import keep, recall
+from ggufkit.remote.hub import header_cache
 from ggufkit.remote.hub.repo_file import MAIN, RepoFile, is_inside
 from ggufkit.remote.hub.settings import endpoint, login, offline_reason
 from ggufkit.remote.range_file import ByteRange
 from ggufkit.remote.remote_file import RemoteFile
-from ggufkit.remote.server_file import FileState, ServerFile, reopened
-from ggufkit.remote.sinks import Sink
+from ggufkit.remote.server_file import FileState, ServerFile, Write, reopened
 from ggufkit.remote.url import Url, UrlPath
 
 MAX_PAGE_BYTES: Final = 16 << 20  # of one page of a list; a thousand files take half a megabyte
 MAX_PAGES: Final = 50
-SHOWN: Final = 5  # names in a message
+MAX_FILE_BYTES: Final = (1 << 63) - 1  # as on disks
+MAX_NAMES: Final = 5  # in a message
+MAX_COMPARED: Final = 500  # names that are compared with a wrong one: each takes milliseconds
 _NEXT: Final = re.compile(r'<([^<>]{1,4096})>\s*;\s*rel="?next"?')
 _SHA256: Final = re.compile(r'"?([0-9a-f]{64})"?')
 
@@ -57,7 +59,9 @@ class Repository:
 
     def url(self, path: str) -> Url:
         """Return where a file can be downloaded."""
-        return _at(f"{quote(self.name)}/resolve/{quote(self.revision, safe='')}/{quote(path)}")
+        return _endpoint_url(
+            f"{quote(self.name)}/resolve/{quote(self.revision, safe='')}/{quote(path)}"
+        )
 
     def files(self) -> list[RepoFile]:
         """Return all files in the order of the Hub; one request for each thousand.
@@ -68,23 +72,23 @@ class Repository:
         require_online(str(self))
         revision = quote(self.revision, safe="")
         first = f"api/models/{quote(self.name)}/tree/{revision}?recursive=true&expand=false"
-        found: list[RepoFile] = []
-        url: Url | None = _at(first)
+        files: list[RepoFile] = []
+        url: Url | None = _endpoint_url(first)
         for _ in range(MAX_PAGES):
             if url is None:
                 break
-            page, url = patiently(lambda at=url: self._page(at))  # type: ignore[misc]
-            found.extend(page)
-        return found
+            page, url = patiently(partial(self._page, url))
+            files.extend(page)
+        return files
 
     def _page(self, url: Url) -> tuple[list[RepoFile], Url | None]:
         with get(url, {"Accept": "application/json"}, login()) as answer:
             self.require_success(answer, url)
-            body = answer.response.read(MAX_PAGE_BYTES + 1)
-            following = _NEXT.search(answer.header("Link"))
+            body = answer.read(MAX_PAGE_BYTES + 1)
+            link = _NEXT.search(answer.header("Link"))
         if len(body) > MAX_PAGE_BYTES:
             raise RemoteError(f"{url}: the list of files has more than {MAX_PAGE_BYTES:,} bytes")
-        return list(_entries(body, url)), _next_page(url, following[1]) if following else None
+        return list(_entries(body, url)), _next_page(url, link[1]) if link else None
 
     def require_success(self, answer: Answer, url: Url) -> None:
         """Raise the error that the Hub's answer means."""
@@ -106,41 +110,41 @@ def require_online(what: str) -> None:
         )
 
 
-def _at(path: str) -> Url:
+def _endpoint_url(path: str) -> Url:
     base = endpoint()
     return Url.parse(f"{base.full.rstrip('/')}/{path}")
 
 
 def _next_page(url: Url, location: str) -> Url:
     """Return the address of the next page, which must be on the same server."""
-    following = url.joined(location)
-    if following.origin != url.origin:
-        raise RemoteError(f"{url}: the list of files goes on at another server, {following}")
-    return following
+    page = url.joined(location)
+    if page.origin != url.origin:
+        raise RemoteError(f"{url}: the list of files goes on at another server, {page}")
+    return page
 
 
 def _entries(body: bytes, url: Url) -> Iterator[RepoFile]:
     try:
-        found = json.loads(body)
+        items = json.loads(body)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, list):
+        items = None
+    if not isinstance(items, list):
         raise RemoteError(
             f"{url}: the answer is not a list of files", remedy="Check HF_ENDPOINT, if it is set"
         )
-    for each in found:
-        if (entry := _entry(each)) is not None:
+    for item in items:
+        if (entry := _entry(item)) is not None:
             yield entry
 
 
-def _entry(found: Any) -> RepoFile | None:  # noqa: ANN401 (as JSON is)
+def _entry(item: Any) -> RepoFile | None:  # noqa: ANN401 (as JSON is)
     """Return a file of a list; None for folders, and for what no file can be."""
-    if not isinstance(found, dict) or found.get("type") != "file":
+    if not isinstance(item, dict) or item.get("type") != "file":
         return None
-    path, nbytes, lfs = found.get("path"), found.get("size"), found.get("lfs")
+    path, nbytes, lfs = item.get("path"), item.get("size"), item.get("lfs")
     if not isinstance(path, str) or not is_inside(path):
         return None
-    if type(nbytes) is not int or nbytes < 0:
+    if type(nbytes) is not int or not 0 <= nbytes <= MAX_FILE_BYTES:
         return None
     oid = lfs.get("oid") if isinstance(lfs, dict) else None
     digest = _SHA256.fullmatch(oid) if isinstance(oid, str) else None
@@ -152,7 +156,7 @@ def _entry(found: Any) -> RepoFile | None:  # noqa: ANN401 (as JSON is)
 
 def raise_reason(repository: Repository, answer: Answer) -> None:
     """Raise what the Hub says is wrong with a repository, in its header X-Error-Code."""
-    code, said = answer.header("X-Error-Code"), answer.header("X-Error-Message")
+    code, message = answer.header("X-Error-Code"), answer.header("X-Error-Message")
     page = repository.page
     if code == "GatedRepo" or (answer.status == 403 and not code):  # noqa: PLR2004 (forbidden)
         raise _gated(repository)
@@ -163,7 +167,7 @@ def raise_reason(repository: Repository, answer: Answer) -> None:
         )
     if answer.status == 401 and login() and code != "RepoNotFound":  # noqa: PLR2004 (not logged in)
         raise RemoteDeniedError(
-            f"the Hub does not accept your token: {said or 'status 401'}",
+            f"the Hub does not accept your token: {message or 'status 401'}",
             remedy="Renew HF_TOKEN or the token file, or remove it for public repositories",
         )
     if code == "RepoNotFound" or answer.status == 401:  # noqa: PLR2004
@@ -175,19 +179,19 @@ def raise_reason(repository: Repository, answer: Answer) -> None:
 
 
 def _gated(repository: Repository) -> RemoteDeniedError:
-    told = "" if login() else ", then set HF_TOKEN to your token"
+    login_hint = "" if login() else ", then set HF_TOKEN to your token"
     return RemoteDeniedError(
         f"{repository.name} is gated: its owner must give you access",
-        remedy=f"Accept its conditions at {repository.page}{told}",
+        remedy=f"Accept its conditions at {repository.page}{login_hint}",
     )
 
 
 def missing_file(repository: Repository, path: str, files: list[RepoFile]) -> RemoteMissingError:
     """Return the error of a file that a repository lacks; it names those that are like it."""
-    names = [each.path for each in files]
+    names = [file.path for file in files]
     last = PurePosixPath(path).name
     same = [name for name in names if PurePosixPath(name).name == last]
-    near = (same or difflib.get_close_matches(path, names, SHOWN))[:SHOWN]
+    near = (same or difflib.get_close_matches(path, names[:MAX_COMPARED], MAX_NAMES))[:MAX_NAMES]
     return RemoteMissingError(
         f"{repository} has no file {brief(path)}",
         remedy=f"Did you mean {', '.join(near)}" if near else f"{repository.page} lists its files",
@@ -195,7 +199,7 @@ def missing_file(repository: Repository, path: str, files: list[RepoFile]) -> Re
 
 
 class HubFile(RemoteFile):
-    """A file of a repository. If its digest is known, its beginning may come from this disk."""
+    """A file of a repository. If its digest is known, its header may come from the cache."""
 
     data: bytes
     first_bytes: int
@@ -206,8 +210,8 @@ class HubFile(RemoteFile):
         self.path: UrlPath = UrlPath(f"hf://{repository}/{file.path}")
         self.repository = repository
         self.file = file
-        self._is_recalled = False
-        self._asking = threading.Lock()
+        self._is_from_cache = False
+        self._checking = threading.Lock()
 
     def __reduce__(self) -> tuple[Callable[..., ServerFile], tuple[object, ...]]:
         """Pickle the names; whoever reads it logs in with the token of their own machine."""
@@ -219,27 +223,27 @@ class HubFile(RemoteFile):
         self.first_bytes = nbytes
         self.load(1)
 
-    def take(self, data: bytes) -> None:
-        """Take the beginning from elsewhere; the caller knows that it is that of this file."""
+    def set_beginning(self, data: bytes) -> None:
+        """Take the beginning from the caller, who knows that it is that of this file."""
         self.data = data
 
-    def recall(self) -> bool:
-        """Take the beginning from this disk if it is kept there; return whether it was."""
-        data = recall(self.file.sha256) if self.file.sha256 else b""
+    def load_cached_header(self) -> bool:
+        """Take the beginning from the header cache; return whether it was there."""
+        data = header_cache.lookup(self.file.sha256) if self.file.sha256 else b""
         if data and len(data) <= self.file.nbytes and self._state is None:
-            self.data, self._is_recalled = data, True
+            self.data, self._is_from_cache = data, True
             self._state = FileState(self.file.nbytes)
-        return self._is_recalled
+        return self._is_from_cache
 
-    def remember(self, nbytes: int) -> None:
-        """Keep the first `nbytes` bytes on this disk for the next command."""
-        if self.file.sha256 and not self._is_recalled:
-            keep(self.file.sha256, self.data[:nbytes])
+    def cache_header(self, nbytes: int) -> None:
+        """Put the first `nbytes` bytes in the header cache for the next command."""
+        if self.file.sha256 and not self._is_from_cache:
+            header_cache.store(self.file.sha256, self.data[:nbytes])
 
-    def read_to(self, wanted: ByteRange, sink: Sink) -> None:
-        """Read one range to `sink`; a broken connection goes on where it stopped."""
+    def read_to(self, requested: ByteRange, write: Write) -> None:
+        """Give one range to `write`; a broken connection goes on where it stopped."""
         self._require_listed()
-        super().read_to(wanted, sink)
+        super().read_to(requested, write)
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -248,23 +252,23 @@ class HubFile(RemoteFile):
         return super().identity
 
     def _require_listed(self) -> None:
-        """Ask the server about a recalled file; FormatError if it is not the listed one."""
-        with self._asking:
-            if not self._is_recalled:
+        """Ask the server about a file from the cache; FormatError if it is not the listed one."""
+        with self._checking:
+            if not self._is_from_cache:
                 return
-            before, self.first_bytes = self.first_bytes, 1
+            first_bytes, self.first_bytes = self.first_bytes, 1
             try:
-                self._state, _ = self.begin()
+                self._state, _ = self.read_first()
             finally:
-                self.first_bytes = before
+                self.first_bytes = first_bytes
             if self.nbytes != self.file.nbytes or linked_sha256(self) != self.file.sha256:
                 raise self.changed()
-            self._is_recalled = False
+            self._is_from_cache = False
 
-    def begin(self) -> tuple[FileState, bytes]:
+    def read_first(self) -> tuple[FileState, bytes]:
         """Send the first request; a refusal tells what the Hub's list says of the file."""
         try:
-            return super().begin()
+            return super().read_first()
         except (RemoteMissingError, RemoteDeniedError) as error:
             files = self.repository.files()  # raises what is wrong with the repository
             if isinstance(error, RemoteDeniedError):
@@ -274,9 +278,9 @@ class HubFile(RemoteFile):
 
 def _reopened(repository: Repository, file: RepoFile, state: FileState) -> ServerFile:
     """Open a file that another process has open; it must still be in the same state."""
-    made = HubFile(repository, file)
-    made.first_bytes = 1
-    return reopened(lambda: made, state)
+    hub_file = HubFile(repository, file)
+    hub_file.first_bytes = 1
+    return reopened(lambda: hub_file, state)
 
 
 def sha256_of(file: ServerFile) -> str:
@@ -290,13 +294,10 @@ def sha256_of(file: ServerFile) -> str:
 
 
 def linked_sha256(file: RemoteFile) -> str:
-    """Return the SHA-256 that the answers to requests told, "" for none."""
-    told = [value for hop in file.redirects for name, value in hop.items() if _is_linked(name)]
-    for text in (*told, file.etag):
-        if found := _SHA256.fullmatch(text.strip()):
-            return found[1]
+    """Return the SHA-256 in the answers to requests, "" for none."""
+    headers = (item for redirect in file.redirects for item in redirect.items())
+    etags = [value for name, value in headers if name.lower() == "x-linked-etag"]
+    for etag in (*etags, file.etag):
+        if match := _SHA256.fullmatch(etag.strip()):
+            return match[1]
     return ""
-
-
-def _is_linked(name: str) -> bool:
-    return name.lower() == "x-linked-etag"

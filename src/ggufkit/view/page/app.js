@@ -2,7 +2,7 @@
 
 import { get, Refusal } from "./api.js";
 import { h, name, visible } from "./dom.js";
-import { bytes } from "./format.js";
+import { basename, bytes } from "./format.js";
 import { go, link, read } from "./state.js";
 import * as compare from "./views/compare.js";
 import * as memory from "./views/memory.js";
@@ -22,7 +22,7 @@ let models = [];
 let drawn = 0;
 let shownView = "";
 
-export function say(text) {
+function say(text) {
   status.textContent = text;
   status.classList.toggle("shown", Boolean(text));
   clearTimeout(say.timer);
@@ -53,8 +53,6 @@ function drawNavigation(state) {
       "aria-current": number === at ? "true" : null, title: visible(each.name) }, label(each)))
     : models.map(label)));
 }
-
-export const basename = (path) => path.split(/[\\/]/).filter(Boolean).pop() ?? path;
 
 async function draw() {
   const state = read();

@@ -37,3 +37,6 @@ const LIMITS = [[2, "b1"], [3, "b2"], [4, "b3"], [5, "b4"], [6, "b5"], [8, "b6"]
 
 /** The colour class of a number of bits per weight. */
 export const bitsClass = (bits) => LIMITS.find(([limit]) => bits < limit)?.[1] ?? "b32";
+
+/** The last part of a path. */
+export const basename = (path) => path.split(/[\\/]/).filter(Boolean).pop() ?? path;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -42,20 +43,9 @@ _PLAMO_TYPES: Final = {
 
 def rwkv(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write RWKV's tokens as llama.cpp's "rwkv": each as the inside of Python's bytes."""
-    text = files.checkpoint.text(_RWKV)
-    if text is None:
-        raise CheckpointError(
-            f"{files.checkpoint.folder} has no {_RWKV}",
-            remedy="This kind of tokenizer needs it: download it with the checkpoint",
-        )
-    found = [_RWKV_START, *_rwkv_tokens(text)]
-    tokens = Tokens(files.rows(_RWKV_ROWS))
-    if len(found) > len(tokens):
-        raise CheckpointError(
-            f"{_RWKV} has ids up to {len(found) - 1}, the embeddings {len(tokens)} rows",
-            remedy="Check that vocab_size and the tokenizer belong to the same checkpoint",
-        )
-    for number, token in enumerate(found):
+    texts = [_RWKV_START, *_rwkv_tokens(files.text(_RWKV))]
+    tokens = Tokens(files.rows_for(len(texts), _RWKV, _RWKV_ROWS))
+    for number, token in enumerate(texts):
         tokens.put(number, token, 0.0, PieceType.NORMAL if number else PieceType.CONTROL)
     entries.head("rwkv", None)
     entries.tokens(tokens, scored=False)
@@ -69,9 +59,9 @@ def rwkv(files: TokenizerFiles, entries: TokenEntries) -> None:
 
 def _rwkv_tokens(text: str) -> Iterator[str]:
     for number, line in enumerate(re.split("\r\n|\r|\n", text.removesuffix("\n")), 1):
-        found = _LINE.fullmatch(line)
-        data = _literal(found["token"]) if found else None
-        if not found or data is None or len(data) != int(found["length"]):
+        match = _LINE.fullmatch(line)
+        data = _literal(match["token"]) if match else None
+        if not match or data is None or len(data) != int(match["length"]):
             raise CheckpointError(
                 f"line {number} of {_RWKV} is not an id, a token and its length",
                 remedy="Download the file again",
@@ -90,25 +80,19 @@ def _literal(text: str) -> bytes | None:
 
 def rwkv_files(keys: VocabularyKeys) -> dict[str, str]:
     """Return RWKV's file: texts where tokens are UTF-8, bytes where not."""
-    found = (_unescaped(text) for text in keys.texts[1 : keys.unpadded])
-    lines = (f"{n} {_shown(data)!r} {len(data)}\n" for n, data in enumerate(found, 1))
+    lines = []
+    for number, text in enumerate(keys.texts[1 : keys.unpadded], 1):
+        data = _ESCAPE.sub(_escaped_byte, text.encode())
+        token: str | bytes = data
+        with contextlib.suppress(UnicodeDecodeError):
+            token = data.decode()
+        lines.append(f"{number} {token!r} {len(data)}\n")
     return {_RWKV: "".join(lines)}
 
 
-def _unescaped(text: str) -> bytes:
-    return _ESCAPE.sub(_escaped_byte, text.encode())
-
-
-def _escaped_byte(found: re.Match[bytes]) -> bytes:
-    escape = found[1]
+def _escaped_byte(match: re.Match[bytes]) -> bytes:
+    escape = match[1]
     return bytes.fromhex(escape[1:].decode()) if len(escape) > 1 else _LETTERS.get(escape, escape)
-
-
-def _shown(data: bytes) -> str | bytes:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data
 
 
 # PLaMo 2 and 3: a list of text, score and type to a line.
@@ -116,38 +100,33 @@ def _shown(data: bytes) -> str | bytes:
 
 def plamo2(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write PLaMo's tokens as llama.cpp's "plamo2"."""
-    text = files.checkpoint.text(_PLAMO)
-    if text is None:
-        raise CheckpointError(
-            f"{files.checkpoint.folder} has no {_PLAMO}",
-            remedy="This kind of tokenizer needs it: download it with the checkpoint",
-        )
-    lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
-    tokens = Tokens(max(files.rows(len(lines)), len(lines)))
-    for number, (place, line) in enumerate(lines):
-        tokens.put(number, *_plamo_token(place, line))
-    for pad in range(1, len(tokens) - len(lines) + 1):
-        tokens.put(len(lines) + pad - 1, f"[PAD{pad}]", _PLAMO_PAD_SCORE, PieceType.UNUSED)
+    lines = enumerate(files.text(_PLAMO).split("\n"), 1)
+    rows = [_plamo_token(place, line) for place, line in lines if line.strip()]
+    tokens = Tokens(max(files.rows(len(rows)), len(rows)))
+    for number, row in enumerate(rows):
+        tokens.put(number, *row)
+    for pad in range(1, len(tokens) - len(rows) + 1):
+        tokens.put(len(rows) + pad - 1, f"[PAD{pad}]", _PLAMO_PAD_SCORE, PieceType.UNUSED)
     entries.head("plamo2", DEFAULT)
     entries.tokens(tokens, scored=True)
     for role in _PLAMO_ROLES:
-        named = (files.settings or {}).get(f"{role}_token")
-        if named is not None and named not in tokens.texts:
+        text = files.settings.get(f"{role}_token")
+        if text in tokens.texts:
+            entries.identifier(role, tokens.texts.index(text))
+        elif text is not None:
             raise CheckpointError(
-                f"tokenizer_config.json names {named!r}, but {_PLAMO} has no such token",
+                f"tokenizer_config.json names {text!r}, but {_PLAMO} has no such token",
                 remedy="Download both files again",
             )
-        if named is not None:
-            entries.identifier(role, tokens.texts.index(named))
     entries.identifier("eot", _PLAMO_EOT)
-    entries.boolean("tokenizer.ggml.add_space_prefix", value=False)
+    entries.boolean("add_space_prefix", value=False)
 
 
 def plamo3(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write the same for PLaMo 3, with a chat template: chat_template.jinja comes first."""
     plamo2(files, entries)
     template = files.checkpoint.text("chat_template.jinja")
-    entries.chat(template or (files.settings or {}).get("chat_template") or "")
+    entries.chat(template or files.settings.get("chat_template") or "")
 
 
 def _plamo_token(place: int, line: str) -> tuple[str, float, PieceType]:
@@ -173,7 +152,7 @@ def plamo_files(keys: VocabularyKeys) -> dict[str, str]:
     names = {kind.value: name for name, kind in _PLAMO_TYPES.items()}
     rows = zip(keys.texts[:count], keys.scores, keys.types, strict=False)
     lists = ([text, score, names.get(kind, "NORMAL")] for text, score, kind in rows)
-    return {_PLAMO: "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in lists)}
+    return {_PLAMO: "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in lists)}
 
 
 OWN_FILES: Final[Mapping[str, Callable[[VocabularyKeys], dict[str, str]]]] = {

@@ -7,16 +7,16 @@ tokens after the others.
 from __future__ import annotations
 
 import base64
-import binascii
+import contextlib
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from ggufkit.conversion.tokenizer.byte_alphabet import visible
 from ggufkit.conversion.tokenizer.byte_bpe import byte_pairs
 from ggufkit.conversion.tokenizer.entries import TokenEntries, Tokens
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.conversion.tokenizer.sentencepiece_model import PieceType
 from ggufkit.conversion.tokenizer.special_tokens import Specials
+from ggufkit.conversion.tokenizer.token_text import visible
 from ggufkit.errors import CheckpointError
 
 _END: Final = "<|endoftext|>"
@@ -34,11 +34,8 @@ class RankFile(NamedTuple):
 
 
 _QWEN: Final = RankFile("qwen.tiktoken", (_END, "<|im_start|>", "<|im_end|>", *_EXTRAS), "qwen2")
-_HUNYUAN: Final = RankFile(
-    "hy.tiktoken",
-    (_END, "<|startoftext|>", "<|bos|>", "<|eos|>", "<|pad|>", *_EXTRAS),
-    "hunyuan",
-)
+_HUNYUAN_SPECIALS: Final = (_END, "<|startoftext|>", "<|bos|>", "<|eos|>", "<|pad|>", *_EXTRAS)
+_HUNYUAN: Final = RankFile("hy.tiktoken", _HUNYUAN_SPECIALS, "hunyuan")
 
 
 def qwen(files: TokenizerFiles, entries: TokenEntries) -> None:
@@ -69,12 +66,7 @@ def _ranked(files: TokenizerFiles, entries: TokenEntries, about: RankFile) -> di
     """Write the tokens of a file and the special ones; return the ranks."""
     ranks = _parsed(files.checkpoint.text(about.name) or "", about.name)
     count = len(ranks) + len(about.specials)
-    tokens = Tokens(files.rows(count))
-    if count > len(tokens):
-        raise CheckpointError(
-            f"{about.name} and its special tokens are {count}, the embeddings {len(tokens)} rows",
-            remedy="Check that vocab_size and the tokenizer belong to the same checkpoint",
-        )
+    tokens = Tokens(files.rows_for(count, f"{about.name} with its special tokens"))
     for token, number in ranks.items():
         tokens.put(number, visible(token), 0.0, PieceType.NORMAL)
     for number, text in enumerate(about.specials, len(ranks)):
@@ -88,23 +80,18 @@ def _parsed(text: str, name: str) -> dict[bytes, int]:
     """Return the tokens in order; a repeated one has no rank of its own."""
     ranks: dict[bytes, int] = {}
     for place, line in enumerate(text.splitlines(), 1):
-        token = _token(line)
-        if token is None:
+        fields = line.split()
+        encoded, rank = fields if len(fields) == 2 else ("", "")  # noqa: PLR2004 (token and rank)
+        token = b""
+        with contextlib.suppress(ValueError):  # of base64 too
+            token = base64.b64decode(encoded, validate=True)
+        if not rank.isdecimal() or not 0 < len(token) <= _LONGEST:
             raise CheckpointError(
                 f"line {place} of {name} is not a token in base64 and its rank",
                 remedy="Download the file again",
             )
         ranks.setdefault(token, len(ranks))
     return ranks
-
-
-def _token(line: str) -> bytes | None:
-    try:
-        encoded, rank = line.split()
-        token = base64.b64decode(encoded, validate=True)
-    except (ValueError, binascii.Error):
-        return None
-    return token if rank.isdecimal() and 0 < len(token) <= _LONGEST else None
 
 
 def _merges(ranks: dict[bytes, int]) -> list[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
-from ggufkit.conversion.tokenizer.byte_alphabet import visible
 from ggufkit.conversion.tokenizer.entries import TokenEntries, Tokens
 from ggufkit.conversion.tokenizer.files import MAX_ROWS, TokenizerFiles
 from ggufkit.conversion.tokenizer.sentencepiece_model import PieceType
+from ggufkit.conversion.tokenizer.token_text import visible
 from ggufkit.errors import CheckpointError, brief
 
 TEKKEN: Final = "tekken.json"
@@ -29,20 +29,17 @@ _SPECIALS: Final = (
 )  # fmt: skip
 # Names of templates that llama.cpp has built in, by the version of the tokenizer and its kind.
 _TEMPLATES: Final = {
-    ("v1", "llama"): "mistral-v1",
+    **{(version, "llama"): f"mistral-{version}" for version in ("v1", "v3", "v7")},
     ("v1", "gpt2"): "mistral-v1",
-    ("v3", "llama"): "mistral-v3",
-    ("v3", "gpt2"): "mistral-v3-tekken",
-    ("v7", "llama"): "mistral-v7",
-    ("v7", "gpt2"): "mistral-v7-tekken",
+    **{(version, "gpt2"): f"mistral-{version}-tekken" for version in ("v3", "v7")},
 }
 
 
 def mistral(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write tekken.json, or the SentencePiece model of the latest version."""
     version = (_tekken if files.has(TEKKEN) else _pieces)(files, entries)
-    entries.boolean("tokenizer.ggml.add_bos_token", value=True)
-    entries.boolean("tokenizer.ggml.add_eos_token", value=False)
+    entries.boolean("add_bos_token", value=True)
+    entries.boolean("add_eos_token", value=False)
     kind = str(entries.items["tokenizer.ggml.model"])
     template = files.checkpoint.text("chat_template.jinja")
     if not template and files.names_template:
@@ -69,7 +66,7 @@ def _tekken(files: TokenizerFiles, entries: TokenEntries) -> str:
     for number, token in enumerate(ranks, len(specials)):
         tokens.put(number, visible(token), 0.0, PieceType.NORMAL)
     entries.head("gpt2", files.asked_pre or "tekken")
-    entries.strings("tokenizer.ggml.merges", list(_merges(ranks)))
+    entries.merges(list(_merges(ranks)))
     _write(files, entries, tokens, {role: specials.index(t) for role, t in _ROLES.items()})
     entries.no_scores(len(tokens))
     return str(config["version"])
@@ -80,7 +77,7 @@ def _special_tokens(content: dict[str, Any], count: int) -> list[str]:
     if not 0 < count <= MAX_ROWS:
         raise ValueError(f"it has {count} special tokens")
     listed = content.get("special_tokens")
-    named = list(_SPECIALS) if listed is None else [str(each["token_str"]) for each in listed]
+    named = list(_SPECIALS) if listed is None else [str(token["token_str"]) for token in listed]
     if len(named) > count or len(set(named)) < len(named):
         raise ValueError(f"it lists {len(named)} special tokens, and counts {count}")
     return [*named, *(f"<SPECIAL_{number}>" for number in range(len(named), count))]
@@ -88,9 +85,8 @@ def _special_tokens(content: dict[str, Any], count: int) -> list[str]:
 
 def _ranks(vocabulary: list[dict[str, Any]], count: int) -> dict[bytes, int]:
     """Return the first `count` tokens by their bytes, in the order of their ranks."""
-    ranks = {
-        b64decode(each["token_bytes"]): n for n, each in enumerate(vocabulary[: max(count, 0)])
-    }
+    rows = vocabulary[: max(count, 0)]
+    ranks = {b64decode(row["token_bytes"]): n for n, row in enumerate(rows)}
     if len(ranks) != count or any(not 0 < len(token) <= _LONGEST for token in ranks):
         raise ValueError(f"{len(ranks)} of {count} tokens can be read, each once")
     return ranks
@@ -114,36 +110,35 @@ def _merges(ranks: dict[bytes, int]) -> Iterator[str]:
 
 def _pieces(files: TokenizerFiles, entries: TokenEntries) -> str:
     """Write the SentencePiece model whose name comes last; return its version."""
-    found = [each for each in files.checkpoint.names("", "") if _PIECES.fullmatch(each)]
-    if not found:
+    matches = [
+        match for name in files.checkpoint.names("", "") if (match := _PIECES.fullmatch(name))
+    ]
+    if not matches:
         raise CheckpointError(
             f"{files.checkpoint.folder} has no {TEKKEN} and no tokenizer.model",
             remedy="Mistral's own format has one of them: download it too",
         )
-    model = files.pieces(found[-1])
+    model = files.pieces(matches[-1][0])
     tokens = Tokens(len(model.pieces))
     tokens.put_pieces(model)
     entries.head("llama", None)
-    _write(files, entries, tokens, dict(_piece_roles(tokens)))
-    named = _PIECES.fullmatch(found[-1])
-    return (named and named["version"]) or _OLDEST
+    roles = {
+        "bos": _place(tokens, ["<s>"], PieceType.CONTROL),
+        "eos": _place(tokens, ["</s>"], PieceType.CONTROL),
+        "unk": _place(tokens, ["<unk>"], PieceType.UNKNOWN),
+        # A text ends where no token pads it.
+        "pad": _place(tokens, [_PAD, "</s>"], PieceType.CONTROL),
+    }
+    _write(files, entries, tokens, roles)
+    return matches[-1]["version"] or _OLDEST
 
 
-def _piece_roles(tokens: Tokens) -> Iterator[tuple[str, int]]:
-    """Yield the ids of the special tokens; a text ends where no token pads it."""
-    wanted = dict.fromkeys(_ROLES, PieceType.CONTROL) | {"unk": PieceType.UNKNOWN}
-    ends = [_ROLES["eos"]]
-    for role, text in _ROLES.items():
-        texts = [text, *ends] if role == "pad" else [text]
-        yield role, _place(tokens, texts, wanted[role])
-
-
-def _place(tokens: Tokens, texts: Iterable[str], kind: PieceType) -> int:
+def _place(tokens: Tokens, texts: list[str], kind: PieceType) -> int:
     """Return the id of the first of several texts that is a token of a type."""
     for text in texts:
         if text in tokens.texts and tokens.types[tokens.texts.index(text)] == kind:
             return tokens.texts.index(text)
-    raise ValueError(f"it has no {kind.name} token {brief(next(iter(texts)))}")
+    raise ValueError(f"it has no {kind.name} token {brief(texts[0])}")
 
 
 def _write(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from itertools import pairwise
 from typing import Any, Final
 
 from ggufkit.conversion.tokenizer.hub_tokenizer import HubTokenizer
 from ggufkit.conversion.tokenizer.pre.pre_tokenize import words
-from ggufkit.conversion.tokenizer.pre.regex import UntranslatableError
-from ggufkit.conversion.tokenizer.pre.split_rules import SplitRule
+from ggufkit.conversion.tokenizer.pre.split_rules import SplitRule, UntranslatableError
 
 _MAX_WORD: Final = 100  # longer words are unknown to WordPiece
 _MOST_AROUND: Final = 64  # ids that a template may add to a text
@@ -37,8 +36,9 @@ class _PairModel:
 
     def __init__(self, tokenizer: HubTokenizer, model: SplitRule) -> None:
         self.numbers = tokenizer.vocabulary
+        merges = enumerate(model.get("merges") or [])
         self.ranks: dict[tuple[str | None, ...], int] = {
-            pair: rank for rank, pair in enumerate(_pairs(model.get("merges") or []))
+            tuple(pair.split(" ", 1) if isinstance(pair, str) else pair): n for n, pair in merges
         }
         self.ignores_merges = bool(model.get("ignore_merges"))
         self.byte_fallback = bool(model.get("byte_fallback"))
@@ -57,17 +57,14 @@ class _PairModel:
         """Yield the characters that have a token, others as bytes or as unknown (None)."""
         was_unknown = False
         for char in word:
-            held = [char] if char in self.numbers else self._bytes(char)
-            is_unknown = held is None
+            spelled = [f"<0x{byte:02X}>" for byte in char.encode()]
+            is_spelled = self.byte_fallback and all(text in self.numbers for text in spelled)
+            is_unknown = char not in self.numbers and not is_spelled
             if not is_unknown:
-                yield from held or ()
+                yield from [char] if char in self.numbers else spelled
             elif self.unknown is not None and not (was_unknown and self.fuses):
                 yield None
             was_unknown = is_unknown
-
-    def _bytes(self, char: str) -> list[str] | None:
-        held = [f"<0x{byte:02X}>" for byte in char.encode()]
-        return held if self.byte_fallback and all(s in self.numbers for s in held) else None
 
     def _merged(self, symbols: list[str | None]) -> list[str | None]:
         while len(symbols) > 1:
@@ -114,11 +111,6 @@ def _model(tokenizer: HubTokenizer) -> _PairModel | _WordPieceModel:
     raise UntranslatableError(f"the model {kind}")
 
 
-def _pairs(merges: Sequence[Any]) -> Iterator[tuple[str, ...]]:
-    for merge in merges:
-        yield tuple(merge.split(" ", 1)) if isinstance(merge, str) else tuple(merge)
-
-
 # Special tokens.
 
 
@@ -130,11 +122,8 @@ def _around(tokenizer: HubTokenizer, ids: list[int]) -> list[int]:
         if kind in {"RobertaProcessing", "BertProcessing"}:
             ids = [part["cls"][1], *ids, part["sep"][1]]
         elif kind == "TemplateProcessing":
-            ids = [
-                number
-                for piece in part["single"]
-                for number in _filled(tokenizer, part, piece, ids)
-            ]
+            filled = [_filled(tokenizer, part, piece, ids) for piece in part["single"]]
+            ids = [number for numbers in filled for number in numbers]
         if len(ids) > most:  # several templates that each repeat the text
             raise UntranslatableError(
                 "a post-processor that does more than add special tokens around a text"

@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from ggufkit.conversion.tokenizer.pre.regex import UntranslatableError
-from ggufkit.conversion.tokenizer.pre.split_rules import SplitRule, normalized, split
+from ggufkit.conversion.tokenizer.pre.split_rules import (
+    SplitRule,
+    UntranslatableError,
+    normalized,
+    split,
+)
 from ggufkit.errors import MISFORMED
 from ggufkit.system.sandbox import StoppedError, answer_of
 
@@ -32,28 +36,28 @@ def words(
     """
     job = {"text": text, "pre_tokenizer": pre_tokenizer, "normalizer": normalizer}
     try:
-        found = answer_of(__name__, {**job, "added": [*added]})
+        reply = answer_of(__name__, {**job, "added": [*added]})
     except StoppedError as error:
         raise UntranslatableError(f"rules that cannot be applied ({error})") from None
-    if "unknown" in found:
-        raise UntranslatableError(found["unknown"])
-    if "misformed" in found:
-        raise ValueError(found["misformed"])
-    return [(word, is_added) for word, is_added in found["words"]]
+    if "unknown" in reply:
+        raise UntranslatableError(reply["unknown"])
+    if "misformed" in reply:
+        raise ValueError(reply["misformed"])
+    return [(word, is_added) for word, is_added in reply["words"]]
 
 
 def answer(job: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer to a job; this runs in the separate process."""
     try:
-        found = [*_words(**job)]
+        pieces = [*_words(**job)]
     except UntranslatableError as error:
         return {"unknown": str(error)}
     except MISFORMED as error:
         return {"misformed": f"{error.__class__.__name__}: {error}"}
-    size, given = sum(len(word) for word, _ in found), len(job["text"])
-    if size > MOST_GROWTH * given:
-        return {"unknown": f"rules that make {size} characters of {given}"}
-    return {"words": found}
+    size, length = sum(len(word) for word, _ in pieces), len(job["text"])
+    if size > MOST_GROWTH * length:
+        return {"unknown": f"rules that make {size} characters of {length}"}
+    return {"words": pieces}
 
 
 def _words(
@@ -73,11 +77,11 @@ def _pieces(text: str, rule: SplitRule | None, added: Iterable[Added]) -> Iterat
     tokens = [*added]
     raw = {t["content"]: t for t in tokens if not t["normalized"]}
     other = {normalized(t["content"], rule): t for t in tokens if t["normalized"]}
-    for found in _found(text, raw):
-        if found[1]:
-            yield found
+    for piece in _found(text, raw):
+        if piece[1]:
+            yield piece
         else:
-            yield from _found(normalized(found[0], rule), other)
+            yield from _found(normalized(piece[0], rule), other)
 
 
 def _found(text: str, tokens: Mapping[str, Added]) -> Iterator[TextPiece]:
@@ -94,12 +98,10 @@ def _found(text: str, tokens: Mapping[str, Added]) -> Iterator[TextPiece]:
             at += 1
             continue
         token = tokens[content]
-        before: str = text[start:at]
-        before = before.rstrip() if token["lstrip"] else before
-        if before:
+        if before := text[start:at].rstrip() if token["lstrip"] else text[start:at]:
             yield before, False
         yield token["content"], True
-        start = at = end + (_spaces(text, end) if token["rstrip"] else 0)
+        start = at = end + (len(text[end:]) - len(text[end:].lstrip()) if token["rstrip"] else 0)
     if start < len(text):
         yield text[start:], False
 
@@ -109,7 +111,3 @@ def _may_match(text: str, start: int, end: int, token: Added) -> bool:
         return True
     around = text[start - 1 : start] + text[end : end + 1]
     return not any(char.isalnum() or char == "_" for char in around)
-
-
-def _spaces(text: str, at: int) -> int:
-    return len(text[at:]) - len(text[at:].lstrip())

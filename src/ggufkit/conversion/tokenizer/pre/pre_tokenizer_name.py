@@ -7,20 +7,25 @@ rules of each name.
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
-from ggufkit.conversion.tokenizer.byte_alphabet import BYTE_OF
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.conversion.tokenizer.hub_tokenizer import HubTokenizer
 from ggufkit.conversion.tokenizer.pre.encode import encode
 from ggufkit.conversion.tokenizer.pre.pre_tokenize import words
-from ggufkit.conversion.tokenizer.pre.pre_tokenizer_hashes import PRE_NAMES
-from ggufkit.conversion.tokenizer.pre.regex import UntranslatableError, compiled
-from ggufkit.conversion.tokenizer.pre.split_rules import spans
+from ggufkit.conversion.tokenizer.pre.split_rules import (
+    GPT2_SPLIT,
+    UntranslatableError,
+    compiled,
+    spans,
+)
+from ggufkit.conversion.tokenizer.token_text import BYTE_OF
 from ggufkit.errors import brief
 
 DEFAULT: Final = "default"
@@ -47,7 +52,6 @@ SUPPLEMENT: Final = (
 
 _ENGLISH: Final = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES: Final = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-_GPT2: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _UPPER: Final = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
 _LOWER: Final = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _EAST_ASIAN: Final = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
@@ -56,7 +60,6 @@ _DEEPSEEK: Final = (
     r" ?[\p{P}\p{S}]+[\r\n]*|" + _SPACES
 )
 _BLOOM: Final = " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
-
 _MARKED: Final = (
     rf"{_ENGLISH}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}|"
     rf" ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_SPACES}"
@@ -67,16 +70,10 @@ _LING: Final = (
 )
 
 
-def _words(numbers: str, *, english: str = _ENGLISH, ends: str = r"[\r\n]*") -> str:
+def _words(numbers: str, *, english: str = _ENGLISH) -> str:
     """Return an expression like cl100k's, with the given rule for numbers."""
-    parts = (
-        english,
-        r"[^\r\n\p{L}\p{N}]?\p{L}+",
-        numbers,
-        rf" ?[^\s\p{{L}}\p{{N}}]+{ends}",
-        _SPACES,
-    )
-    return "|".join(part for part in parts if part)
+    letters, signs = r"[^\r\n\p{L}\p{N}]?\p{L}+", r" ?[^\s\p{L}\p{N}]+[\r\n]*"
+    return "|".join(part for part in (english, letters, numbers, signs, _SPACES) if part)
 
 
 def _cased(numbers: str, english: str) -> str:
@@ -100,27 +97,19 @@ class PreTokenizer:
 
 # If several names mean the same, the first row wins.
 PRE_TOKENIZERS: Final = (
-    PreTokenizer("gpt-2", (_GPT2,)),
-    PreTokenizer("trillion", (_GPT2,), cleans_spaces=False),
-    PreTokenizer("starcoder", (r"\p{N}", _GPT2)),
-    PreTokenizer("smollm", (r"\p{N}", _GPT2), cleans_spaces=False),
+    PreTokenizer("gpt-2", (GPT2_SPLIT,)),
+    PreTokenizer("trillion", (GPT2_SPLIT,), cleans_spaces=False),
+    PreTokenizer("starcoder", (r"\p{N}", GPT2_SPLIT)),
+    PreTokenizer("smollm", (r"\p{N}", GPT2_SPLIT), cleans_spaces=False),
     PreTokenizer("llama-bpe", (_words(r"\p{N}{1,3}"),), ignores_merges=True, adds_bos=True),
     PreTokenizer("dbrx", (_words(r"\p{N}{1,3}"),)),
     PreTokenizer("qwen2", (_words(r"\p{N}"),), cleans_spaces=False),
     PreTokenizer("stablelm2", (_words(r"\p{N}"),)),
     PreTokenizer("gpt-4o", (_cased(r"\p{N}{1,3}", f"{_ENGLISH}?"),), cleans_spaces=False),
     PreTokenizer(
-        "tekken",
-        (_cased(r"\p{N}", ""),),
-        ignores_merges=True,
-        cleans_spaces=False,
-        adds_bos=True,
+        "tekken", (_cased(r"\p{N}", ""),), ignores_merges=True, cleans_spaces=False, adds_bos=True
     ),
-    PreTokenizer(
-        "qwen35",
-        (_MARKED,),
-        cleans_spaces=False,
-    ),
+    PreTokenizer("qwen35", (_MARKED,), cleans_spaces=False),
     PreTokenizer("deepseek-v3", (r"\p{N}{1,3}", _EAST_ASIAN, _DEEPSEEK), cleans_spaces=False),
     PreTokenizer(
         "deepseek-coder",
@@ -145,14 +134,10 @@ PRE_TOKENIZERS: Final = (
         ),
         cleans_spaces=False,
     ),
-    PreTokenizer("falcon", (r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, "[0-9][0-9][0-9]")),
+    PreTokenizer("falcon", (r"[\p{P}\$\+<=>\^~\|`]+", GPT2_SPLIT, "[0-9][0-9][0-9]")),
     PreTokenizer("bloom", (_BLOOM,)),
     PreTokenizer("viking", (_BLOOM, r"\p{N}"), cleans_spaces=False),
-    PreTokenizer(
-        "bailingmoe",
-        (_LING,),
-        cleans_spaces=False,
-    ),
+    PreTokenizer("bailingmoe", (_LING,), cleans_spaces=False),
     PreTokenizer("ufakzeka", (_words(r"\p{N}", english=""),), cleans_spaces=False),
     PreTokenizer("minicpm5", (r"\p{N}{1,3}", _words(r"\p{N}+")), ignores_merges=True),
     PreTokenizer("laguna", (r"[^\n]+|[\n]+", _words(r"\p{N}")), cleans_spaces=False),
@@ -160,8 +145,8 @@ PRE_TOKENIZERS: Final = (
     PreTokenizer("gemma4", (r"[^\n]+|[\n]+",), byte_level=False),
 )
 # The rules of llama.cpp for names without rules of their own.
-_DEFAULT: Final = PreTokenizer(
-    DEFAULT, (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]")
+DEFAULT_RULES: Final = PreTokenizer(
+    DEFAULT, (r"[\p{P}\$\+<=>\^~\|]+", GPT2_SPLIT, r"\p{N}+", "[0-9][0-9][0-9]")
 )
 # Other names, their rows above, and their differences from these rows.
 _ALIASES: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
@@ -191,7 +176,15 @@ _ALIASES: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     **dict.fromkeys(("poro-chat", "gpt3-finnish"), ("bloom", {})),
     "bailingmoe2": ("bailingmoe", {}),
 }
-KNOWN: Final = frozenset({*PRE_NAMES.values(), *(row.name for row in PRE_TOKENIZERS), DEFAULT})
+_ROWS: Final = {row.name: row for row in (*PRE_TOKENIZERS, DEFAULT_RULES)}
+
+
+@functools.cache
+def names_by_hash() -> Mapping[str, str]:
+    """Return the names that llama.cpp's converter knows, by the fingerprint of a tokenizer."""
+    folder = "ggufkit.conversion.tokenizer.pre"
+    text = (resources.files(folder) / "pre_tokenizer_hashes.txt").read_text("utf-8")
+    return dict(line.split() for line in text.splitlines() if not line.startswith("#"))
 
 
 def pre_tokenizer_name(files: TokenizerFiles, tokenizer: HubTokenizer) -> str:
@@ -200,14 +193,14 @@ def pre_tokenizer_name(files: TokenizerFiles, tokenizer: HubTokenizer) -> str:
     If the name is not certain, `files.say` gets the difference and the remedy.
     """
     if files.asked_pre is not None:
-        if files.asked_pre not in KNOWN:
+        if files.asked_pre not in {*names_by_hash().values(), *_ROWS}:
             files.say(
                 f"ggufkit does not know the pre-tokenizer {files.asked_pre!r}: llama.cpp may "
                 "refuse it"
             )
         return files.asked_pre
     try:
-        known = PRE_NAMES.get(fingerprint(tokenizer))
+        known = names_by_hash().get(fingerprint(tokenizer))
     except UntranslatableError as error:
         files.say(f"the tokenizer has {error}, which is not understood: its fingerprint is unknown")
         known = None
@@ -216,10 +209,9 @@ def pre_tokenizer_name(files: TokenizerFiles, tokenizer: HubTokenizer) -> str:
 
 def rules_of_name(name: str) -> PreTokenizer | None:
     """Return the rules of the pre-tokenizer `name`, None if they are not known."""
-    rows = {row.name: row for row in (*PRE_TOKENIZERS, _DEFAULT)}
-    row, changes = _ALIASES.get(name, (name, {}))
-    found = rows.get(row)
-    return None if found is None or not found.byte_level else replace(found, **changes)
+    base, changes = _ALIASES.get(name, (name, {}))
+    row = _ROWS.get(base)
+    return replace(row, **changes) if row and row.byte_level else None
 
 
 def fingerprint(tokenizer: HubTokenizer) -> str:
@@ -242,14 +234,12 @@ def _by_rules(files: TokenizerFiles, tokenizer: HubTokenizer) -> str:
         return DEFAULT
     rows = [row for row in PRE_TOKENIZERS if row.byte_level == is_byte_level(tokenizer.rules)]
     ignores, cleans = bool(model.get("ignore_merges")), tokenizer.cleans_spaces
-    best = min(
-        rows,
-        key=lambda row: (
-            len(cuts ^ row_cuts(row, text)),
-            row.ignores_merges != ignores,
-            row.cleans_spaces != cleans,
-        ),
-    )
+
+    def distance(row: PreTokenizer) -> tuple[int, bool, bool]:
+        differing = len(cuts ^ row_cuts(row, text))
+        return differing, row.ignores_merges != ignores, row.cleans_spaces != cleans
+
+    best = min(rows, key=distance)
     differing = sorted(cuts ^ row_cuts(best, text))
     if not differing:
         files.say(f"the pre-tokenizer is {best.name!r} by its rules; no known model uses it")
@@ -275,10 +265,10 @@ def is_byte_level(rules: Mapping[str, Any]) -> bool:
 
 def tokenizer_cuts(rule: Mapping[str, Any], text: str) -> frozenset[int]:
     """Return the offsets in bytes at which a pre-tokenizer cuts `text`."""
-    found = [word for word, _ in words(text, _without_prefix(rule))]
-    if all(char in BYTE_OF for word in found for char in word):
-        return _cuts(len(word) for word in found)
-    return _cuts(len(word.replace("\u2581", " ").encode()) for word in found)
+    parts = [word for word, _ in words(text, _without_prefix(rule))]
+    if all(char in BYTE_OF for word in parts for char in word):
+        return frozenset(accumulate(map(len, parts)))
+    return _cuts(word.replace("\u2581", " ") for word in parts)
 
 
 def row_cuts(row: PreTokenizer, text: str) -> frozenset[int]:
@@ -287,11 +277,11 @@ def row_cuts(row: PreTokenizer, text: str) -> frozenset[int]:
     for pattern in row.patterns:
         expression = compiled(pattern, text)
         words = [part for word in words for part, _ in spans(word, expression) if part]
-    return _cuts(len(word.encode()) for word in words)
+    return _cuts(words)
 
 
-def _cuts(sizes: Any) -> frozenset[int]:  # noqa: ANN401
-    return frozenset(accumulate(sizes))
+def _cuts(words: Iterable[str]) -> frozenset[int]:
+    return frozenset(accumulate(len(word.encode()) for word in words))
 
 
 def _without_prefix(rule: Mapping[str, Any]) -> dict[str, Any]:

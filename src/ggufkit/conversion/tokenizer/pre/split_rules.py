@@ -1,4 +1,8 @@
-"""Applies the rules of a tokenizer's normalizer and pre-tokenizer to a text."""
+r"""Applies the rules of a tokenizer's normalizer and pre-tokenizer to a text.
+
+Tokenizers use Oniguruma, and Python lacks its `\p{L}`. Since the text is known, a class becomes
+the list of the text's characters that belong to it.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +12,31 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, Final
 
-from ggufkit.conversion.tokenizer.byte_alphabet import visible
-from ggufkit.conversion.tokenizer.pre.regex import UntranslatableError, compiled
+from ggufkit.conversion.tokenizer.token_text import visible
 
 SplitRule = Mapping[str, Any]
 Splitter = Callable[[str, SplitRule], list[str]]
 SplitSpan = tuple[str, bool]  # a piece of text, and whether a pattern matched it
 
-_GPT2_SPLIT: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+GPT2_SPLIT: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _CJK: Final = (
     *((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F)),
     *((0x2B740, 0x2B81F), (0x2B920, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F)),
 )
-_FORMS: Final = ("NFC", "NFD", "NFKC", "NFKD")
+_PROPERTY: Final = re.compile(r"\\([pP])\{(\^?)(\w+)\}")
+_HEX: Final = re.compile(r"\\[xu]\{([0-9A-Fa-f]{1,6})\}")
+_HAN: Final = "CJK UNIFIED IDEOGRAPH"
+_SCRIPTS: Final = {"Han": _HAN, "Hiragana": "HIRAGANA", "Katakana": "KATAKANA", "Hangul": "HANGUL"}
+_CATEGORIES: Final = frozenset(["L", "M", "N", "P", "S", "Z", "C"]) | {
+    *("Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Pe"),
+    *("Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co", "Cn"),
+}
+_OPEN: Final = "[^"
+_NONE: Final = "\U0010ffff"  # stands for no character: Python does not allow an empty class
+
+
+class UntranslatableError(ValueError):
+    """A rule of a tokenizer that is unknown here."""
 
 
 def normalized(text: str, rule: SplitRule | None) -> str:
@@ -32,8 +48,6 @@ def normalized(text: str, rule: SplitRule | None) -> str:
         for part in rule.get("normalizers") or []:
             text = normalized(text, part)
         return text
-    if kind in _FORMS:
-        return unicodedata.normalize(kind, text)
     if kind not in _NORMALIZERS:
         raise UntranslatableError(f"the normalizer {kind}")
     return _NORMALIZERS[kind](text, rule)
@@ -81,7 +95,8 @@ def _for_bert(text: str, rule: SplitRule) -> str:
     if rule.get("clean_text", True):
         text = "".join(map(_cleaned, text))
     if rule.get("handle_chinese_chars", True):
-        text = "".join(f" {char} " if _is_cjk(char) else char for char in text)
+        is_cjk = {char: any(low <= ord(char) <= high for low, high in _CJK) for char in {*text}}
+        text = "".join(f" {char} " if is_cjk[char] else char for char in text)
     lowers = rule.get("lowercase", True)
     strips = rule.get("strip_accents")
     if lowers if strips is None else strips:
@@ -95,11 +110,11 @@ def _cleaned(char: str) -> str:
     return "" if unicodedata.category(char)[0] == "C" or char == "\ufffd" else char
 
 
-def _is_cjk(char: str) -> bool:
-    return any(first <= ord(char) <= last for first, last in _CJK)
-
-
 _NORMALIZERS: Final[Mapping[str, Callable[[str, SplitRule], str]]] = {
+    "NFC": lambda text, _: unicodedata.normalize("NFC", text),
+    "NFD": lambda text, _: unicodedata.normalize("NFD", text),
+    "NFKC": lambda text, _: unicodedata.normalize("NFKC", text),
+    "NFKD": lambda text, _: unicodedata.normalize("NFKD", text),
     "Lowercase": lambda text, _: text.lower(),
     "StripAccents": lambda text, _: _without_accents(text),
     "Replace": _replaced,
@@ -125,11 +140,11 @@ def _matcher(rule: SplitRule, text: str) -> re.Pattern[str]:
 def spans(text: str, pattern: re.Pattern[str]) -> Iterator[SplitSpan]:
     """Yield the matches of a pattern and the texts between."""
     at = 0
-    for found in pattern.finditer(text):
-        if found.start() > at:
-            yield text[at : found.start()], False
-        yield found[0], True
-        at = found.end()
+    for match in pattern.finditer(text):
+        if match.start() > at:
+            yield text[at : match.start()], False
+        yield match[0], True
+        at = match.end()
     if at < len(text):
         yield text[at:], False
 
@@ -163,14 +178,12 @@ def _by_pattern(text: str, rule: SplitRule) -> list[str]:
 
 
 def _by_char(text: str, test: Callable[[str], bool], behavior: str) -> list[str]:
-    return behaved(_grouped(text, test), behavior)
-
-
-def _grouped(text: str, test: Callable[[str], bool]) -> Iterator[SplitSpan]:
-    """Yield each character that passes the test, and each whole run of other characters."""
+    """Split off each character that passes the test."""
+    pieces: list[SplitSpan] = []
     for passes, run in groupby(text, test):
         chars = [*run]
-        yield from ((char, True) for char in chars) if passes else [("".join(chars), False)]
+        pieces += [(char, True) for char in chars] if passes else [("".join(chars), False)]
+    return behaved(pieces, behavior)
 
 
 def _byte_level(text: str, rule: SplitRule) -> list[str]:
@@ -178,7 +191,7 @@ def _byte_level(text: str, rule: SplitRule) -> list[str]:
         text = " " + text
     words = [text]
     if rule.get("use_regex", True):
-        words = [word for word, _ in spans(text, compiled(_GPT2_SPLIT, text))]
+        words = [word for word, _ in spans(text, compiled(GPT2_SPLIT, text))]
     return [visible(word.encode()) for word in words]
 
 
@@ -204,10 +217,6 @@ def _is_punctuation(char: str) -> bool:
     return is_ascii or unicodedata.category(char)[0] == "P"
 
 
-def _for_bert_words(text: str, _: SplitRule) -> list[str]:
-    return [part for word in text.split() for part in _by_char(word, _is_punctuation, "Isolated")]
-
-
 _SPLITTERS: Final[Mapping[str, Splitter]] = {
     "ByteLevel": _byte_level,
     "Split": _by_pattern,
@@ -218,5 +227,61 @@ _SPLITTERS: Final[Mapping[str, Splitter]] = {
     ),
     "WhitespaceSplit": lambda text, _: text.split(),
     "Whitespace": lambda text, _: re.findall(r"\w+|[^\w\s]+", text),
-    "BertPreTokenizer": _for_bert_words,
+    "BertPreTokenizer": lambda text, _: [
+        part for word in text.split() for part in _by_char(word, _is_punctuation, "Isolated")
+    ],
 }
+
+
+# Regular expressions.
+
+
+def compiled(pattern: str, text: str) -> re.Pattern[str]:
+    """Return an expression that matches in `text` the same as `pattern`."""
+    try:
+        return re.compile(_translated(pattern, "".join(sorted({*text}))), re.MULTILINE)
+    except re.error as error:
+        raise UntranslatableError(f"the expression {pattern!r}: {error}") from None
+
+
+def _members(name: str, alphabet: str) -> str:
+    """Return the characters of `alphabet` that have a Unicode property."""
+    if name in _SCRIPTS:
+        start = _SCRIPTS[name]
+        return "".join(c for c in alphabet if unicodedata.name(c, "").startswith(start))
+    if name not in _CATEGORIES:
+        raise UntranslatableError(f"the property {name}")
+    return "".join(c for c in alphabet if unicodedata.category(c).startswith(name))
+
+
+def _translated(pattern: str, alphabet: str) -> str:
+    parts: list[str] = []
+    at = depth = 0
+    while at < len(pattern):
+        match = _PROPERTY.match(pattern, at) or _HEX.match(pattern, at)
+        if match:
+            parts.append(_characters(match, alphabet, inside=depth > 0))
+            at = match.end()
+            continue
+        step = 2 if pattern[at] == "\\" else 1
+        piece = pattern[at : at + step]
+        if depth and (piece == "[" or pattern.startswith("&&", at)):
+            raise UntranslatableError(f"a class within a class in {pattern!r}")
+        if piece == "[":
+            step = len(_OPEN) if pattern.startswith(_OPEN, at) else 1
+            piece, depth = pattern[at : at + step], 1
+        elif piece == "]":
+            depth = 0
+        parts.append(piece)
+        at += step
+    return "".join(parts)
+
+
+def _characters(match: re.Match[str], alphabet: str, *, inside: bool) -> str:
+    if match.re is _HEX:
+        return re.escape(chr(int(match[1], 16)))
+    chosen = _members(match[3], alphabet)
+    if (match[1] == "P") != bool(match[2]):
+        chosen = "".join(c for c in alphabet if c not in chosen)
+    escaped = re.escape(chosen or _NONE)
+    return escaped if inside else f"[{escaped}]"

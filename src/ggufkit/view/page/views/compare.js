@@ -1,9 +1,8 @@
 // Two models side by side: keys, types, and the error of each tensor.
 
 import { get, Refusal } from "../api.js";
-import { basename } from "../app.js";
 import { choice, h, name, table } from "../dom.js";
-import { bytes, percent, real, whole } from "../format.js";
+import { basename, bytes, percent, real, whole } from "../format.js";
 import { picture } from "../picture.js";
 import { link, note } from "../state.js";
 

@@ -1,9 +1,8 @@
 // Chat templates: render a conversation, and compare with another file's template.
 
 import { get, post, Refusal } from "../api.js";
-import { basename } from "../app.js";
 import { choice, copy, h, later, lines, name } from "../dom.js";
-import { whole } from "../format.js";
+import { basename, whole } from "../format.js";
 import { note } from "../state.js";
 
 const MESSAGES = [{ role: "system", content: "Answer briefly." }, { role: "user", content: "What is the capital of Portugal?" }];

@@ -1,0 +1,72 @@
+"""Check whether a file's recipe, version and name are true."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from ggufkit.checks.model_view import ModelView, Violation, at_key
+from ggufkit.format.file_name import parse_name
+from ggufkit.format.file_types import FILE_TYPES, GUESSED, NUMBER_OF
+from ggufkit.quantization.choice.eligibility import is_eligible
+from ggufkit.quantization.file_keys import FILE_TYPE_KEY, QUANTIZATION_VERSION, VERSION_KEY
+from ggufkit.quantization.recipes import FALLBACKS, LAST_RESORT, PROMOTED, RECIPES
+
+_NAME: Final = "general.architecture"  # a file name has no offset; report it here
+
+
+def false_declarations(view: ModelView, *, names: bool = False) -> Iterator[Violation]:
+    """Yield every rule that a model's own claims break.
+
+    With `names`, also check that the file name follows the naming convention.
+    """
+    version = view.number(VERSION_KEY)
+    if version not in (None, QUANTIZATION_VERSION):
+        numbers = {"number": version, "now": QUANTIZATION_VERSION}
+        yield at_key("quantization-version-value", VERSION_KEY, **numbers)
+    number = view.number(FILE_TYPE_KEY)
+    claimed = None if number is None or number & GUESSED else FILE_TYPES.get(number)
+    if number is not None and number & ~GUESSED not in FILE_TYPES:
+        yield at_key("file-type-value", FILE_TYPE_KEY, number=number)
+    if claimed is not None:
+        yield from _about_mix(view, claimed)
+    if view.model.files:
+        name = view.model.files[0].path.name
+        yield from _about_encoding(name, claimed)
+        if names:
+            yield from _about_name(name)
+
+
+def _about_mix(view: ModelView, claimed: str) -> Iterator[Violation]:
+    """Compare the recipe with the types of the tensors that a recipe quantizes."""
+    base = RECIPES[claimed].base if claimed in RECIPES else None
+    tensors = view.model.tensors.values()
+    types = Counter(t.type.name for t in tensors if is_eligible(t, view.architecture))
+    if base is None or not types or types.keys() & _standing_for(base):
+        return
+    most = types.most_common(1)[0][0]
+    details = {"total": types.total(), "base": base, "most": most}
+    yield at_key("file-type-mix", FILE_TYPE_KEY, claimed=claimed, **details)
+
+
+def _standing_for(base: str) -> set[str]:
+    """Return the types that a recipe falls back to: rows too short, no importance matrix."""
+    types, pending = {base}, [base]
+    while pending:
+        name = pending.pop()
+        others = {FALLBACKS.get(name, LAST_RESORT), PROMOTED.get(name, name)} - types
+        types |= others
+        pending += others
+    return types - ({LAST_RESORT} if base != LAST_RESORT else set())
+
+
+def _about_encoding(file: str, claimed: str | None) -> Iterator[Violation]:
+    encoding = parse_name(file).encoding.upper()
+    if claimed and encoding in NUMBER_OF and encoding != claimed:
+        yield Violation("file-encoding", {"said": encoding, "claimed": claimed}, key=FILE_TYPE_KEY)
+
+
+def _about_name(file: str) -> Iterator[Violation]:
+    if not parse_name(file).conventional:
+        yield Violation("file-name", {"file": file}, key=_NAME)

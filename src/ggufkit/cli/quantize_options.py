@@ -1,0 +1,189 @@
+"""Defines the options of `ggufkit quantize` for a target size, and chooses types for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import click
+
+from ggufkit.cli.model_argument import FILE
+from ggufkit.cli.options import Count, SharedOption, parse_size, usage
+from ggufkit.cli.output import note
+from ggufkit.cli.progress import progress_bar
+from ggufkit.format.types import TensorType
+from ggufkit.imatrix.matrix import Imatrix
+from ggufkit.models.model import Model
+from ggufkit.quantization.file_keys import SEARCH_KEY, hessian_keys
+from ggufkit.quantization.gptq_source import hessian_of
+from ggufkit.quantization.provenance import unread_keys
+from ggufkit.quantization.quantize import QuantizeOptions
+from ggufkit.quantization.recipe_files import RECIPE_SUFFIX, read_recipe
+from ggufkit.quantization.recipes import KEEP_ALL, Recipe, find_recipe
+from ggufkit.quants.search import EFFORTS, UNSEARCHED
+
+imatrix_option: SharedOption = click.option(
+    "--imatrix", type=FILE, help="Weight the errors of quantizing by this importance matrix."
+)
+search_option: SharedOption = click.option(
+    "--search",
+    type=click.Choice(list(EFFORTS)),
+    help="Look for blocks with smaller errors than llama-quantize's, in all types but "
+    f"{', '.join(UNSEARCHED)}.",
+)
+
+
+@usage
+def parse_recipe(text: str) -> Recipe:
+    """Return a recipe by its name or its file; BadParameter for an unknown one."""
+    name = text.strip()
+    return read_recipe(name) if name.endswith(RECIPE_SUFFIX) else find_recipe(name)
+
+
+def parse_recipes(text: str) -> tuple[Recipe, ...]:
+    """Return the recipes of a list such as "Q4_K_M,Q8_0" or "mine.toml", each once."""
+    found = map(parse_recipe, text.split(","))
+    return tuple({recipe.name: recipe for recipe in found}.values())
+
+
+REPAIR_CHUNKS: Final = 8
+
+_size = click.option(
+    "--target-size",
+    type=parse_size,
+    metavar="SIZE",
+    help="Choose types so that OUT has at most this size, such as 3.2GiB, with the least error.",
+)
+_bits = click.option(
+    "--target-bpw",
+    type=click.FloatRange(0, 32, min_open=True),
+    metavar="BITS",
+    help="Choose types with this many bits per weight on average and the least error.",
+)
+
+
+_sensitivity = click.option(
+    "--sensitivity",
+    type=FILE,
+    help="For a target size: use what `ggufkit sensitivity` measured on IN.",
+)
+_repair = click.option(
+    "--repair",
+    type=FILE,
+    metavar="TEXT",
+    help="With --sensitivity: try types on this text, and keep those that predict it best.",
+)
+_repair_chunks = click.option(
+    "--repair-chunks",
+    type=Count(1),
+    help="With --repair: read at most N chunks of 512 tokens for each try.  [default: "
+    f"{REPAIR_CHUNKS}]",
+)
+
+
+# Options that also choose types, or change which tensors there are.
+_EXCLUDED: Final = (
+    *("pure", "like", "leave_output_tensor", "output_tensor_type", "token_embedding_type"),
+    *("tensor_types", "tensor_type_file", "layers", "keep_split"),
+)
+_FLAG: Final = {"tensor_types": "--tensor-type", "layers": "--prune-layers"}
+
+
+def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --target-size, --target-bpw and what belongs to them to a command."""
+    return _size(_bits(_sensitivity(_repair(_repair_chunks(command)))))
+
+
+def target_of(requested: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the requested target, None without one; refuse options that it excludes."""
+    targets = {"nbytes": requested["target_size"], "bpw": requested["target_bpw"]}
+    names = [name for name, value in targets.items() if value is not None]
+    if requested["repair"] and not requested["sensitivity"]:
+        raise click.UsageError("Missing option '--sensitivity': --repair begins with it")
+    if requested["repair_chunks"] and not requested["repair"]:
+        raise click.UsageError("Missing option '--repair': --repair-chunks is for its text")
+    if not names:
+        if requested["sensitivity"]:
+            raise click.UsageError("--sensitivity is for --target-size or --target-bpw")
+        return None
+    if math.isnan(targets["bpw"] or 0):
+        raise click.UsageError("--target-bpw is not a number")
+    if len(names) > 1:
+        raise click.UsageError("Use either --target-size or --target-bpw, not both")
+    others = [_FLAG.get(key, f"--{key.replace('_', '-')}") for key in _EXCLUDED if requested[key]]
+    if others:
+        raise click.UsageError(f"A target size chooses the types itself; remove {others[0]}")
+    return targets | {"sensitivity": requested["sensitivity"]}
+
+
+def aimed(  # noqa: PLR0913 (what a target may be, and what its size counts)
+    model: Model,
+    target: dict[str, Any],
+    options: QuantizeOptions,
+    threads: int | None,
+    repair: tuple[str, str, int | None] | None,
+    *,
+    provenance: bool = False,
+) -> QuantizeOptions:
+    """Return `options` with types for a target; show progress on a terminal.
+
+    `repair` is the model's path, and the text and the number of chunks to try types on. With
+    `provenance`, the size counts its keys.
+    """
+    from ggufkit.quantization.target import CANDIDATES, eligible  # noqa: PLC0415 (most runs have no target)
+    from ggufkit.quantization.target import target as types_for  # noqa: PLC0415
+
+    importance = options.get("imatrix")
+    parts = (options.get("include_weights", ()), options.get("exclude_weights", ()))
+    opened = importance if isinstance(importance, Imatrix | None) else Imatrix.open(importance)
+    hessian = hessian_of(options)
+    data = hessian.importance() if hessian and opened is None else opened
+    imatrix = data and data.selected(*parts)
+    # The file will have these keys too.
+    keys = {**(options.get("override_kv") or {}), **dict(hessian_keys(hessian))}
+    if options.get("search"):
+        keys[SEARCH_KEY] = options["search"]
+    choices: QuantizeOptions = {**options, "imatrix": opened}
+    if provenance:
+        longest = dict.fromkeys((t.name for t in eligible(model)), max(CANDIDATES, key=len))
+        keys |= unread_keys(KEEP_ALL, {**choices, "types": longest})
+    if repair:
+        whole: QuantizeOptions = {**options, "imatrix": imatrix, "override_kv": keys}
+        return {**choices, "types": _repaired(target, whole, threads, *repair)}
+    with progress_bar("measuring", in_bytes=False) as progress:
+        types = types_for(
+            model,
+            **target,
+            imatrix=imatrix,
+            override_kv=keys,
+            threads=threads,
+            progress=progress,
+        )
+    return {**choices, "types": types}
+
+
+def _repaired(  # noqa: PLR0913 (the options)
+    target: dict[str, Any],
+    options: QuantizeOptions,
+    threads: int | None,
+    path: str,
+    text: str,
+    chunks: int | None,
+) -> dict[str, TensorType]:
+    """Return the types that predict a text best, and tell what was tried."""
+    from ggufkit.quantization.repair import repair  # noqa: PLC0415 (needs an extra)
+
+    with progress_bar("trying", in_bytes=False) as progress:
+        done = repair(
+            *(path, text),
+            **target,
+            **options,
+            chunks=chunks or REPAIR_CHUNKS,
+            threads=threads,
+            progress=progress,
+        )
+    for trial in done.trials:
+        verdict = "kept" if trial.is_kept else "not better"
+        note(f"mean KLD {trial.divergence:.6f} ({verdict}): {trial.what}")
+    return done.types

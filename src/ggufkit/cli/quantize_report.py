@@ -1,0 +1,237 @@
+"""Shows what `ggufkit quantize` decided and did: notes, a table, or JSON."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+import ggufkit
+from ggufkit.cli.options import SharedOption
+from ggufkit.cli.output import counted, dims, emit, grouped, note, paged, size, table
+from ggufkit.cli.progress import progress_bar
+from ggufkit.cli.write_model import files_written, report
+from ggufkit.errors import printable
+from ggufkit.models.layers import named
+from ggufkit.models.model import Model, Tensor, bits_per_weight
+from ggufkit.output.layout import layout
+from ggufkit.quantization.choice.type_choice import BY_NAME
+from ggufkit.quantization.decision import Decision, Quantization
+from ggufkit.quantization.explain import Explanation, explain
+from ggufkit.quantization.gptq_source import outcomes_of, why_unhelped
+from ggufkit.quantization.quantize import QuantizeOptions, decide, refuse
+from ggufkit.quantization.recipes import Recipe
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+explain_option: SharedOption = click.option(
+    "--explain",
+    "explains",
+    is_flag=True,
+    help="Show why each tensor has its type, its error in OUT, and its share of the loss.",
+)
+
+
+def explained(
+    done: Quantization, paths: Sequence[Path], threads: int | None = None, *, aimed: bool = False
+) -> list[Explanation]:
+    """Return the explanations of an output; without files, what needs no data.
+
+    `aimed` says that types by name were chosen for a target size.
+    """
+    if aimed:
+        return [
+            replace(each, why=each.why.replace(BY_NAME, "chosen for the target size"))
+            for each in explained(done, paths, threads)
+        ]
+    if not paths:
+        return explain(done)
+    with ggufkit.open(paths[0]) as written, progress_bar("measuring", in_bytes=False) as bar:
+        return explain(done, written, threads=threads, progress=bar)
+
+
+def show_explanations(found: Sequence[Explanation]) -> None:
+    """Print a table: the largest share of the loss first, or the order of the file."""
+    ordered = sorted(found, key=lambda each: -(each.share or 0.0))
+    rows = [
+        (
+            printable(each.name),
+            each.before,
+            each.after,
+            grouped(each.nbytes),
+            "" if each.error is None else f"{each.error:.2%}",
+            "" if each.share is None else f"{each.share:.1%}",
+            printable(each.why),
+        )
+        for each in ordered
+    ]
+    header = ("TENSOR", "TYPE", "BECOMES", "BYTES", "ERROR", "LOSS", "WHY")
+    with paged():
+        table(header, rows, right="lllrrrl")
+
+
+def report_quantized(
+    made: Sequence[Quantization],
+    paths: Sequence[list[Path]],
+    *,
+    dry_run: bool,
+    as_json: bool,
+    told: Sequence[Sequence[Explanation]] = (),
+) -> None:
+    """Print what became of each recipe: paths, a table for a dry run, explanations, or JSON."""
+    if as_json:
+        documents = [_plain(*each) for each in zip(made, paths, strict=True)]
+        for document, each in zip(documents, told, strict=False):
+            document["explanations"] = [asdict(one) for one in each]
+        emit(documents[0] if len(documents) == 1 else {"outputs": documents})
+    elif dry_run and not told:
+        with paged():
+            for done in made:
+                _print(done)
+    else:
+        for each in told:
+            show_explanations(each)
+        report(list(itertools.chain.from_iterable(paths)))
+
+
+def quantized_with_notes(
+    model: Model,
+    recipe: str | Recipe,
+    *,
+    allow_requantize: bool = False,
+    of_several: bool = False,
+    **options: Unpack[QuantizeOptions],
+) -> Model:
+    """Return what `ggufkit.quantize` returns, after its notes are printed."""
+    done = decide(model, recipe, **options)
+    refuse(done, allow_requantize=allow_requantize)
+    warn(done, allowed=allow_requantize, of_several=of_several)
+    return done.model
+
+
+def warn(done: Quantization, *, allowed: bool, of_several: bool) -> None:
+    """Print the notes of an output, with its recipe if there are several outputs."""
+    for text in _notes(done, allowed=allowed):
+        note(f"{done.recipe.name}: {text}" if of_several else text)
+
+
+def warn_of_feedback(quantizations: Sequence[Quantization]) -> None:
+    """Print which tensors were written without feedback of errors, and why."""
+    for done in quantizations:
+        reasons: dict[str, list[str]] = {}
+        for decision in done.decisions:
+            outcomes = outcomes_of(decision.after)
+            if outcomes and not any(outcome.helps for outcome in outcomes):
+                reasons.setdefault(why_unhelped(outcomes), []).append(decision.after.name)
+        for why, names in reasons.items():
+            note(f"errors are not fed back in {named(names)}: {why}")
+
+
+def _notes(done: Quantization, *, allowed: bool) -> Iterator[str]:
+    for part in done.unmatched:
+        yield (
+            f"{part!r} changes nothing: no tensor name contains it, or the recipe "
+            f"{done.recipe.name} ignores patterns, as F32, F16 and BF16 do in llama-quantize"
+        )
+    if done.requantized:
+        kinds = ", ".join(sorted({d.before.type.name for d in done.requantized}))
+        tensors = f"{counted(len(done.requantized), 'tensor')} quantized already ({kinds})"
+        yield f"{tensors}: quantizing again loses quality; " + (
+            "start from F32, F16 or BF16 if you can"
+            if allowed
+            else "without --allow-requantize it is refused"
+        )
+    fallen = Counter((d.fell_from, d.after.type) for d in done.decisions if d.fell_from)
+    for (chosen, taken), number in fallen.items():
+        tensors = counted(number, "tensor")
+        yield f"{tensors} with rows that do not divide into blocks: {taken} instead of {chosen}"
+    promoted = Counter((d.promoted_from, d.after.type) for d in done.decisions if d.promoted_from)
+    for (chosen, taken), number in promoted.items():
+        yield f"{counted(number, 'tensor')} without importance data: {taken} instead of {chosen}"
+    if done.uncovered:
+        tensors = named([d.after.name for d in done.uncovered])
+        yield f"importance data is missing, and without it this is refused: {tensors}"
+    for kind, number in Counter(d.after.type for d in done.unsearched).items():
+        yield f"{counted(number, 'tensor')} without a search: {kind} has none"
+    others = [d.after.name for d in done.unweighted if not d.needs_imatrix]
+    if others:
+        read, hessian = (done.model.metadata.get(f"quantize.{key}.file") for key in _DATA)
+        data = "Hessian" if read and read == hessian else "importance matrix"
+        yield f"the {data} does not cover {named(others)}"
+
+
+_DATA: Final = ("imatrix", "hessian")
+
+
+def _print(done: Quantization) -> None:
+    rows = [
+        (
+            printable(d.after.name),
+            dims(d.after.shape),
+            d.before.type.name,
+            d.after.type.name if d.is_changed else "",
+            grouped(d.before.nbytes),
+            grouped(d.after.nbytes),
+        )
+        for d in done.decisions
+    ]
+    table(("TENSOR", "SHAPE", "TYPE", "BECOMES", "BYTES", "WILL BE"), rows, right="llllrr")
+    click.echo()
+    for label, tensors in zip(("now ", "then"), _sides(done), strict=True):
+        bits = bits_per_weight(tensors)
+        rate = "" if bits is None else f", {bits:.2f} bits per weight"
+        click.echo(f"{label}  {size(sum(tensor.nbytes for tensor in tensors))}{rate}")
+    if done.search:
+        searched = counted(sum(d.search is not None for d in done.decisions), "tensor")
+        click.echo(f"search {done.search}: {searched}")
+    fed_back = sum(decision.is_fed_back for decision in done.decisions)
+    if fed_back:
+        click.echo(f"errors fed back: {counted(fed_back, 'tensor')}")
+
+
+def _sides(done: Quantization) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the tensors before and after."""
+    return [d.before for d in done.decisions], [d.after for d in done.decisions]
+
+
+def _plain(done: Quantization, paths: Sequence[Path]) -> dict[str, Any]:
+    before, after = _sides(done)
+    return {
+        "recipe": done.recipe.name,
+        "files": files_written(paths),
+        "nbytes": sum(tensor.nbytes for tensor in before),
+        "new_nbytes": sum(tensor.nbytes for tensor in after),
+        "bits_per_weight": bits_per_weight(before),
+        "new_bits_per_weight": bits_per_weight(after),
+        "file_nbytes": layout(done.model, "model.gguf", shard_counts=done.shard_counts).nbytes,
+        "fallbacks": [d.after.name for d in done.decisions if d.fell_from],
+        "uncovered": [d.after.name for d in done.uncovered],
+        "unweighted": [d.after.name for d in done.unweighted],
+        "unmatched": list(done.unmatched),
+        "search": done.search,
+        "tensors": [_plain_decision(decision) for decision in done.decisions],
+    }
+
+
+def _plain_decision(decision: Decision) -> dict[str, Any]:
+    before, after = decision.before, decision.after
+    return {
+        "name": after.name,
+        "shape": list(after.shape),
+        "type": before.type.name,
+        "new_type": after.type.name,
+        "nbytes": before.nbytes,
+        "new_nbytes": after.nbytes,
+        "fell_from": decision.fell_from and decision.fell_from.name,
+        "promoted_from": decision.promoted_from and decision.promoted_from.name,
+        "needs_imatrix": decision.needs_imatrix,
+        "has_imatrix": decision.weights is not None,
+        "search": decision.search,
+        "has_hessian": decision.is_fed_back,
+    }

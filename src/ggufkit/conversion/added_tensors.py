@@ -1,0 +1,156 @@
+"""Adds tensors of other files to a checkpoint: dense layers after the pooling, and a mask.
+
+The dense layers are those of sentence-transformers. DFlash marks the tokens to be drafted with a
+mask token, which its target never learnt. A checkpoint may have a vector for it in
+`mask_embedding.pt`; the draft model then gets embeddings of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ggufkit.conversion.architecture.pooling import modules_of
+from ggufkit.conversion.checkpoint.folder import (
+    MASK_EMBEDDING,
+    Checkpoint,
+    open_checkpoint,
+    opened_file,
+)
+from ggufkit.conversion.checkpoint.pytorch import read_dictionary
+from ggufkit.conversion.checkpoint.safetensors import read_tensors
+from ggufkit.conversion.tensors.moves import concat, renamed
+from ggufkit.errors import CheckpointError, brief
+from ggufkit.models.model import Tensor, Tensors
+from ggufkit.models.rows import AnyFile
+from ggufkit.models.sources import from_array
+from ggufkit.system.mapped_file import MappedFile
+
+_FIRST: Final = "2_Dense"  # the folder of the first layer; llama.cpp has names for two
+_FIELDS: Final = {"in_features": "feat_in", "out_features": "feat_out"}
+_EMBEDDINGS: Final = "model.embed_tokens.weight"
+_HEAD: Final = "lm_head.weight"
+
+
+def with_dense_modules(checkpoint: Checkpoint) -> Checkpoint:
+    """Return a checkpoint with its dense layers in front, as the tensors dense_2 and dense_3.
+
+    Their sizes become fields of the configuration, such as `dense_2_feat_in`. Raises
+    CheckpointError if it has no such layers.
+    """
+    homes = [home for home in modules_of(checkpoint, "Dense") if home]
+    if not homes:
+        raise CheckpointError(
+            f"{checkpoint.folder} has no dense modules of sentence-transformers",
+            remedy="Convert the checkpoint without them",
+        )
+    fields: dict[str, Any] = {}
+    tensors: list[Tensor] = []
+    files: list[AnyFile] = []
+    with contextlib.ExitStack() as opened:
+        for home in homes:
+            stem = "dense_2" if home == _FIRST else "dense_3"
+            config = checkpoint.json(f"{home}/config.json") or {}
+            fields |= {f"{stem}_{key}": config.get(field) for field, key in _FIELDS.items()}
+            file = opened_file(checkpoint, f"{home}/model.safetensors")
+            opened.callback(file.close)
+            files.append(file)
+            tensors += _held(file, home, stem)
+        opened.pop_all()
+    return replace(
+        checkpoint,
+        config={**checkpoint.config, **fields},
+        tensors=Tensors([*tensors, *checkpoint.tensors.values()]),
+        files=(*checkpoint.files, *files),
+    )
+
+
+def _held(file: AnyFile, home: str, stem: str) -> list[Tensor]:
+    """Return the matrices of a dense layer, under the names of llama.cpp; it has no biases."""
+    held, problems = read_tensors(file)
+    if problems:
+        raise CheckpointError(f"{home}/model.safetensors cannot be read", problems)
+    return [
+        replace(each, name=each.name.replace("linear", stem))
+        for each in held
+        if each.name.endswith(".weight")
+    ]
+
+
+def with_mask_embedding(checkpoint: Checkpoint) -> Checkpoint:
+    """Return a draft model whose embeddings have the row of its `mask_embedding.pt`, if any.
+
+    Embeddings and head that it lacks are those of its target. Raises CheckpointError for a file
+    that does not fit, and for a target without these tensors.
+    """
+    path = checkpoint.path(MASK_EMBEDDING)
+    if checkpoint.target is None or path is None:
+        return checkpoint
+    number, row = _mask(path, checkpoint.config)
+    held = {name.removeprefix("model."): each for name, each in checkpoint.tensors.items()}
+    own = held.get(_EMBEDDINGS.removeprefix("model."))
+    target = open_checkpoint(
+        checkpoint.target.folder, follow_links=checkpoint.follow_links, may_lack_tensors=True
+    )
+    try:
+        embeddings = own or _of_target(target, _EMBEDDINGS)
+        made = [_with_row(embeddings, number, row)]
+        if _HEAD not in held:
+            is_tied = target.config.get("tie_word_embeddings", False)
+            made.insert(0, renamed(_of_target(target, _EMBEDDINGS if is_tied else _HEAD), _HEAD))
+    except BaseException:
+        target.close()
+        raise
+    return replace(
+        checkpoint,
+        config={**checkpoint.config, "has_embed_tokens": True},
+        tensors=Tensors([*made, *(t for t in checkpoint.tensors.values() if t is not own)]),
+        files=(*checkpoint.files, *target.files),
+    )
+
+
+def _mask(path: Path, config: Mapping[str, Any]) -> tuple[int, npt.NDArray[np.float32]]:
+    """Return the id of the mask token and its vector."""
+    with contextlib.closing(MappedFile(path)) as file:
+        held = read_dictionary(file)
+        number, vector = held.get("mask_token_id"), held.get("embedding")
+        row = np.array(vector.numpy(), np.float32) if isinstance(vector, Tensor) else None
+    if not isinstance(number, int) or row is None or row.ndim != 1:
+        raise CheckpointError(f"{path} has no mask_token_id, or no vector called embedding")
+    settings = config.get("dflash_config")
+    wanted = (settings if isinstance(settings, Mapping) else config).get("mask_token_id")
+    if number != wanted:
+        raise CheckpointError(
+            f"{path} has the mask token {number}, and config.json says {brief(wanted)}"
+        )
+    return number, row
+
+
+def _of_target(target: Checkpoint, name: str) -> Tensor:
+    """Return a tensor of the target."""
+    tensor = target.tensors.get(name)
+    if tensor is None:
+        raise CheckpointError(
+            f"{target.folder} has no tensor {name!r}, which a draft model with {MASK_EMBEDDING} "
+            "needs",
+            remedy="Give a folder with the tensors of the target",
+        )
+    return tensor
+
+
+def _with_row(embeddings: Tensor, number: int, row: npt.NDArray[np.float32]) -> Tensor:
+    """Return embeddings with another vector for a token."""
+    if not 0 <= number < embeddings.shape[0] or (len(row),) != embeddings.shape[1:]:
+        raise CheckpointError(
+            f"{MASK_EMBEDDING} has {len(row)} numbers for token {number}, which does not fit "
+            f"embeddings of shape {list(embeddings.shape)}"
+        )
+    middle = from_array("mask", row[None], embeddings.type)
+    parts = (embeddings[:number], middle, embeddings[number + 1 :])
+    return concat(_EMBEDDINGS, [part for part in parts if part.elements])

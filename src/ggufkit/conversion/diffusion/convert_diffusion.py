@@ -1,0 +1,163 @@
+"""Converts an image or video model to a lazy model, with the bytes of ComfyUI-GGUF's script."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ggufkit.conversion.checkpoint.bitsandbytes import STATE_MARK, bitsandbytes
+from ggufkit.conversion.checkpoint.comfy_quant import comfy_quant, is_comfy_quant
+from ggufkit.conversion.checkpoint.dequantize import decoded
+from ggufkit.conversion.diffusion.checkpoint_files import (
+    SD_CPP,
+    DiffusionFiles,
+    closing_on_error,
+    open_diffusion_files,
+)
+from ggufkit.conversion.diffusion.original_shapes import SHAPE_KEY
+from ggufkit.conversion.diffusion.rename import with_published_names
+from ggufkit.conversion.diffusion.storage import MAX_AXES, StoredTensor, stored_tensor
+from ggufkit.diffusion.architecture import (
+    MODEL,
+    DiffusionArchitecture,
+    architectures,
+    prefix_of,
+    recognize,
+    unknown_architecture,
+)
+from ggufkit.errors import CheckpointError, ValueTypeError, brief
+from ggufkit.format.file_types import NUMBER_OF
+from ggufkit.format.metadata import Metadata
+from ggufkit.format.types import MAX_NAME_BYTES
+from ggufkit.models.model import Model, Tensor, Tensors
+from ggufkit.quantization.file_keys import FILE_TYPE_KEY, QUANTIZATION_VERSION, VERSION_KEY
+
+OUTTYPES: Final[dict[str, str | None]] = {"auto": None, "f16": "F16", "bf16": "BF16", "f32": "F32"}
+
+
+def convert_diffusion(
+    place: Path,
+    part: str | None = None,
+    *,
+    outtype: str = "auto",
+    arch: str | None = None,
+    follow_links: bool = False,
+) -> Model:
+    """Return the image or video model in a file or a folder of diffusers as a lazy model.
+
+    A whole checkpoint may contain other parts, which ComfyUI-GGUF does not read. `arch` names the
+    architecture instead of recognizing it, as a stem of `architectures()`. `follow_links` allows
+    links in a folder that lead out of it.
+    Raises CheckpointError for anything that is not a whole, known diffusion model.
+    """
+    if outtype not in OUTTYPES:
+        raise unknown_outtype(outtype)
+    if part not in (None, MODEL):
+        raise CheckpointError(
+            f"ComfyUI-GGUF does not read {brief(part)} of a checkpoint as GGUF",
+            remedy=f"Use `--for {SD_CPP}`, or ComfyUI's own loader of safetensors",
+        )
+    source = open_diffusion_files(place, follow_links=follow_links)
+    with closing_on_error(source.files):
+        tensors = decoded_tensors(source)
+        architecture = _architecture(place, tensors, arch)
+        stored = _in_order(tensors, architecture, OUTTYPES[outtype])
+        main = OUTTYPES[outtype] or _main_type(tensors)
+        metadata = {
+            "general.architecture": architecture.architecture,
+            VERSION_KEY: np.uint32(QUANTIZATION_VERSION),
+            FILE_TYPE_KEY: np.uint32(NUMBER_OF[main]),
+            **{
+                f"{SHAPE_KEY}{each.tensor.name}": np.array(each.original_shape, np.int32)
+                for each in stored
+                if each.original_shape
+            },
+        }
+        model = Model(Metadata(metadata), Tensors(each.tensor for each in stored))
+        return model.reading(source.files)
+
+
+def unknown_outtype(outtype: str) -> ValueTypeError:
+    """Return the error for a type that image and video models cannot be converted to."""
+    return ValueTypeError(
+        f"image and video models cannot be converted to {outtype}",
+        remedy=f"Use one of {', '.join(OUTTYPES)}, and quantize in the same command",
+    )
+
+
+def decoded_tensors(source: DiffusionFiles) -> list[Tensor]:
+    """Return the tensors of the diffusion model with the publisher's names, weights decoded.
+
+    Raises CheckpointError for weights that cannot be decoded, and names that are unknown.
+    """
+    tensors = decoded(without_prefix(source.tensors), source.config).tensors
+    held = {tensor.name: tensor for tensor in tensors}
+    prefix = prefix_of(dict.fromkeys(source.layers))
+    layers = {name.removeprefix(prefix): value for name, value in source.layers.items()}
+    if any(STATE_MARK in name for name in held):
+        tensors = bitsandbytes(held)
+    elif layers or is_comfy_quant(held):
+        tensors = comfy_quant(held, layers)
+    return with_published_names(tensors)
+
+
+def without_prefix(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return the tensors of the diffusion model, without the prefix of their names."""
+    by_name = {tensor.name: tensor for tensor in tensors}
+    prefix = prefix_of(by_name)
+    return [
+        replace(tensor, name=name.removeprefix(prefix))
+        for name, tensor in by_name.items()
+        if name.startswith(prefix)
+    ]
+
+
+def _architecture(place: Path, tensors: list[Tensor], arch: str | None) -> DiffusionArchitecture:
+    shapes = {tensor.name: tensor.shape for tensor in tensors}
+    if arch is not None:
+        if arch not in architectures():
+            raise ValueTypeError(
+                f"unknown architecture {brief(arch)}",
+                remedy=f"Use one of {', '.join(architectures())}",
+            )
+        return architectures()[arch]
+    known = recognize(shapes)
+    if known is None:
+        raise unknown_architecture(str(place), shapes)
+    return known
+
+
+def _in_order(
+    tensors: Iterable[Tensor], architecture: DiffusionArchitecture, outtype: str | None
+) -> list[StoredTensor]:
+    """Return the tensors to write: those with more than four axes come after their bias."""
+    written = {t.name: t for t in tensors if not architecture.is_dropped(t.name)}
+    sizes = {name: len(name.encode(errors="surrogatepass")) for name in written}
+    problems = [
+        f"the name {brief(name)} has {size} bytes, {MAX_NAME_BYTES} are possible"
+        for name, size in sizes.items()
+        if size > MAX_NAME_BYTES
+    ]
+    if problems:
+        raise CheckpointError("the model has names that are too long", problems)
+    large = {name: tensor for name, tensor in written.items() if len(tensor.shape) > MAX_AXES}
+    ordered: list[Tensor] = []
+    for name, tensor in written.items():
+        if len(tensor.shape) > MAX_AXES:
+            continue
+        ordered.append(tensor)
+        weight = name.replace(".bias", ".weight")
+        if weight in large:
+            ordered.append(large.pop(weight))
+    return [stored_tensor(tensor, architecture, outtype) for tensor in (*ordered, *large.values())]
+
+
+def _main_type(tensors: Iterable[Tensor]) -> str:
+    """Return BF16 if most tensors are, else F16."""
+    counts: Mapping[str, int] = Counter(tensor.type.name for tensor in tensors)
+    return "BF16" if max(counts, key=counts.__getitem__) == "BF16" else "F16"

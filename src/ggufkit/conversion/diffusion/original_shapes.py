@@ -1,0 +1,43 @@
+"""Gives the tensors of an image model back the shapes that they have in the checkpoint."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from ggufkit.conversion.tensors.moves import reshape
+from ggufkit.errors import CheckpointError, brief
+from ggufkit.format.coerce import plain
+from ggufkit.format.metadata import Metadata
+from ggufkit.models.model import Model, Tensor
+
+SHAPE_KEY: Final = "comfy.gguf.orig_shape."
+
+
+def with_original_shapes(model: Model) -> Model:
+    """Return a model of plain tensors whose keys `comfy.gguf.orig_shape.*` give their shapes.
+
+    Raises CheckpointError for a key that contradicts its tensor.
+    """
+    originals = [
+        reshape(tensor, original_shape(tensor, model.metadata)) for tensor in model.tensors.values()
+    ]
+    return model.replace(tensors=originals)
+
+
+def original_shape(tensor: Tensor, metadata: Metadata) -> tuple[int, ...]:
+    """Return the shape of a tensor in the checkpoint: its own, if no key gives another.
+
+    Raises CheckpointError for a key that contradicts the tensor.
+    """
+    key = f"{SHAPE_KEY}{tensor.name}"
+    if key not in metadata:
+        return tensor.shape
+    shape = plain(metadata[key])
+    is_shape = isinstance(shape, list) and all(type(n) is int and n > 0 for n in shape)
+    if not is_shape or math.prod(shape) != tensor.elements:
+        raise CheckpointError(
+            f"the shape {brief(shape)} in {SHAPE_KEY}* does not fit {brief(tensor.name)} of shape "
+            f"{tensor.shape}"
+        )
+    return tuple(shape)

@@ -1,0 +1,181 @@
+"""Restores a checkpoint's tensors from a GGUF file: reads rules from target to pattern."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from ggufkit.conversion.architecture.config import ConfigFacts
+from ggufkit.conversion.architecture.name_rules import (
+    FIRST,
+    PRESENT,
+    MatchedRule,
+    NameRule,
+    Step,
+    Target,
+    match_rule,
+    outline,
+)
+from ggufkit.conversion.map_tensors import ITEM, rename, with_fields, with_items
+from ggufkit.conversion.tensors.inverses import Done, MadeTensor, undone
+from ggufkit.conversion.tensors.moves import renamed, reshape
+from ggufkit.errors import CheckpointError, GGUFError, ShapeError, brief
+from ggufkit.models.model import Tensor
+from ggufkit.models.sources import in_order
+
+MAX_EXPERTS: Final = 1 << 16  # far more than any model has; bounds the claims of hostile files
+
+
+class Candidate(NamedTuple):
+    """A rule with a target whose name may be that of a tensor."""
+
+    rule: NameRule
+    regex: re.Pattern[str]
+    target: Target
+
+
+def invert_mapping(
+    tensors: Mapping[str, Tensor], facts: ConfigFacts
+) -> tuple[list[Tensor], list[str]]:
+    """Return the checkpoint's tensors, and a problem for each that cannot be restored.
+
+    Tensors that conversion generates are left out.
+    """
+    sources: list[Tensor] = []
+    problems: list[str] = []
+    architecture = facts.architecture
+    converted = {name: t for name, t in tensors.items() if name not in architecture.generated}
+    for match, names in _matches(converted, facts):
+        if match is None:
+            problems.append(f"tensor {brief(names[0])} is unknown to {architecture.path}")
+            continue
+        try:
+            sources += _sources(match, [converted[name] for name in names], facts)
+        except GGUFError as error:
+            problems.append(f"{names[0]}: {error.message}")
+    return sources, problems
+
+
+# Choose rules.
+
+
+def _matches(
+    tensors: Mapping[str, Tensor], facts: ConfigFacts
+) -> Iterator[tuple[MatchedRule | None, list[str]]]:
+    """Yield each rule that made some of the tensors, once, with the names of these tensors.
+
+    A name without a rule comes with None, one that several rules made parts of with each.
+    """
+    candidates = _candidates(facts)
+    claimed: set[str] = set()
+    for name in tensors:
+        if name in claimed:
+            continue
+        matches, names = _match(name, tensors, candidates, facts)
+        claimed.update(names)
+        for match in matches:
+            yield match, names
+
+
+def _candidates(facts: ConfigFacts) -> dict[str, list[Candidate]]:
+    """Return the rules by the outline of each target; the last rule of a file comes first."""
+    found: dict[str, list[Candidate]] = {}
+    for rule in facts.architecture.rules:
+        for target in rule.targets:
+            for template in _templates(target, facts):
+                known = found.setdefault(outline(re.sub(r"\{[ix]\}", "0", template)), [])
+                at = len(known) if target.parts == FIRST else 0
+                known.insert(at, Candidate(rule, _regex(template), target))
+    return found
+
+
+def _templates(target: Target, facts: ConfigFacts) -> list[str]:
+    """Return the names that a target may have: one for each kind of layer if a list tells them."""
+    listed = ITEM.search(target.name)
+    items = facts.value(listed[1]) if listed else None
+    kinds = {str(each) for each in items} if isinstance(items, list) else {""}
+    return [with_fields(ITEM.sub(kind, target.name), facts) for kind in sorted(kinds)]
+
+
+def _regex(template: str) -> re.Pattern[str]:
+    parts = re.split(r"\{([ix])\}", template)
+    named = [
+        f"(?P<{part}>\\d+)" if index % 2 else re.escape(part) for index, part in enumerate(parts)
+    ]
+    return re.compile("".join(named))
+
+
+def _match(
+    name: str,
+    tensors: Mapping[str, Tensor],
+    candidates: Mapping[str, Sequence[Candidate]],
+    facts: ConfigFacts,
+) -> tuple[Sequence[MatchedRule | None], list[str]]:
+    known = candidates.get(outline(name), ())
+    for candidate in known:
+        match = match_rule(candidate.rule, candidate.regex, name)
+        if match is None:
+            continue
+        if facts.value(facts.architecture.one_way.get(match.rule.pattern, False), match.layer):
+            continue
+        if candidate.target.parts > 1:
+            joined = (each for each in known if each.regex == candidate.regex)
+            rules = [each.rule for each in joined if each.target.parts > 1]
+            return [match._replace(rule=rule) for rule in rules], [name]
+        targets = match.rule.targets
+        names = [match.fill(with_items(t.name, match.layer, facts)) for t in targets]
+        if name in names and all(each in tensors for each in names):
+            return [match], names
+    return [None], [name]
+
+
+# Undo rules.
+
+
+def _sources(match: MatchedRule, tensors: Sequence[Tensor], facts: ConfigFacts) -> Iterator[Tensor]:
+    """Yield the source tensors of a rule: one, or one for each expert of a stack."""
+    targets = match.rule.targets
+    steps = [_steps(target.steps, match.layer, facts) for target in targets]
+    table = {old: with_fields(new, facts) for old, new in facts.architecture.rename_back.items()}
+    shape = tensors[0].shape
+    if not match.rule.stacks:
+        after = [_steps(target.joined_steps, match.layer, facts) for target in targets]
+        wholes = [undone([MadeTensor(_little(t), a)]) for t, a in zip(tensors, after, strict=True)]
+        parts = [_part(t, target) for t, target in zip(wholes, targets, strict=True)]
+        inputs = iter([(match.expert or 0, parts)])  # 0 for experts that are joined
+    elif len(shape) < 2 or shape[0] > MAX_EXPERTS:  # noqa: PLR2004 (experts, and the axes of each)
+        raise ShapeError(f"a tensor of shape {shape} is not a stack of experts")
+    else:
+        inputs = ((expert, [_expert(t, expert) for t in tensors]) for expert in range(shape[0]))
+    for expert, parts in inputs:
+        pieces = [MadeTensor(part, done) for part, done in zip(parts, steps, strict=True)]
+        name = match._replace(expert=expert).fill(match.rule.pattern)
+        yield renamed(undone(pieces), rename(name, table, facts.lookup))
+
+
+def _part(tensor: Tensor, target: Target) -> Tensor:
+    """Return the share of a joined tensor that a target had given, all shares being equal."""
+    if target.place is None:
+        return tensor
+    if target.parts == PRESENT:
+        raise CheckpointError(f"{tensor.name!r} does not tell where the tensors in it begin")
+    share = tensor.shape[0] // target.parts
+    return tensor[target.place * share : (target.place + 1) * share]
+
+
+def _little(tensor: Tensor) -> Tensor:
+    return replace(tensor, source=in_order(tensor, "little"))
+
+
+def _expert(tensor: Tensor, number: int) -> Tensor:
+    return reshape(_little(tensor)[number : number + 1], tensor.shape[1:])
+
+
+def _steps(steps: Iterable[Step], layer: int | None, facts: ConfigFacts) -> tuple[Done, ...]:
+    """Return operations of a target; arguments that cannot be computed are None."""
+    return tuple(
+        Done(step.name, tuple(facts.value(argument, layer) for argument in step.arguments))
+        for step in steps
+    )

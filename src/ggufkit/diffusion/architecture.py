@@ -1,0 +1,248 @@
+"""Recognizes diffusion models by the names and shapes of their tensors: one TOML file each.
+
+Source: `tools/convert.py` and `tools/lcpp.patch` of ComfyUI-GGUF for the models it knows, and the
+model detection of ComfyUI, stable-diffusion.cpp and diffusers for all others. Parts of a pipeline:
+`name_conversion.cpp` of stable-diffusion.cpp, and the checkpoints that ComfyUI saves.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from importlib import resources
+from typing import Final
+
+import ggufkit._toml as _toml
+from ggufkit.diffusion.diffusers_names import DiffusersNames, diffusers_names
+from ggufkit.errors import CheckpointError
+
+Shapes = Mapping[str, tuple[int, ...]]
+SHARED_PREFIXES: Final = ("model.diffusion_model.", "model.")  # some tensors have it
+WHOLE_PREFIXES: Final = ("net.",)  # every tensor has it
+NEAREST: Final = 3  # architectures in an error message
+
+
+@dataclass(frozen=True)
+class DiffusionArchitecture:
+    """One image or video model, and which of its tensors are special.
+
+    `architecture` is the value of `general.architecture`. `names` lists alternatives: the model is
+    recognized if it has all tensors of one of them, and the lengths in `shapes` (name, axis,
+    length). `kept` are parts of names, and `kept_names` whole names, of tensors that are not
+    quantized. `precise` are parts of names of tensors in F32, `dropped` of tensors that are not
+    written. `leading_ones` are patterns of tensors that keep their leading axes of length 1. With
+    `rows_of_256`, tensors whose rows do not divide by 256 are stored in rows of 256 elements.
+    `diffusers` are the names of diffusers for the same tensors.
+    """
+
+    stem: str
+    title: str
+    architecture: str
+    names: tuple[tuple[str, ...], ...]
+    shapes: tuple[tuple[str, int, int], ...] = ()
+    prefixes: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    kept_names: tuple[str, ...] = ()
+    precise: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    leading_ones: tuple[str, ...] = ()
+    rows_of_256: bool = False
+    diffusers: DiffusersNames | None = None
+
+    def matched(self, shapes: Shapes) -> int:
+        """Return how many facts recognize the model, 0 if it is another one."""
+        if not all(_has_length(shapes, *fact) for fact in self.shapes):
+            return 0
+        counts = [len(names) for names in self.names if all(name in shapes for name in names)]
+        return max(counts) + len(self.shapes) if counts else 0
+
+    def is_kept(self, name: str) -> bool:
+        """Whether a tensor of this name is not quantized."""
+        return name in self.kept_names or any(part in name for part in self.kept)
+
+    def is_precise(self, name: str) -> bool:
+        """Whether a tensor of this name is stored in F32."""
+        return any(part in name for part in self.precise)
+
+    def is_dropped(self, name: str) -> bool:
+        """Whether a tensor of this name is not written."""
+        return any(part in name for part in self.dropped)
+
+    def keeps_ones(self, name: str) -> bool:
+        """Whether a tensor of this name keeps its leading axes of length 1 when it is quantized."""
+        return any(fnmatchcase(name, pattern) for pattern in self.leading_ones)
+
+
+def _has_length(shapes: Shapes, name: str, axis: int, length: int) -> bool:
+    shape = shapes.get(name, ())
+    return axis < len(shape) and shape[axis] == length
+
+
+@functools.cache
+def architectures() -> dict[str, DiffusionArchitecture]:
+    """Return all architectures by the stem of their file."""
+    folder = resources.files(__package__) / "files"
+    texts = {
+        entry.name.removesuffix(".toml"): entry.read_text("utf-8") for entry in folder.iterdir()
+    }
+    return {stem: _architecture(stem, texts[stem]) for stem in sorted(texts)}
+
+
+def _architecture(stem: str, text: str) -> DiffusionArchitecture:
+    table = _toml.loads(text)
+    lists = {key: tuple(value) for key, value in table.items() if isinstance(value, list)}
+    for key in ("names", "shapes"):
+        lists[key] = tuple(tuple(row) for row in table.get(key, ()))
+    if "diffusers" in table:
+        table["diffusers"] = diffusers_names(table["diffusers"])
+    return DiffusionArchitecture(stem, **{**table, **lists})
+
+
+@functools.cache
+def general_names() -> frozenset[str]:
+    """Return the values of `general.architecture` that mean a diffusion model."""
+    return frozenset(known.architecture for known in architectures().values())
+
+
+def recognize(shapes: Shapes) -> DiffusionArchitecture | None:
+    """Return the architecture of tensors with these names and shapes, None if it is unknown.
+
+    The names have no prefix (see `prefix_of`). If several match, the one with most facts wins.
+    """
+    best = max(architectures().values(), key=lambda known: known.matched(shapes))
+    return best if best.matched(shapes) else None
+
+
+def architecture_of(general: str, shapes: Shapes) -> DiffusionArchitecture | None:
+    """Return the architecture of a GGUF file whose `general.architecture` is `general`.
+
+    None if that is no diffusion model. Files that leave out tensors by which a model is recognized
+    get the architecture of that name.
+    """
+    base = base_architecture(general)
+    recognized = recognize(shapes) if base else None
+    return recognized if recognized and recognized.architecture == general else base
+
+
+@functools.cache
+def base_architecture(general: str) -> DiffusionArchitecture | None:
+    """Return the architecture with the fewest facts of those named `general`, None if unknown."""
+    candidates = [known for known in architectures().values() if known.architecture == general]
+    return min(candidates, key=lambda known: (len(known.names[0]), len(known.shapes)), default=None)
+
+
+def prefix_of(names: Mapping[str, object]) -> str:
+    """Return the prefix of the names of a diffusion model in a checkpoint, "" if it has none."""
+    own = {prefix for known in architectures().values() for prefix in known.prefixes}
+    for prefix in (*sorted(own, reverse=True), *SHARED_PREFIXES):
+        if any(name.startswith(prefix) for name in names):
+            return prefix
+    return next((p for p in WHOLE_PREFIXES if all(name.startswith(p) for name in names)), "")
+
+
+MODEL: Final = "model"
+# Prefixes of the parts in whole checkpoints.
+_PREFIXES: Final = {
+    "first_stage_model.": "vae",
+    "vae.": "vae",
+    "pretransform.model.": "vae",
+    "audio_vae.": "audio_vae",
+    "vocoder.": "vocoder",
+    "cond_stage_model.transformer.": "clip_l",
+    "conditioner.embedders.0.transformer.": "clip_l",
+}
+_TEXT_ENCODER: Final = re.compile(r"text_encoders\.(\w{1,64})\.transformer\.")
+# Beginnings of names in a file of one part: VAE, VAE of videos, CLIP, T5, language model.
+_MARKS: Final = (
+    "decoder.conv_in.",
+    "decoder.middle.0.residual.",
+    "text_model.encoder.layers.0.",
+    "encoder.block.0.layer.0.SelfAttention.",
+    "model.layers.0.",
+)
+
+
+def parts_of(names: Iterable[str]) -> dict[str, str]:
+    """Return the parts that a whole checkpoint contains, and the prefix of each in its names."""
+    listed = dict.fromkeys(names)
+    model = prefix_of(listed)
+    parts = {MODEL: model} if model else {}
+    for name in listed:
+        encoder = _TEXT_ENCODER.match(name)
+        if encoder:
+            parts[encoder[1]] = encoder[0]
+        parts |= {part: prefix for prefix, part in _PREFIXES.items() if name.startswith(prefix)}
+    return parts
+
+
+def is_diffusion(general: str, names: Iterable[str]) -> bool:
+    """Whether a GGUF file with this `general.architecture` and these names is a diffusion model.
+
+    The files of stable-diffusion.cpp have no such key, and may be any part of a pipeline.
+    """
+    if general:
+        return general in general_names()
+    return is_without_keys(names)
+
+
+def is_without_keys(names: Iterable[str]) -> bool:
+    """Whether stable-diffusion.cpp reads tensors of these names from a file without keys."""
+    listed = dict.fromkeys(names, ())
+    prefix = prefix_of(listed)
+    if recognize({name.removeprefix(prefix): () for name in listed}) is not None:
+        return True
+    has_parts = bool(parts_of(listed).keys() - {MODEL})
+    return has_parts or any(name.startswith(_MARKS) for name in listed)
+
+
+# Other files of tensors, by a part of a name that only they have, and what to do with them.
+_OTHER_KINDS: Final = {
+    "lora_": ("a LoRA adapter", "`ggufkit lora convert` takes adapters of language models"),
+    "hada_w1_a": ("a LoHa adapter", "ggufkit does not convert such adapters"),
+    "encoder.block.0.layer.0.SelfAttention": (
+        "a T5 text encoder",
+        "Give `ggufkit convert` the folder with its config.json and tokenizer",
+    ),
+    "text_model.encoder.layers.0": ("a CLIP text encoder", "ComfyUI reads its safetensors file"),
+    "layers.0.self_attn.q_proj": (
+        "a language model",
+        "Give `ggufkit convert` the folder with its config.json and tokenizer",
+    ),
+    "decoder.conv_in": ("a VAE", "ComfyUI reads its safetensors file"),
+    "decoder.middle.0.residual": ("a VAE of videos", "ComfyUI reads its safetensors file"),
+    "controlnet_": ("a ControlNet", "ComfyUI reads its safetensors file"),
+    "svdq": ("quantized by SVDQuant", "Use the original checkpoint"),
+    "transformer_blocks.0.attn": (
+        "spelled as diffusers spells a model that ggufkit cannot rename",
+        "Use the checkpoint of the publisher, or the file that ComfyUI loads",
+    ),
+    "down_blocks.0.": (
+        "spelled as diffusers spells a U-Net that ggufkit cannot rename",
+        "Use the checkpoint of the publisher, or the file that ComfyUI loads",
+    ),
+}
+
+
+def unknown_architecture(place: str, shapes: Shapes) -> CheckpointError:
+    """Return the error for tensors that no architecture recognizes: it shows the nearest ones."""
+    for part, (kind, remedy) in _OTHER_KINDS.items():
+        if any(part in name for name in shapes):
+            return CheckpointError(f"{place} is {kind}, not an image or video model", remedy=remedy)
+    lacks = []
+    for known in architectures().values():
+        for names in known.names:
+            missing = [name for name in names if name not in shapes]
+            if len(missing) < len(names):
+                lacks.append((len(missing) / len(names), known.stem, missing))
+    nearest = [
+        f"{stem} lacks {', '.join(missing[:2])}" for _, stem, missing in sorted(lacks)[:NEAREST]
+    ]
+    stems = ", ".join(architectures())
+    return CheckpointError(
+        f"{place} is not an image or video model that ggufkit knows",
+        nearest,
+        remedy=f"If it is one of these, name it with `--arch`: {stems}",
+    )

@@ -1,0 +1,111 @@
+"""The names that diffusers gives the tensors of a model, and the publisher's names for them.
+
+Source: the converters in `loaders/single_file_utils.py` of diffusers, which go the other way.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+MAX_NAME: Final = 1000  # characters; patterns take long on longer names
+_HOLE: Final = re.compile(r"\\\{([a-z])\\\}|\\\*")
+_PLACE: Final = re.compile(r"\{([^}]*)\}|\*")
+_TERM: Final = re.compile(r"(\d*)([a-z]?)")
+
+
+class PublishedPlace(NamedTuple):
+    """Where a tensor of diffusers goes: into a tensor of the publisher, as one of its parts."""
+
+    name: str
+    part: int = 0
+    parts: int = 1
+
+
+@dataclass(frozen=True)
+class DiffusersNames:
+    """Patterns of diffusers' names, and the publisher's names that they become.
+
+    In a pattern `{a}` is a number, `*` any text, and a dot at the end any rest of a name. In the
+    publisher's pattern, `{2a+b+1}` is computed. `parts` come first, then `joined`, which lists the
+    tensors that become one, and then `renamed`; the first pattern of each table that fits counts.
+    The halves of tensors in `swapped` and, in the last block alone, `swapped_last` change places;
+    tensors of `shapes` are reshaped. Both have the publisher's patterns. With `others`, names that
+    no pattern fits stay.
+    """
+
+    names: tuple[tuple[str, ...], ...]
+    parts: Mapping[str, str] = field(default_factory=dict)
+    joined: Mapping[str, list[str]] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    swapped: tuple[str, ...] = ()
+    swapped_last: tuple[str, ...] = ()
+    shapes: Mapping[str, list[int]] = field(default_factory=dict)
+    others: bool = False
+
+    def matched(self, names: Mapping[str, object]) -> int:
+        """Return how many names recognize the model in diffusers' names, 0 if it is another."""
+        return max((len(row) for row in self.names if all(n in names for n in row)), default=0)
+
+    def place(self, name: str) -> PublishedPlace | None:
+        """Return where a tensor of diffusers goes, None if no pattern fits its name."""
+        if len(name) > MAX_NAME:
+            return None
+        inner = next(filter(None, (_filled(*row, name) for row in self.parts.items())), name)
+        for target, sources in self.joined.items():
+            for part, pattern in enumerate(sources):
+                if path := _filled(pattern, target, inner):
+                    return PublishedPlace(path, part, len(sources))
+        path = next(filter(None, (_filled(*row, inner) for row in self.renamed.items())), None)
+        return PublishedPlace(path or inner) if path or self.others or inner != name else None
+
+    def is_swapped(self, name: str, last: int) -> bool:
+        """Whether the halves of a publisher's tensor change places; `last` is its last block."""
+        if any(_holes(pattern)(name) for pattern in self.swapped):
+            return True
+        holes = next(filter(None, (_holes(pattern)(name) for pattern in self.swapped_last)), None)
+        return holes is not None and holes[0] == str(last)
+
+    def shape(self, name: str) -> list[int] | None:
+        """Return the shape of a publisher's tensor if it is reshaped; one length may be -1."""
+        return next((shape for row, shape in self.shapes.items() if _holes(row)(name)), None)
+
+
+def diffusers_names(table: dict[str, Any]) -> DiffusersNames:
+    """Return the names from the table `diffusers` of an architecture's file."""
+    lists = {key: tuple(value) for key, value in table.items() if isinstance(value, list)}
+    return DiffusersNames(**{**table, **lists, "names": tuple(map(tuple, table["names"]))})
+
+
+@functools.cache
+def _holes(pattern: str) -> Callable[[str], tuple[str, ...]]:
+    """Return what gives the texts in the holes of `pattern`, () for a name that does not fit."""
+    escaped = _HOLE.sub(lambda hole: r"(\d{1,4})" if hole[1] else "(.+?)", re.escape(pattern))
+    whole = re.compile(escaped + ("(.+)" if pattern.endswith(".") else "()"))
+
+    def fit(name: str) -> tuple[str, ...]:
+        match = whole.fullmatch(name)
+        return match.groups() if match else ()
+
+    return fit
+
+
+def _filled(pattern: str, target: str, name: str) -> str | None:
+    """Return `target` with what `name` has in the holes of `pattern`, None if it does not fit."""
+    texts_in_holes = _holes(pattern)(name)
+    if not texts_in_holes:
+        return None
+    holes = [*zip(_HOLE.findall(re.escape(pattern)), texts_in_holes, strict=False)]
+    numbers = {letter: int(text) for letter, text in holes if letter}
+    texts = iter([text for letter, text in holes if not letter])
+    filled = _PLACE.sub(lambda hole: _value(hole[1], numbers) if hole[1] else next(texts), target)
+    return filled + texts_in_holes[-1] if pattern.endswith(".") else filled
+
+
+def _value(sum_of_terms: str, numbers: Mapping[str, int]) -> str:
+    """Return the value of a sum such as 2a+b+1."""
+    terms = [_TERM.fullmatch(term) for term in sum_of_terms.split("+")]
+    return str(sum(int(t[1] or 1) * numbers.get(t[2], 1) for t in terms if t))

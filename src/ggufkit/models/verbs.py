@@ -1,0 +1,280 @@
+"""The verbs of a model: `model.quantize("Q4_K_M")` is `ggufkit.quantize(model, "Q4_K_M")`.
+
+The functions are in higher packages, so a verb imports its function when it is called. Their
+parameters are the function's, which describes them; a test binds the two.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from concurrent.futures import Executor
+    from pathlib import Path
+    from typing import IO
+
+    from typing_extensions import Unpack
+
+    from ggufkit.edits.select import Grafts, Names
+    from ggufkit.format.file_name import FileName
+    from ggufkit.format.types import TensorType
+    from ggufkit.imatrix.matrix import Imatrix
+    from ggufkit.inspection.diff import Difference
+    from ggufkit.inspection.digest import Digests
+    from ggufkit.inspection.estimate import Estimate
+    from ggufkit.models.any_model import AnyModel
+    from ggufkit.models.model import Model
+    from ggufkit.output.layout import LayoutOptions
+    from ggufkit.quantization.losses.sensitivities import Sensitivity
+    from ggufkit.quantization.plan import PlannedSize
+    from ggufkit.quantization.quantize import QuantizeOptions
+    from ggufkit.quantization.recipes import Recipe
+    from ggufkit.quants.codec import AnyType
+    from ggufkit.quants.search import Search
+    from ggufkit.rules.findings import Finding
+    from ggufkit.system.descriptors import AnyPath
+    from ggufkit.system.threads import Notify, Progress
+
+
+class ModelVerbs:
+    """The functions that take a model first, as methods."""
+
+    def check(
+        self,
+        *,
+        data: bool = False,
+        names: bool = False,
+        threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> list[Finding]:
+        """Return what is wrong with this model: `ggufkit.check`."""
+        from ggufkit.checks.check import check as function
+
+        return function(_model(self), data=data, names=names, threads=threads, progress=progress)
+
+    def conventional_name(self) -> FileName:
+        """Return the file name that the naming convention gives: `ggufkit.conventional_name`."""
+        from ggufkit.edits.conventional_name import conventional_name as function
+
+        return function(_model(self))
+
+    def diff(
+        self,
+        after: AnyModel,
+        *,
+        data: bool = True,
+        threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> Difference:
+        """Return how `after` differs from this model: `ggufkit.diff`."""
+        from ggufkit.inspection.diff import diff as function
+
+        return function(_model(self), after, data=data, threads=threads, progress=progress)
+
+    def digest(
+        self,
+        algorithms: str | Iterable[str] = ("xxh64",),
+        *,
+        tensors: bool = True,
+        threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> Digests:
+        """Return digests of the metadata and the tensors: `ggufkit.digest`."""
+        from ggufkit.inspection.digest import digest as function
+
+        return function(
+            _model(self), algorithms, tensors=tensors, threads=threads, progress=progress
+        )
+
+    def edit(
+        self,
+        *,
+        set: Mapping[str, object] | None = None,
+        types: Mapping[str, str] | None = None,
+        unset: str | Iterable[str] = (),
+        rename: Mapping[str, str] | None = None,
+        chat_template: str | None = None,
+        special_tokens: Mapping[str, int | str] | None = None,
+        add_tags: str | Iterable[str] = (),
+        reserve: int | None = None,
+        force: bool = False,
+    ) -> Model:
+        """Return this model with changed metadata: `ggufkit.edit`."""
+        from ggufkit.edits.edit import edit as function
+
+        return function(
+            _model(self),
+            set=set,
+            types=types,
+            unset=unset,
+            rename=rename,
+            chat_template=chat_template,
+            special_tokens=special_tokens,
+            add_tags=add_tags,
+            reserve=reserve,
+            force=force,
+        )
+
+    def estimate(
+        self,
+        *,
+        context: int | None = None,
+        cache_type: str | TensorType = "F16",
+        value_cache_type: str | TensorType | None = None,
+        micro_batch: int = 512,
+        sequences: int = 1,
+        unified: bool = False,
+        flash_attention: bool = True,
+        full_window: bool = False,
+    ) -> Estimate:
+        """Return the memory that llama.cpp needs to run this model: `ggufkit.estimate`."""
+        from ggufkit.inspection.estimate import estimate as function
+
+        return function(
+            _model(self),
+            context=context,
+            cache_type=cache_type,
+            value_cache_type=value_cache_type,
+            micro_batch=micro_batch,
+            sequences=sequences,
+            unified=unified,
+            flash_attention=flash_attention,
+            full_window=full_window,
+        )
+
+    def export(
+        self,
+        folder: AnyPath,
+        *,
+        dtype: str = "auto",
+        shard_size: int | None = None,
+        arch_path: Sequence[Path] = (),
+        threads: int | None = None,
+        progress: Progress | None = None,
+        say: Notify | None = None,
+    ) -> list[Path]:
+        """Write a Hugging Face folder: `ggufkit.export`."""
+        from ggufkit.conversion.export import export as function
+
+        return function(
+            _model(self),
+            folder,
+            dtype=dtype,
+            shard_size=shard_size,
+            arch_path=arch_path,
+            threads=threads,
+            progress=progress,
+            say=say,
+        )
+
+    def plan(
+        self,
+        recipes: str | Recipe | Iterable[str | Recipe] | None = None,
+        *,
+        imatrix: Imatrix | AnyPath | None = None,
+        search: Search | None = None,
+    ) -> list[PlannedSize]:
+        """Return the size of this model in each recipe: `ggufkit.plan`."""
+        from ggufkit.quantization.plan import plan as function
+
+        return function(_model(self), recipes, imatrix=imatrix, search=search)
+
+    def quantize(
+        self,
+        recipe: str | int | Recipe | None = None,
+        *,
+        allow_requantize: bool = False,
+        **options: Unpack[QuantizeOptions],
+    ) -> Model:
+        """Return this model quantized: `ggufkit.quantize`."""
+        from ggufkit.quantization.quantize import quantize as function
+
+        return function(_model(self), recipe, allow_requantize=allow_requantize, **options)
+
+    def select(
+        self,
+        *,
+        keep: Names = (),
+        drop: Names = (),
+        prune: Iterable[int] = (),
+        renames: Names = (),
+        graft: Grafts = (),
+        keep_keys: Names = (),
+        drop_keys: Names = (),
+        graft_keys: Grafts = (),
+        vocab_only: bool = False,
+        tensors: bool = True,
+    ) -> Model:
+        """Return this model with some of its tensors and keys: `ggufkit.select`."""
+        from ggufkit.edits.select import select as function
+
+        return function(
+            _model(self),
+            keep=keep,
+            drop=drop,
+            prune=prune,
+            renames=renames,
+            graft=graft,
+            keep_keys=keep_keys,
+            drop_keys=drop_keys,
+            graft_keys=graft_keys,
+            vocab_only=vocab_only,
+            tensors=tensors,
+        )
+
+    def target(
+        self,
+        *,
+        nbytes: int | None = None,
+        bpw: float | None = None,
+        imatrix: Imatrix | AnyPath | None = None,
+        sensitivity: Sensitivity | AnyPath | None = None,
+        candidates: Iterable[AnyType] | None = None,
+        override_kv: Mapping[str, object] | None = None,
+        threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> dict[str, TensorType]:
+        """Return the type of each tensor that fits a size: `ggufkit.target`."""
+        from ggufkit.quantization.target import target as function
+
+        return function(
+            _model(self),
+            nbytes=nbytes,
+            bpw=bpw,
+            imatrix=imatrix,
+            sensitivity=sensitivity,
+            candidates=candidates,
+            override_kv=override_kv,
+            threads=threads,
+            progress=progress,
+        )
+
+    def write(
+        self,
+        path: AnyPath | IO[bytes],
+        *,
+        threads: int | None = None,
+        progress: Progress | None = None,
+        executor: Executor | None = None,
+        resume: bool = False,
+        clobber: bool = True,
+        **options: Unpack[LayoutOptions],
+    ) -> list[Path]:
+        """Write GGUF files: `ggufkit.write`."""
+        from ggufkit.output.write import write as function
+
+        return function(
+            _model(self),
+            path,
+            threads=threads,
+            progress=progress,
+            executor=executor,
+            resume=resume,
+            clobber=clobber,
+            **options,
+        )
+
+
+def _model(verbs: ModelVerbs) -> Model:
+    return cast("Model", verbs)

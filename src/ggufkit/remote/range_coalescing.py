@@ -1,0 +1,56 @@
+"""Which requests to send for several ranges, and how to send them in parallel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from ggufkit.remote import limits
+from ggufkit.remote.range_file import ByteRange
+from ggufkit.system.threads import in_turn, pool_of
+
+
+class CoalescedRange(NamedTuple):
+    """A range that covers several requested ones: `members` are their indexes."""
+
+    whole: ByteRange
+    members: tuple[int, ...]
+
+
+def coalesce(ranges: Sequence[ByteRange]) -> list[CoalescedRange]:
+    """Join ranges that lie near each other, with at most MAX_GAPS_BYTES of gaps in all."""
+    groups: list[CoalescedRange] = []
+    gaps = 0
+    for index in sorted(range(len(ranges)), key=ranges.__getitem__):
+        requested = ranges[index]
+        if not requested.nbytes:
+            continue
+        last = groups[-1] if groups else None
+        gap = max(0, requested.offset - sum(last.whole)) if last else 0
+        is_near = gap <= limits.GAP_BYTES and gaps + gap <= limits.MAX_GAPS_BYTES
+        if last is None or not is_near:
+            groups.append(CoalescedRange(requested, (index,)))
+            continue
+        gaps += gap
+        stop = max(sum(last.whole), sum(requested))
+        whole = ByteRange(last.whole.offset, stop - last.whole.offset)
+        groups[-1] = CoalescedRange(whole, (*last.members, index))
+    return groups
+
+
+def parts_of(whole: ByteRange) -> Iterator[ByteRange]:
+    """Cut a range into the parts that are requested in parallel, none shorter than PART_BYTES."""
+    count = max(1, whole.nbytes // limits.PART_BYTES)
+    for index in range(count):
+        start, stop = whole.nbytes * index // count, whole.nbytes * (index + 1) // count
+        yield ByteRange(whole.offset + start, stop - start)
+
+
+def in_parallel(tasks: Iterable[Callable[[], object]], most: int = limits.PARALLEL) -> None:
+    """Run all tasks, several at the same time; the first error ends them all."""
+    queue = list(tasks)
+    if queue:
+        count = min(most, len(queue))
+        with pool_of(count) as pool:
+            for _ in in_turn(pool, queue, count):
+                pass

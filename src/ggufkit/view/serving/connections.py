@@ -1,0 +1,98 @@
+"""Limits for each connection, so that slow or silent clients do not keep the page from others.
+
+`PageServer` also ends within a second, whatever its connections do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from uvicorn import Server
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ggufkit.system.sandbox import end_servants
+
+if TYPE_CHECKING:
+    import socket
+
+    from starlette.types import Receive, Scope, Send
+
+MAX_CONNECTIONS: Final = 100  # a browser opens six; some systems give a process 256 files
+WAIT_SECONDS: Final = 10.0  # for the headers of a request, and for a client to take its answer
+
+
+class PageServer(Server):
+    """A server that does not wait for the work of requests when it ends."""
+
+    is_working: bool = (
+        False  # whether a request was unanswered at the end; its thread cannot be stopped
+    )
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the work of servants, then the connections."""
+        end_servants()
+        await super().shutdown(sockets)
+        self.is_working = bool(self.server_state.tasks)
+
+
+class LimitedConnection(H11Protocol):
+    """A connection that is closed when it neither sends a whole request nor takes its answer.
+
+    Beyond MAX_CONNECTIONS the oldest one is closed, first among those without a request.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        """Count the requests that reach the application."""
+        super().__init__(*arguments, **options)
+        self._application = self.app
+        self.app: Any = self._count_request
+        self._begun = 0  # requests
+        self.running: int = 0
+        self._begun_before = 0  # at the last look
+        self._unsent_before = 0
+        self.opened: float = self.loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the clock, and make room."""
+        super().connection_made(transport)
+        self._timer = self.loop.call_later(WAIT_SECONDS, self._look)
+        connections = [
+            connection
+            for connection in self._all()
+            if connection is not self and not connection.transport.is_closing()
+        ]
+        if len(connections) >= MAX_CONNECTIONS:
+            min(
+                connections, key=lambda connection: (connection.running > 0, connection.opened)
+            ).transport.abort()
+
+    def _all(self) -> set[LimitedConnection]:
+        connections: Any = self.connections  # made by this class, which uvicorn does not know
+        return cast("set[LimitedConnection]", connections)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the clock."""
+        if self._timer:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    async def _count_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._begun += 1
+        self.running += 1
+        try:
+            await self._application(scope, receive, send)
+        finally:
+            self.running -= 1
+
+    def _look(self) -> None:
+        """Close the connection if nothing went on since the last look."""
+        unsent = self.transport.get_write_buffer_size()
+        is_stuck = 0 < self._unsent_before <= unsent
+        is_silent = not unsent and not self.running and self._begun == self._begun_before
+        if is_stuck or is_silent:
+            self.transport.abort()
+            return
+        self._begun_before, self._unsent_before = self._begun, unsent
+        self._timer = self.loop.call_later(WAIT_SECONDS, self._look)

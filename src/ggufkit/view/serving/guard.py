@@ -1,0 +1,141 @@
+"""Lets only the page itself talk to the server: token, Host, Origin, and headers for browsers.
+
+A web page that the user visits elsewhere can send requests to this machine. It does not know the
+token; and where a browser says which page asks (Origin, Sec-Fetch-Site), others are refused. The
+Host must be an address of this server, so that no name elsewhere can be made to point here.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ggufkit.view.serving.opening_code import OpeningCode
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+ANY_ADDRESS: Final = ("0.0.0.0", "::", "")  # noqa: S104 (compared with, not bound to)
+TOKEN_BYTES: Final = 24
+HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+OPENING_PATH: Final = "/open/"
+_USED: Final = (
+    "this address opens the page once, soon after the start; open the address that ggufkit "
+    "printed. If you see this at the first try, stop ggufkit: another user may see the model"
+)
+_SAME_SITE: Final = ("", "same-origin", "none")  # of Sec-Fetch-Site; none: typed by the user
+
+
+def new_token() -> str:
+    """Return a random token for the address of the page."""
+    return secrets.token_urlsafe(TOKEN_BYTES)
+
+
+@dataclass(frozen=True)
+class PageGuard:
+    """Refuses requests before the page or a model is reached.
+
+    `hosts` are the allowed values of the Host header, without ports; empty allows all, for a server
+    that others may reach by names unknown here.
+    """
+
+    app: ASGIApp
+    token: str
+    hosts: frozenset[str]
+    code: OpeningCode
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, without the token in its path, or answer with the refusal."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return  # no WebSockets: the connection is closed
+        status, reason = self._refusal(scope)
+        if reason:
+            await _send_text(send, status, reason)
+            return
+        if scope["path"].startswith(OPENING_PATH):
+            await self._open(scope, send)
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": _with_headers(message.get("headers", ()))}
+            await send(message)
+
+        path = scope["path"].removeprefix(f"/{self.token}")
+        if not path:  # relative addresses in the page need the slash
+            await self._send_to_page(send, 307)
+            return
+        inner = {**scope, "path": path, "raw_path": path.encode(), "root_path": ""}
+        await self.app(inner, receive, guarded)
+
+    async def _open(self, scope: Scope, send: Send) -> None:
+        """Send the browser to the page in exchange for the code."""
+        code = scope["path"].removeprefix(OPENING_PATH)
+        if scope["method"] == "GET" and self.code.take(code, scope):
+            await self._send_to_page(send, 303)
+        else:
+            await _send_text(send, 403, _USED)
+
+    async def _send_to_page(self, send: Send, status: int) -> None:
+        await _send(send, status, b"", [(b"location", f"/{self.token}/".encode())])
+
+    def _refusal(self, scope: Scope) -> tuple[int, str]:
+        """Return the status and the reason to refuse a request, an empty reason to allow it."""
+        headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        host = headers.get(b"host", "")
+        if self.hosts and _without_port(host) not in self.hosts:
+            return 421, "this server has another name; open the address that ggufkit printed"
+        origin = headers.get(b"origin", "")
+        if origin and origin.partition("://")[2] != host:
+            return 403, "another page may not read this one"
+        if headers.get(b"sec-fetch-site", "") not in _SAME_SITE:
+            return 403, "another page may not read this one"
+        if scope["method"] not in {"GET", "HEAD", "POST"}:
+            return 405, "this server only shows models"
+        token = scope["path"].partition("/")[2].partition("/")[0]
+        is_opening = scope["path"].startswith(OPENING_PATH)  # with a code instead
+        if not is_opening and not secrets.compare_digest(token.encode(), self.token.encode()):
+            return 403, "the address needs its token; open the address that ggufkit printed"
+        return 200, ""
+
+
+def _without_port(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    return (name if colon and port.isdecimal() else host).lower()
+
+
+def _with_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    own = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+    names = {name for name, _ in own}
+    return [*(pair for pair in headers if pair[0].lower() not in names), *own]
+
+
+async def _send_text(send: Send, status: int, text: str) -> None:
+    headers = [(b"content-type", b"text/plain; charset=utf-8")]
+    await _send(send, status, f"{text}\n".encode(), headers)
+
+
+async def _send(send: Send, status: int, body: bytes, extra: list[tuple[bytes, bytes]]) -> None:
+    headers = _with_headers([*extra, (b"content-length", str(len(body)).encode())])
+    start = {"type": "http.response.start", "status": status, "headers": headers}
+    await send(start)
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,300 @@
+"""What the page may ask: one route for each function of the views, all read-only."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+from collections.abc import Callable, Coroutine, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ggufkit._version import __version__
+from ggufkit.errors import GGUFError
+from ggufkit.frameworks.extras import library
+from ggufkit.view import overview, picture
+from ggufkit.view.page_model import PageModel
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+PAGE: Final = Path(__file__).parents[1] / "page"
+MAX_BODY: Final = 4 << 20  # bytes of a conversation or a text
+BODY_SECONDS: Final = 30  # for a body to arrive
+MAX_ANSWER: Final = 64 << 20  # bytes
+MAX_SLOW: Final = 4  # requests that read tensors or ask another process, at the same time
+MAX_OTHERS: Final = 4  # requests that read headers, which may have a million keys and tensors
+MAX_COUNT: Final = 1000  # rows in one answer
+MAX_TEXT: Final = 100_000  # characters or items, if the request does not say
+_MEDIA: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+class RequestError(GGUFError):
+    """A request that the page itself does not make."""
+
+
+class Query:
+    """The parameters of a request, checked."""
+
+    def __init__(self, values: dict[str, str], models: Sequence[PageModel]) -> None:
+        """Keep the parameters, and the models that they may choose from."""
+        self.values = values
+        self.models = models
+
+    def number(self, name: str, default: int = 0) -> int:
+        """Return a whole number from 0 on; RequestError for anything else."""
+        text = self.values.get(name, str(default))
+        if not (text.isascii() and text.isdecimal()) or len(text) > 15:  # noqa: PLR2004 (beyond any file)
+            raise RequestError(f"`{name}` is not a number of this model")
+        return int(text)
+
+    def text(self, name: str) -> str:
+        """Return a text, empty if it is missing."""
+        return self.values.get(name, "")
+
+    def rows(self) -> tuple[int, int]:
+        """Return the first row that is asked for, and the number of rows."""
+        return self.number("start"), min(self.number("count", 100), MAX_COUNT)
+
+    def model(self, name: str = "model") -> PageModel:
+        """Return the model of a number; RequestError if there are not so many."""
+        number = self.number(name)
+        if number >= len(self.models):
+            raise RequestError(
+                f"there is no model {number} on this page", remedy="Open the page again"
+            )
+        return self.models[number]
+
+    def tile(self) -> picture.TilePlace:
+        """Return the place of a tile."""
+        return picture.TilePlace(*map(self.number, ("level", "row", "column")))
+
+
+def _page(name: str) -> Any:  # noqa: ANN401 (a module)
+    """Return the module of a view, imported when first asked for: the first view is not theirs."""
+    return importlib.import_module(f"ggufkit.view.{name}")
+
+
+RouteAnswer = Callable[[Query], Any]
+PostAnswer = Callable[[Query, dict[str, Any]], Any]
+Endpoint = Callable[["Request"], Coroutine[Any, Any, "Response"]]
+
+
+def _index(query: Query) -> dict[str, Any]:
+    names = [{"name": page.name, "nbytes": page.nbytes} for page in query.models]
+    return {"version": __version__, "models": names}
+
+
+GETS: Final[dict[str, RouteAnswer]] = {
+    "models": _index,
+    "overview": lambda asked: overview.overview(asked.model()),
+    "treemap": lambda asked: overview.treemap(asked.model()),
+    "layers": lambda asked: overview.layer_grid(asked.model()),
+    "faults": lambda asked: _page("faults_page").faults(asked.model()),
+    "metadata": lambda asked: _page("metadata_page").metadata_rows(
+        asked.model(), asked.text("search"), *asked.rows()
+    ),
+    "value": lambda asked: _page("metadata_page").metadata_value(
+        asked.model(),
+        asked.number("key"),
+        asked.number("start"),
+        asked.number("count", MAX_TEXT),
+    ),
+    "document": lambda asked: _page("metadata_page").metadata_document(
+        asked.model(), asked.number("key")
+    ),
+    "tensors": lambda asked: _page("tensor_page").tensor_rows(
+        asked.model(), asked.values, *asked.rows()
+    ),
+    "tensor": lambda asked: _page("tensor_page").tensor_details(
+        asked.model(), asked.number("tensor")
+    ),
+    "statistics": lambda asked: _page("tensor_page").statistics(
+        asked.model(), asked.number("tensor")
+    ),
+    "sample": lambda asked: picture.sample_statistics(asked.model().tensor(asked.number("tensor"))),
+    "block": lambda asked: _page("tensor_page").block(
+        asked.model(), *map(asked.number, ("tensor", "row", "column"))
+    ),
+    "tokenizer": lambda asked: _page("tokens_page").tokens_facts(asked.model()),
+    "tokens": lambda asked: _page("tokens_page").token_rows(
+        asked.model(), asked.text("search"), *asked.rows()
+    ),
+    "token": lambda asked: _page("tokens_page").token_merges(asked.model(), asked.number("id")),
+    "templates": lambda asked: _page("prompt_page").templates(asked.model()),
+    "memory": lambda asked: _page("memory_page").memory_facts(asked.model()),
+    "comparison": lambda asked: _page("compare_page").comparison(
+        asked.model(), asked.model("other")
+    ),
+    "error": lambda asked: _page("compare_page").tensor_error(
+        asked.model(), asked.model("other"), asked.number("tensor")
+    ),
+}
+SLOW: Final = ("error", "faults", "sample", "statistics")
+# Pictures: float32 values, little endian, row by row.
+TILES: Final[dict[str, RouteAnswer]] = {
+    "tile": lambda asked: picture.tile(asked.model().tensor(asked.number("tensor")), asked.tile()),
+    "error-tile": lambda asked: _page("compare_page").error_tile(
+        asked.model(), asked.model("other"), asked.number("tensor"), asked.tile()
+    ),
+}
+# Long texts come in the body of a request; they change nothing either.
+POSTS: Final[dict[str, PostAnswer]] = {
+    "split": lambda asked, body: _page("tokens_page").split_text(
+        asked.model(), str(body.get("text", "")), special=body.get("special") is not False
+    ),
+    "prompt": lambda asked, body: _page("prompt_page").prompt(asked.model(), body),
+    "memory": lambda asked, body: _page("memory_page").memory(asked.model(), body),
+    "template-lines": lambda _, body: _page("prompt_page").compare_templates(
+        str(body.get("before", "")), str(body.get("after", ""))
+    ),
+}
+
+
+def application(models: Sequence[PageModel]) -> Starlette:
+    """Return the server's application for open models; `PageGuard` keeps others out."""
+    routing = library("starlette.routing", "view")
+    index, slow, usual = map(asyncio.Semaphore, (MAX_OTHERS, MAX_SLOW, MAX_OTHERS))
+    slots = dict.fromkeys(SLOW, slow) | {"models": index}
+    gets = {name: _get(models, GETS[name], slots.get(name, usual)) for name in GETS}
+    gets |= {name: _tile(models, TILES[name], slow) for name in TILES}
+    posts = {name: _post(models, POSTS[name], slow) for name in POSTS}
+    app: Starlette = library("starlette.applications", "view").Starlette(
+        routes=[
+            *(routing.Route(f"/{name}", _file(name)) for name in _page_files()),
+            routing.Route("/", _file("index.html")),
+            *(routing.Route(f"/api/{name}", serve) for name, serve in gets.items()),
+            *(
+                routing.Route(f"/api/{name}", serve, methods=["POST"])
+                for name, serve in posts.items()
+            ),
+        ]
+    )
+    return app
+
+
+def _page_files() -> list[str]:
+    """Return the names of the page's files: nothing else is served, so no path leads outside."""
+    paths = (path for path in PAGE.rglob("*") if path.suffix in _MEDIA)
+    return sorted(path.relative_to(PAGE).as_posix() for path in paths)
+
+
+def _file(name: str) -> Callable[[Request], Response]:
+    responses = library("starlette.responses", "view")
+
+    def serve(_: Request) -> Response:
+        data = resources.files("ggufkit.view").joinpath(PAGE.name, *name.split("/")).read_bytes()
+        response: Response = responses.Response(data, media_type=_MEDIA[Path(name).suffix])
+        return response
+
+    return serve
+
+
+def _get(models: Sequence[PageModel], answer: RouteAnswer, slots: asyncio.Semaphore) -> Endpoint:
+    async def serve(request: Request) -> Response:
+        query = Query(dict(request.query_params), models)
+        return await _in_turn(slots, lambda: _json(answer(query)))
+
+    return serve
+
+
+def _tile(models: Sequence[PageModel], answer: RouteAnswer, slots: asyncio.Semaphore) -> Endpoint:
+    responses = library("starlette.responses", "view")
+
+    def picture_of(query: Query) -> Response:
+        values = answer(query)
+        shape = ",".join(map(str, values.shape))
+        response: Response = responses.Response(
+            values.astype("<f4").tobytes(),
+            media_type="application/octet-stream",
+            headers={"X-Shape": shape},
+        )
+        return response
+
+    async def serve(request: Request) -> Response:
+        query = Query(dict(request.query_params), models)
+        return await _in_turn(slots, lambda: picture_of(query))
+
+    return serve
+
+
+def _post(models: Sequence[PageModel], answer: PostAnswer, slots: asyncio.Semaphore) -> Endpoint:
+    async def serve(request: Request) -> Response:
+        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+            return _error("the request is not JSON", status=415)
+        try:
+            data = await asyncio.wait_for(_body(request), BODY_SECONDS)
+        except asyncio.TimeoutError:
+            return _error("the request takes too long", status=408)
+        if len(data) > MAX_BODY:
+            return _error(f"the request has more than {MAX_BODY:,} bytes", status=413)
+        query = Query(dict(request.query_params), models)
+        return await _in_turn(slots, lambda: _json(answer(query, _document(data))))
+
+    return serve
+
+
+async def _body(request: Request) -> bytes:
+    """Return the body of a request, at most little more than MAX_BODY bytes of it."""
+    data = bytearray()
+    async for part in request.stream():
+        data += part
+        if len(data) > MAX_BODY:
+            break
+    return bytes(data)
+
+
+def _document(data: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(data)
+    except (RecursionError, ValueError) as error:  # of numbers with thousands of digits too
+        raise RequestError(f"the request is not valid: {type(error).__name__}") from error
+    if not isinstance(document, dict):
+        raise RequestError("the request is not an object of JSON")
+    return document
+
+
+async def _in_turn(slots: asyncio.Semaphore, answer: Callable[[], Response]) -> Response:
+    """Return an answer from a thread, after those before it: slow ones leave threads for others."""
+    async with slots:
+        response: Response = await library("starlette.concurrency", "view").run_in_threadpool(
+            _answered, answer
+        )
+    return response
+
+
+def _answered(respond: Callable[[], Response]) -> Response:
+    """Return an answer; errors become JSON with the message and the remedy."""
+    try:
+        return respond()
+    except RequestError as error:
+        return _error(error.message, error.remedy)
+    except GGUFError as error:  # about the model: an answer too, which browsers do not log
+        return _error(error.message, error.remedy, status=200)
+    except OSError as error:
+        return _error(str(error), "Is the file still there?", status=200)
+    except (RecursionError, UnicodeError) as error:
+        return _error(f"the request is not valid: {type(error).__name__}")
+
+
+def _error(message: str, remedy: str = "", *, status: int = 422) -> Response:
+    return _json({"error": message, "remedy": remedy}, status)
+
+
+def _json(document: object, status: int = 200) -> Response:
+    # ASCII, because texts of a file may hold bytes that are not UTF-8.
+    text = json.dumps(document, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    if len(text) > MAX_ANSWER:
+        return _error("what the file has here is too long for the page")
+    response: Response = library("starlette.responses", "view").Response(
+        text, status, media_type="application/json"
+    )
+    return response

@@ -1,0 +1,142 @@
+"""Starts the server of the page on this machine, and opens a browser."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import socket
+import threading
+import webbrowser
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ggufkit.errors import GGUFError
+from ggufkit.frameworks.extras import library
+from ggufkit.system.cancellation import shield
+from ggufkit.system.descriptors import allow_descriptors
+from ggufkit.system.threads import GRACE_SECONDS
+from ggufkit.view.page_model import PageModel
+from ggufkit.view.serving.guard import ANY_ADDRESS, LOOPBACK, OPENING_PATH, PageGuard, new_token
+from ggufkit.view.serving.opening_code import OpeningCode
+from ggufkit.view.serving.routes import application
+
+DEFAULT_HOST: Final = "127.0.0.1"
+IDLE_CONNECTION: Final = 5  # seconds
+WAITING_CONNECTIONS: Final = 128  # accepted at once, beside those that are open
+
+
+class PortError(GGUFError, OSError):
+    """The server cannot listen where it should."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the server listens: a bound socket, the page's token, and the code for the browser."""
+
+    socket: socket.socket
+    host: str
+    token: str
+    code: OpeningCode
+
+    @property
+    def port(self) -> int:
+        """The port, chosen by the system if it was 0."""
+        port: int = self.socket.getsockname()[1]
+        return port
+
+    @property
+    def url(self) -> str:
+        """The address of the page for a browser on this machine."""
+        return f"{self._root}/{self.token}/"
+
+    @property
+    def opening_url(self) -> str:
+        """The address that opens the page once: every user can read a browser's command line."""
+        return f"{self._root}{OPENING_PATH}{self.code.text}"
+
+    @property
+    def _root(self) -> str:
+        host = DEFAULT_HOST if self.host in ANY_ADDRESS else self.host
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    @property
+    def is_open_to_others(self) -> bool:
+        """Whether other machines may reach the server."""
+        return self.host not in {"127.0.0.1", "::1", "localhost"}
+
+
+def bound(host: str = DEFAULT_HOST, port: int = 0) -> Address:
+    """Bind a socket; PortError if the port is taken, or the host is no address of this machine."""
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with contextlib.ExitStack() as opened:
+            server_socket = opened.enter_context(socket.socket(family, kind, protocol))
+            server_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            server_socket.bind(place)
+            server_socket.listen(WAITING_CONNECTIONS)
+            opened.pop_all()  # stays open
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "this is not an address of this machine"
+        raise PortError(
+            f"cannot listen on {host} port {port}: {reason}",
+            remedy="Use another port, or 0 for any that is free",
+        ) from error
+    return Address(server_socket, host, new_token(), OpeningCode(new_token()))
+
+
+def guarded(models: Sequence[PageModel], address: Address) -> PageGuard:
+    """Return the application for an address, open only to those who have its token."""
+    names = {*LOOPBACK, address.host.lower(), f"[{address.host.lower()}]"}
+    hosts = frozenset() if address.host in ANY_ADDRESS else frozenset(names)
+    return PageGuard(application(models), address.token, hosts, address.code)
+
+
+def server_of(models: Sequence[PageModel], address: Address) -> Any:  # noqa: ANN401 (uvicorn's)
+    """Return the server for an address, not yet running."""
+    uvicorn: Any = library("uvicorn", "view")
+    from ggufkit.view.serving import connections  # noqa: PLC0415 (needs the extra)
+
+    config = uvicorn.Config(
+        guarded(models, address),
+        http=connections.LimitedConnection,
+        log_level="critical",
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        date_header=False,
+        backlog=WAITING_CONNECTIONS,
+        timeout_keep_alive=IDLE_CONNECTION,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        ws="none",
+    )
+    return connections.PageServer(config)
+
+
+def serve(
+    models: Sequence[PageModel],
+    address: Address,
+    *,
+    opens_browser: bool = True,
+    started: Callable[[str], None] | None = None,
+) -> None:
+    """Serve the page until Ctrl-C or SIGTERM; `started` is called with its URL."""
+    allow_descriptors()
+    for page in models:
+        page.prepare()
+    gc.freeze()  # a pass over a million tensors would stop all requests for a second
+    server = server_of(models, address)
+    if started:
+        started(address.url)
+    if opens_browser:
+        threading.Thread(target=webbrowser.open, args=(address.opening_url,), daemon=True).start()
+    with shield():  # against SIGTERM, which would leave the files of models
+        with contextlib.suppress(KeyboardInterrupt):  # the way to stop it
+            server.run(sockets=[address.socket])
+        for shown in models:
+            shown.resources.close()
+    if server.is_working:
+        os._exit(0)  # Python would wait for the threads

@@ -1,0 +1,184 @@
+"""Image and video models become the files that the field's usual tools make of them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import diffusion_checkpoints
+import ggufkit
+from ggufkit.errors import CheckpointError, ValueTypeError
+from shell import ggufkit as run
+from tensors_file import safetensors_bytes
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "oracle"))
+import diffusion_digests
+
+RECORDED = diffusion_digests.recorded()
+
+
+def small(path: Path, **changes: np.ndarray) -> Path:
+    """Write a FLUX model of two tensors, and others."""
+    block = {"double_blocks.0.img_attn.proj.weight": np.ones((8, 256), np.float32)}
+    path.write_bytes(safetensors_bytes({**block, **changes}))
+    return path
+
+
+def test_every_model_and_type_is_recorded():
+    cases = {f"{m} {k}" for m in diffusion_checkpoints.MODELS for k in diffusion_checkpoints.KINDS}
+    assert cases == RECORDED.keys(), "tests/oracle/diffusion_digests.py records them"
+    for case, digests in RECORDED.items():
+        recipes = diffusion_digests.RECIPES[case.split()[1]]
+        assert [*digests] == [diffusion_digests.CONVERTED, *recipes]
+
+
+@pytest.mark.parametrize("case", RECORDED)
+def test_a_model_becomes_the_same_files_as_with_the_usual_tools(case, tmp_path):
+    source = diffusion_checkpoints.write(*case.split(), tmp_path / "model.safetensors")
+    with ggufkit.convert(source) as model:
+        for recipe, digest in RECORDED[case].items():
+            out = tmp_path / "out.gguf"
+            is_plain = recipe == diffusion_digests.CONVERTED
+            ggufkit.write(model if is_plain else model.quantize(recipe), out)
+            assert diffusion_digests.digest(out) == digest, recipe
+
+
+def test_a_converted_file_quantizes_to_the_same_bytes_as_its_source(tmp_path):
+    source = diffusion_checkpoints.write("wan", "BF16", tmp_path / "wan.safetensors")
+    with ggufkit.convert(source) as model:
+        ggufkit.write(model, tmp_path / "f16.gguf")
+    with ggufkit.open(tmp_path / "f16.gguf") as model:
+        ggufkit.write(model.quantize("Q4_K_M"), tmp_path / "q4.gguf")
+    assert diffusion_digests.digest(tmp_path / "q4.gguf") == RECORDED["wan BF16"]["Q4_K_M"]
+
+
+def test_i_quants_take_importance_data(tmp_path):
+    source = diffusion_checkpoints.write("flux", "BF16", tmp_path / "flux.safetensors")
+    with ggufkit.convert(source) as model:
+        quantized = model.quantize("IQ4_XS")
+        types = {name: tensor.type.name for name, tensor in quantized.tensors.items()}
+        assert types["double_blocks.0.img_attn.proj.weight"] == "IQ4_XS"
+        assert types["double_blocks.0.img_attn.qkv.weight"] == "IQ4_XS"
+        assert types["img_in.weight"] == "BF16"
+        with pytest.raises(ggufkit.errors.MissingImportanceError):
+            model.quantize("IQ2_XS")
+
+
+def test_a_number_beyond_f16_is_refused_and_nothing_is_written(tmp_path):
+    numbers = np.ones((64, 256), np.float32)
+    numbers[3, 5] = 1e6
+    source = small(tmp_path / "flux.safetensors", **{"large.weight": numbers})
+    done = run("convert", source, tmp_path / "out.gguf")
+    assert done.code == 1
+    assert "'large.weight' holds 1e+06 in row 3, column 5" in done.err
+    assert not (tmp_path / "out.gguf").exists()
+    with ggufkit.convert(source, outtype="bf16") as model:
+        ggufkit.write(model, tmp_path / "out.gguf")
+
+
+def test_infinite_numbers_stay_infinite(tmp_path):
+    numbers = np.full((64, 256), np.inf, np.float32)
+    source = small(tmp_path / "flux.safetensors", **{"large.weight": numbers})
+    with ggufkit.convert(source) as model:
+        assert np.isposinf(model["large.weight"].numpy()).all()
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.float64, np.uint8, np.bool_])
+def test_other_numbers_become_f16(tmp_path, kind):
+    numbers = (np.arange(64 * 256) % 2).reshape(64, 256).astype(kind)
+    source = small(tmp_path / "flux.safetensors", **{"other.weight": numbers})
+    with ggufkit.convert(source) as model:
+        assert model["other.weight"].type.name == "F16"
+        assert np.array_equal(model["other.weight"].numpy(), numbers.astype(np.float16))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("lora_unet_double_blocks_0_img_attn_proj.lora_down.weight", "a LoRA adapter"),
+        ("encoder.block.0.layer.0.SelfAttention.q.weight", "a T5 text encoder"),
+        ("decoder.conv_in.weight", "a VAE"),
+        ("model.layers.0.self_attn.q_proj.weight", "a language model"),
+        ("transformer_blocks.0.attn.add_q_proj.weight", "spelled as diffusers spells"),
+        ("something.weight", "is not an image or video model that ggufkit knows"),
+    ],
+)
+def test_other_files_are_refused_with_what_they_are(tmp_path, name, message):
+    source = tmp_path / "other.safetensors"
+    source.write_bytes(safetensors_bytes({name: np.ones((8, 8), np.float32)}))
+    done = run("convert", source, tmp_path / "out.gguf")
+    assert done.code == 1
+    assert message in done.err
+    assert not (tmp_path / "out.gguf").exists()
+
+
+def test_the_nearest_architecture_is_named(tmp_path):
+    source = tmp_path / "part.safetensors"
+    source.write_bytes(safetensors_bytes({"head.modulation": np.ones((8, 8), np.float32)}))
+    with pytest.raises(CheckpointError, match=r"wan lacks blocks\.0\.self_attn\.norm_q\.weight"):
+        ggufkit.convert(source)
+    with ggufkit.convert(source, arch="wan") as model:
+        assert model.architecture == "wan"
+    with pytest.raises(ValueTypeError, match="unknown architecture"):
+        ggufkit.convert(source, arch="nothing")
+
+
+def test_a_name_that_is_too_long_is_refused(tmp_path):
+    source = small(tmp_path / "flux.safetensors", **{"n" * 128: np.ones(4, np.float32)})
+    with pytest.raises(CheckpointError, match="has 128 bytes"):
+        ggufkit.convert(source)
+
+
+def test_names_that_are_too_long_for_llama_cpp_are_read_and_written(tmp_path):
+    name = "txt_in.individual_token_refiner.blocks.0.adaLN_modulation.1.weight"  # of HunyuanVideo
+    source = small(tmp_path / "flux.safetensors", **{name: np.ones((8, 256), np.float32)})
+    with ggufkit.convert(source) as model:
+        ggufkit.write(model.quantize("Q8_0"), tmp_path / "out.gguf")
+    assert ggufkit.check(tmp_path / "out.gguf") == []
+    with ggufkit.open(tmp_path / "out.gguf") as model:
+        assert name in model
+
+
+def test_options_of_text_models_are_refused(tmp_path):
+    source = small(tmp_path / "flux.safetensors")
+    done = run("convert", source, tmp_path / "out.gguf", "--no-mtp", "--mistral-format")
+    assert done.code == 2
+    assert "leave out --no-mtp, --mistral-format" in done.err
+    done = run("convert", tmp_path, tmp_path / "out.gguf", "--arch", "flux")
+    assert done.code == 2
+    assert "--arch goes with an image or video model" in done.err
+
+
+def test_several_outputs_are_named_after_the_source(tmp_path):
+    source = small(tmp_path / "flux1-dev.safetensors")
+    done = run("convert", source, f"{tmp_path}/out/", "--quantize", "Q4_K_S,Q8_0")
+    assert done.code == 0, done.err
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"flux1-dev-Q4_K_S.gguf", "flux1-dev-Q8_0.gguf"}
+
+
+def test_check_names_the_programs_that_read_five_dimensions(tmp_path):
+    source = diffusion_checkpoints.write("wan", "BF16", tmp_path / "wan.safetensors")
+    with ggufkit.convert(source) as model:
+        assert [finding.rule for finding in ggufkit.check(model)] == ["diffusion-dims"]
+        (path,) = ggufkit.write(model, tmp_path / "wan.gguf")
+    (finding,) = ggufkit.check(path)
+    assert (finding.rule, finding.severity) == ("diffusion-dims", "note")
+    assert "stable-diffusion.cpp" in finding.remedy
+
+
+def test_the_weights_of_a_model_are_estimated(tmp_path):
+    source = diffusion_checkpoints.write("flux", "BF16", tmp_path / "flux.safetensors")
+    with ggufkit.convert(source) as model:
+        assert ggufkit.estimate(model).weights == model.nbytes
+
+
+def test_files_of_stable_diffusion_cpp_are_image_models(tmp_path):
+    source = diffusion_checkpoints.write("sd1", "F16", tmp_path / "sd1.safetensors")
+    model = ggufkit.safetensors.load(source)  # its `convert` writes no keys, and keeps the prefix
+    ggufkit.write(model, tmp_path / "sd1.gguf")
+    rules = {finding.rule for finding in ggufkit.check(tmp_path / "sd1.gguf")}
+    assert rules == set()

@@ -1,0 +1,111 @@
+"""Models in diffusers' names get the publisher's names, which diffusers' own converter proved."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ggufkit
+from ggufkit.errors import CheckpointError
+from platforms import posix
+from tensors_file import safetensors_bytes, write_checkpoint
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "oracle"))
+import diffusers_names
+
+RECORDED = diffusers_names.recorded()
+FLUX = "FluxTransformer2DModel"
+
+
+def flux(**changes: np.ndarray | None) -> dict[str, np.ndarray]:
+    """Return a tiny FLUX in diffusers' names, with other tensors."""
+    tensors = diffusers_names.arrays(RECORDED[FLUX]["shapes"]) | changes
+    return {name: array for name, array in tensors.items() if array is not None}
+
+
+def test_every_class_is_recorded():
+    assert [*RECORDED] == [*diffusers_names.CLASSES], "tests/oracle/diffusers_names.py records them"
+
+
+@pytest.mark.parametrize("case", RECORDED)
+def test_a_class_has_the_tensors_that_diffusers_translates_back(case, tmp_path):
+    tensors = diffusers_names.arrays(RECORDED[case]["shapes"])
+    made = diffusers_names.published(tmp_path / "model.safetensors", tensors)
+    assert diffusers_names.digest(made) == RECORDED[case]["digest"]
+
+
+def test_a_folder_of_diffusers_becomes_the_publishers_model(tmp_path):
+    tensors = {name: array % 999 for name, array in flux().items()}
+    halves = [dict([*tensors.items()][i::2]) for i in range(2)]
+    stem = "diffusion_pytorch_model-0000{}-of-00002"
+    files = {stem.format(i + 1): half for i, half in enumerate(halves)}
+    write_checkpoint(tmp_path / "transformer", {"_class_name": FLUX}, **files)
+    (tmp_path / "model_index.json").write_text("{}")
+    with ggufkit.convert(tmp_path, outtype="f32") as model:
+        assert model.architecture == "flux"
+        qkv = model["double_blocks.1.img_attn.qkv.weight"].numpy()
+        names = (f"transformer_blocks.1.attn.to_{part}.weight" for part in "qkv")
+        assert np.array_equal(qkv, np.concatenate([tensors[name] for name in names]))
+        final = model["final_layer.adaLN_modulation.1.bias"].numpy()
+        assert np.array_equal(final, np.roll(tensors["norm_out.linear.bias"], 16))
+
+
+def test_a_missing_shard_is_an_error(tmp_path):
+    files = {"diffusion_pytorch_model-00001-of-00002": flux()}
+    write_checkpoint(tmp_path / "transformer", {"_class_name": FLUX}, **files)
+    with pytest.raises(CheckpointError, match="has 1 of the 2 files"):
+        ggufkit.convert(tmp_path / "transformer")
+    (tmp_path / "transformer" / f"{next(iter(files))}.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="has 0 of the 1 files"):
+        ggufkit.convert(tmp_path / "transformer")
+
+
+def test_a_variant_is_read_only_if_the_folder_has_no_other_file(tmp_path):
+    variant = {"double_blocks.0.img_attn.proj.weight": np.ones((8, 8), np.float32)}
+    files = {"diffusion_pytorch_model.fp16": variant}
+    write_checkpoint(tmp_path, {"_class_name": FLUX}, **files)
+    with ggufkit.convert(tmp_path) as model:
+        assert [*model.tensors] == [*variant]
+    write_checkpoint(tmp_path, {"_class_name": FLUX}, diffusion_pytorch_model=flux())
+    with ggufkit.convert(tmp_path, outtype="f32") as model:
+        assert len(model.tensors) > 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"something.weight": np.ones(3, np.float32)}, "'something.weight' is unknown"),
+        ({"n" * 2000: np.ones(3, np.float32)}, "is unknown to this model"),
+        ({"transformer_blocks.1.attn.to_k.bias": None}, "1.img_attn.qkv.bias lacks a part"),
+        ({"transformer_blocks.01.norm1.linear.bias": np.ones(3, np.float32)}, "is a second"),
+    ],
+)
+def test_tensors_that_the_model_does_not_have_are_refused(tmp_path, changes, message):
+    path = tmp_path / "flux.safetensors"
+    path.write_bytes(safetensors_bytes(flux(**changes)))
+    with pytest.raises(CheckpointError) as error:
+        ggufkit.convert(path)
+    assert message in "\n".join(error.value.problems)
+
+
+def test_halves_that_cannot_change_places_are_refused(tmp_path):
+    path = tmp_path / "flux.safetensors"
+    odd = {"norm_out.linear.bias": np.ones(3, np.float32)}
+    path.write_bytes(safetensors_bytes(flux(**odd)))
+    with pytest.raises(CheckpointError, match="has no halves"):
+        ggufkit.convert(path)
+
+
+@posix
+def test_a_shard_is_not_a_link_out_of_the_folder(tmp_path):
+    write_checkpoint(tmp_path / "a", {"_class_name": FLUX}, diffusion_pytorch_model=flux())
+    folder = write_checkpoint(tmp_path / "b", {"_class_name": FLUX})
+    name = "diffusion_pytorch_model.safetensors"
+    (folder / name).symlink_to(tmp_path / "a" / name)
+    with pytest.raises(CheckpointError, match="leads out of the folder"):
+        ggufkit.convert(folder)
+    with ggufkit.convert(folder, outtype="f32", follow_links=True) as model:
+        assert model.architecture == "flux"
