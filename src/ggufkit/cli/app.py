@@ -83,7 +83,9 @@ class Commands(click.Group):
             return None
         module = importlib.import_module(f"ggufkit.cli.commands.{cmd_name.replace('-', '_')}")
         command = _with_quiet(module.command)
-        command.short_help = next(each[cmd_name] for each in SUMMARIES.values() if cmd_name in each)
+        command.short_help = next(
+            lines[cmd_name] for lines in SUMMARIES.values() if cmd_name in lines
+        )
         return command
 
     def invoke(self, ctx: click.Context) -> object:
@@ -134,7 +136,7 @@ def _with_quiet(command: click.Command) -> click.Command:
     copied = copy.copy(command)
     copied.params = [*command.params, _QUIET_OPTION]
     if isinstance(command, click.Group) and isinstance(copied, click.Group):
-        copied.commands = {name: _with_quiet(each) for name, each in command.commands.items()}
+        copied.commands = {name: _with_quiet(cmd) for name, cmd in command.commands.items()}
     return copied
 
 

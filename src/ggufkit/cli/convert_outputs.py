@@ -13,7 +13,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.output import counted, dims, emit, grouped, note, paged, size, table
-from ggufkit.cli.write_model import PIPE, refuse_given, report, working, write_out
+from ggufkit.cli.write_model import PIPE, refuse_option_file, report, working, write_out
 from ggufkit.errors import printable
 from ggufkit.format.file_name import NO_BASENAME, build_name
 from ggufkit.lora.task_adapters import ARCHITECTURE
@@ -157,6 +157,6 @@ def _written(outputs: list[tuple[Model, str]], work: dict[str, Any]) -> list[Pat
         model, target = outputs[0]
         return write_out(model, target, **work)
     for _, target in outputs:
-        refuse_given(target)
+        refuse_option_file(target)
     with working(**work) as options:
         return [path for paths in ggufkit.write_many(outputs, **options) for path in paths]

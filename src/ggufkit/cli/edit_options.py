@@ -45,10 +45,10 @@ class Assignments:
 
     def edits(self, metadata: Metadata) -> Edits:
         """Return the arguments of `edit`."""
-        read = {key: self._read(key, text, metadata) for key, text in self.texts.items()}
+        values = {key: self._read(key, text, metadata) for key, text in self.texts.items()}
         longer, types = self._longer(metadata)
-        named = {**types, **self.types}
-        return {**self.others, "set": {**self.values, **read, **longer}, "types": named}
+        types_by_key = {**types, **self.types}
+        return {**self.others, "set": {**self.values, **values, **longer}, "types": types_by_key}
 
     def _longer(self, metadata: Metadata) -> tuple[dict[str, list[Any]], dict[str, str]]:
         """Return the extended arrays and their types, by key."""

@@ -60,8 +60,8 @@ def flushed(code: int) -> int:
 @notes_of_warnings()
 def outcome(command: click.Command, arguments: list[str] | None = None) -> int:
     """Run a command, on the process's own arguments if none are given; return its exit code."""
-    given = sys.argv[1:] if arguments is None else arguments
-    _in_json[:] = [AS_JSON] if AS_JSON in given[: (*given, "--").index("--")] else []
+    argv = sys.argv[1:] if arguments is None else arguments
+    _in_json[:] = [AS_JSON] if AS_JSON in argv[: (*argv, "--").index("--")] else []
     try:
         code: Any = command.main(arguments, prog_name="ggufkit", standalone_mode=False)
     except click.Abort:  # at the end of the input of a question
@@ -78,9 +78,9 @@ def outcome(command: click.Command, arguments: list[str] | None = None) -> int:
 def _code_of_error(error: Exception) -> int | None:
     """Print an error; return the exit code, or None for an error that no command should raise."""
     if isinstance(error, click.ClickException):
-        shown = _in_our_names(error) if isinstance(error, click.NoSuchOption) else error
-        _show(shown)
-        return shown.exit_code
+        translated = _in_our_names(error) if isinstance(error, click.NoSuchOption) else error
+        _show(translated)
+        return translated.exit_code
     if isinstance(error, BrokenPipeError):
         return FAILED
     if isinstance(error, OSError):  # in click's own output, such as help

@@ -185,12 +185,12 @@ def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
 def plain_values(value: Any) -> Any:  # noqa: ANN401 (any part of a result)
     """Return a result as JSON has it; figures that are not finite become null."""
     if is_dataclass(value):
-        shown = (each.name for each in fields(value) if each.repr)
-        return {name: plain_values(getattr(value, name)) for name in shown}
+        names = (field.name for field in fields(value) if field.repr)
+        return {name: plain_values(getattr(value, name)) for name in names}
     if isinstance(value, dict):
-        return {str(key): plain_values(each) for key, each in value.items()}
+        return {str(key): plain_values(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [plain_values(each) for each in value]
+        return [plain_values(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -211,15 +211,15 @@ def note(text: str) -> None:
 def notes_of_warnings() -> Iterator[None]:
     """Turn each warning of an interrupted edit or a busy server into a note, once."""
     with warnings.catch_warnings():
-        for each in _NOTED:
-            warnings.simplefilter("always", each)
-        usual, seen = warnings.showwarning, set[str]()
+        for noted in _NOTED:
+            warnings.simplefilter("always", noted)
+        usual, messages = warnings.showwarning, set[str]()
 
         def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
             if not issubclass(category, _NOTED):
                 usual(message, category, *rest, **more)
-            elif str(message) not in seen:
-                seen.add(str(message))
+            elif str(message) not in messages:
+                messages.add(str(message))
                 note(str(message))
 
         warnings.showwarning = show

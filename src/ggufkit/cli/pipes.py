@@ -51,10 +51,10 @@ def text_of(name: str, most: Most = Most.VALUES) -> str:
         return decoded(read_stream(sys.stdin.buffer, most, STANDARD_INPUT))
     except UnicodeDecodeError as error:
         place = f"{error.encoding.upper()} at byte {error.start}"
-        raise click.BadParameter(f"{_shown(name)} is not valid {place}") from None
+        raise click.BadParameter(f"{_input_name(name)} is not valid {place}") from None
 
 
-def _shown(name: str) -> str:
+def _input_name(name: str) -> str:
     return STANDARD_INPUT if name == PIPE else name
 
 
@@ -64,7 +64,7 @@ def json_of(name: str, parse_float: Callable[[str], float] = float) -> Any:  # n
     try:
         return json.loads(text, parse_float=parse_float)
     except (ValueError, RecursionError) as error:
-        raise click.BadParameter(f"{_shown(name)} is not JSON: {error}") from None
+        raise click.BadParameter(f"{_input_name(name)} is not JSON: {error}") from None
 
 
 def keys_of(name: str, parse_float: Callable[[str], float] = float) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def keys_of(name: str, parse_float: Callable[[str], float] = float) -> dict[str,
     document = json_of(name, parse_float)
     if not isinstance(document, dict):
         raise click.BadParameter(
-            f"{_shown(name)} does not contain a JSON object of keys and values"
+            f"{_input_name(name)} does not contain a JSON object of keys and values"
         )
     return document
 
@@ -108,7 +108,7 @@ def _standard_input(*, foreign: bool) -> str:
         raise click.UsageError("Standard input is a terminal; pipe a model in, or name a file")
     claim_standard_input()
     if not Path(STDIN).exists():  # Windows
-        return _named(foreign=foreign)
+        return _named_copy(foreign=foreign)
     is_file = stat.S_ISREG(os.fstat(_IN).st_mode)
     if not (is_file and os.lseek(_IN, 0, os.SEEK_CUR) == 0):
         descriptor = _spooled(_IN, foreign=foreign)
@@ -131,11 +131,11 @@ def _named_pipe(name: str, *, foreign: bool) -> str:
 def _spooled(source: int, *, foreign: bool) -> int:
     """Return a descriptor of an unnamed file with all data from `source`."""
     with tempfile.TemporaryFile(prefix="ggufkit-") as spool:
-        _pour(source, spool.fileno(), foreign=foreign)
+        _copy_stream(source, spool.fileno(), foreign=foreign)
         return os.dup(spool.fileno())
 
 
-def _named(*, foreign: bool) -> str:
+def _named_copy(*, foreign: bool) -> str:
     """Return the path of a file that is removed at the end, for systems without unnamed files."""
     context = click.get_current_context()
     context.with_resource(shield())
@@ -143,17 +143,17 @@ def _named(*, foreign: bool) -> str:
     context.call_on_close(folder.cleanup)
     path = Path(folder.name) / "stdin.gguf"
     with path.open("wb", buffering=0) as copy:
-        _pour(_IN, copy.fileno(), foreign=foreign)
+        _copy_stream(_IN, copy.fileno(), foreign=foreign)
     return str(path)
 
 
-def _pour(source: int, target: int, *, foreign: bool) -> None:
+def _copy_stream(source: int, target: int, *, foreign: bool) -> None:
     nbytes = 0
     try:
-        with open(source, "rb", closefd=False) as pipe, open(target, "wb", closefd=False) as kept:
+        with open(source, "rb", closefd=False) as pipe, open(target, "wb", closefd=False) as copy:
             for data in _worth_keeping(pipe, foreign=foreign):
                 check_cancelled()
-                kept.write(data)
+                copy.write(data)
                 nbytes += len(data)
     except OSError as error:
         raise OutputError(

@@ -32,10 +32,10 @@ class _Lines:
             return
         self._next = now + EVERY_SECONDS
         rate = done / (now - self._began)
-        left = f", {_duration((total - done) / rate)} left" if rate else ""
+        remaining = f", {_duration((total - done) / rate)} left" if rate else ""
         speed = f" at {size(int(rate))}/s" if self._in_bytes else ""
         amounts = (size(done), size(total)) if self._in_bytes else (f"{done:,}", f"{total:,}")
-        text = f"{amounts[0]} of {amounts[1]} ({done / total:.0%}){speed}{left}"
+        text = f"{amounts[0]} of {amounts[1]} ({done / total:.0%}){speed}{remaining}"
         click.echo(f"{self._doing}: {text}", err=True)
 
 

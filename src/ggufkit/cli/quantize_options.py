@@ -43,8 +43,8 @@ def parse_recipe(text: str) -> Recipe:
 
 def parse_recipes(text: str) -> tuple[Recipe, ...]:
     """Return the recipes of a list such as "Q4_K_M,Q8_0" or "mine.toml", each once."""
-    found = map(parse_recipe, text.split(","))
-    return tuple({recipe.name: recipe for recipe in found}.values())
+    recipes = map(parse_recipe, text.split(","))
+    return tuple({recipe.name: recipe for recipe in recipes}.values())
 
 
 REPAIR_CHUNKS: Final = 8
@@ -175,7 +175,7 @@ def _repaired(  # noqa: PLR0913 (the options)
     from ggufkit.quantization.repair import repair  # noqa: PLC0415 (needs an extra)
 
     with progress_bar("trying", in_bytes=False) as progress:
-        done = repair(
+        repaired = repair(
             *(path, text),
             **target,
             **options,
@@ -183,7 +183,7 @@ def _repaired(  # noqa: PLR0913 (the options)
             threads=threads,
             progress=progress,
         )
-    for trial in done.trials:
+    for trial in repaired.trials:
         verdict = "kept" if trial.is_kept else "not better"
         note(f"mean KLD {trial.divergence:.6f} ({verdict}): {trial.what}")
-    return done.types
+    return repaired.types

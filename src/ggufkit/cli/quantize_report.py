@@ -39,7 +39,11 @@ explain_option: SharedOption = click.option(
 
 
 def explained(
-    done: Quantization, paths: Sequence[Path], threads: int | None = None, *, aimed: bool = False
+    quantization: Quantization,
+    paths: Sequence[Path],
+    threads: int | None = None,
+    *,
+    aimed: bool = False,
 ) -> list[Explanation]:
     """Return the explanations of an output; without files, what needs no data.
 
@@ -47,29 +51,29 @@ def explained(
     """
     if aimed:
         return [
-            replace(each, why=each.why.replace(BY_NAME, "chosen for the target size"))
-            for each in explained(done, paths, threads)
+            replace(explanation, why=explanation.why.replace(BY_NAME, "chosen for the target size"))
+            for explanation in explained(quantization, paths, threads)
         ]
     if not paths:
-        return explain(done)
+        return explain(quantization)
     with ggufkit.open(paths[0]) as written, progress_bar("measuring", in_bytes=False) as bar:
-        return explain(done, written, threads=threads, progress=bar)
+        return explain(quantization, written, threads=threads, progress=bar)
 
 
-def show_explanations(found: Sequence[Explanation]) -> None:
+def show_explanations(explanations: Sequence[Explanation]) -> None:
     """Print a table: the largest share of the loss first, or the order of the file."""
-    ordered = sorted(found, key=lambda each: -(each.share or 0.0))
+    ordered = sorted(explanations, key=lambda explanation: -(explanation.share or 0.0))
     rows = [
         (
-            printable(each.name),
-            each.before,
-            each.after,
-            grouped(each.nbytes),
-            "" if each.error is None else f"{each.error:.2%}",
-            "" if each.share is None else f"{each.share:.1%}",
-            printable(each.why),
+            printable(explanation.name),
+            explanation.before,
+            explanation.after,
+            grouped(explanation.nbytes),
+            "" if explanation.error is None else f"{explanation.error:.2%}",
+            "" if explanation.share is None else f"{explanation.share:.1%}",
+            printable(explanation.why),
         )
-        for each in ordered
+        for explanation in ordered
     ]
     header = ("TENSOR", "TYPE", "BECOMES", "BYTES", "ERROR", "LOSS", "WHY")
     with paged():
@@ -77,26 +81,26 @@ def show_explanations(found: Sequence[Explanation]) -> None:
 
 
 def report_quantized(
-    made: Sequence[Quantization],
+    outputs: Sequence[Quantization],
     paths: Sequence[list[Path]],
     *,
     dry_run: bool,
     as_json: bool,
-    told: Sequence[Sequence[Explanation]] = (),
+    explanations: Sequence[Sequence[Explanation]] = (),
 ) -> None:
     """Print what became of each recipe: paths, a table for a dry run, explanations, or JSON."""
     if as_json:
-        documents = [_plain(*each) for each in zip(made, paths, strict=True)]
-        for document, each in zip(documents, told, strict=False):
-            document["explanations"] = [asdict(one) for one in each]
+        documents = [_plain(*pair) for pair in zip(outputs, paths, strict=True)]
+        for document, rows in zip(documents, explanations, strict=False):
+            document["explanations"] = [asdict(explanation) for explanation in rows]
         emit(documents[0] if len(documents) == 1 else {"outputs": documents})
-    elif dry_run and not told:
+    elif dry_run and not explanations:
         with paged():
-            for done in made:
-                _print(done)
+            for output in outputs:
+                _print(output)
     else:
-        for each in told:
-            show_explanations(each)
+        for rows in explanations:
+            show_explanations(rows)
         report(list(itertools.chain.from_iterable(paths)))
 
 
@@ -109,23 +113,23 @@ def quantized_with_notes(
     **options: Unpack[QuantizeOptions],
 ) -> Model:
     """Return what `ggufkit.quantize` returns, after its notes are printed."""
-    done = decide(model, recipe, **options)
-    refuse(done, allow_requantize=allow_requantize)
-    warn(done, allowed=allow_requantize, of_several=of_several)
-    return done.model
+    quantized = decide(model, recipe, **options)
+    refuse(quantized, allow_requantize=allow_requantize)
+    warn(quantized, allowed=allow_requantize, of_several=of_several)
+    return quantized.model
 
 
-def warn(done: Quantization, *, allowed: bool, of_several: bool) -> None:
+def warn(quantized: Quantization, *, allowed: bool, of_several: bool) -> None:
     """Print the notes of an output, with its recipe if there are several outputs."""
-    for text in _notes(done, allowed=allowed):
-        note(f"{done.recipe.name}: {text}" if of_several else text)
+    for text in _notes(quantized, allowed=allowed):
+        note(f"{quantized.recipe.name}: {text}" if of_several else text)
 
 
 def warn_of_feedback(quantizations: Sequence[Quantization]) -> None:
     """Print which tensors were written without feedback of errors, and why."""
-    for done in quantizations:
+    for quantized in quantizations:
         reasons: dict[str, list[str]] = {}
-        for decision in done.decisions:
+        for decision in quantized.decisions:
             outcomes = outcomes_of(decision.after)
             if outcomes and not any(outcome.helps for outcome in outcomes):
                 reasons.setdefault(why_unhelped(outcomes), []).append(decision.after.name)
@@ -133,43 +137,45 @@ def warn_of_feedback(quantizations: Sequence[Quantization]) -> None:
             note(f"errors are not fed back in {named(names)}: {why}")
 
 
-def _notes(done: Quantization, *, allowed: bool) -> Iterator[str]:
-    for part in done.unmatched:
+def _notes(quantized: Quantization, *, allowed: bool) -> Iterator[str]:
+    for part in quantized.unmatched:
         yield (
             f"{part!r} changes nothing: no tensor name contains it, or the recipe "
-            f"{done.recipe.name} ignores patterns, as F32, F16 and BF16 do in llama-quantize"
+            f"{quantized.recipe.name} ignores patterns, as F32, F16 and BF16 do in llama-quantize"
         )
-    if done.requantized:
-        kinds = ", ".join(sorted({d.before.type.name for d in done.requantized}))
-        tensors = f"{counted(len(done.requantized), 'tensor')} quantized already ({kinds})"
+    if quantized.requantized:
+        kinds = ", ".join(sorted({d.before.type.name for d in quantized.requantized}))
+        tensors = f"{counted(len(quantized.requantized), 'tensor')} quantized already ({kinds})"
         yield f"{tensors}: quantizing again loses quality; " + (
             "start from F32, F16 or BF16 if you can"
             if allowed
             else "without --allow-requantize it is refused"
         )
-    fallen = Counter((d.fell_from, d.after.type) for d in done.decisions if d.fell_from)
-    for (chosen, taken), number in fallen.items():
+    fallen = Counter((d.fell_from, d.after.type) for d in quantized.decisions if d.fell_from)
+    for (chosen, used), number in fallen.items():
         tensors = counted(number, "tensor")
-        yield f"{tensors} with rows that do not divide into blocks: {taken} instead of {chosen}"
-    promoted = Counter((d.promoted_from, d.after.type) for d in done.decisions if d.promoted_from)
-    for (chosen, taken), number in promoted.items():
-        yield f"{counted(number, 'tensor')} without importance data: {taken} instead of {chosen}"
-    if done.uncovered:
-        tensors = named([d.after.name for d in done.uncovered])
+        yield f"{tensors} with rows that do not divide into blocks: {used} instead of {chosen}"
+    promoted = Counter(
+        (d.promoted_from, d.after.type) for d in quantized.decisions if d.promoted_from
+    )
+    for (chosen, used), number in promoted.items():
+        yield f"{counted(number, 'tensor')} without importance data: {used} instead of {chosen}"
+    if quantized.uncovered:
+        tensors = named([d.after.name for d in quantized.uncovered])
         yield f"importance data is missing, and without it this is refused: {tensors}"
-    for kind, number in Counter(d.after.type for d in done.unsearched).items():
+    for kind, number in Counter(d.after.type for d in quantized.unsearched).items():
         yield f"{counted(number, 'tensor')} without a search: {kind} has none"
-    others = [d.after.name for d in done.unweighted if not d.needs_imatrix]
+    others = [d.after.name for d in quantized.unweighted if not d.needs_imatrix]
     if others:
-        read, hessian = (done.model.metadata.get(f"quantize.{key}.file") for key in _DATA)
-        data = "Hessian" if read and read == hessian else "importance matrix"
+        imatrix, hessian = (quantized.model.metadata.get(f"quantize.{key}.file") for key in _DATA)
+        data = "Hessian" if imatrix and imatrix == hessian else "importance matrix"
         yield f"the {data} does not cover {named(others)}"
 
 
 _DATA: Final = ("imatrix", "hessian")
 
 
-def _print(done: Quantization) -> None:
+def _print(quantized: Quantization) -> None:
     rows = [
         (
             printable(d.after.name),
@@ -179,43 +185,45 @@ def _print(done: Quantization) -> None:
             grouped(d.before.nbytes),
             grouped(d.after.nbytes),
         )
-        for d in done.decisions
+        for d in quantized.decisions
     ]
     table(("TENSOR", "SHAPE", "TYPE", "BECOMES", "BYTES", "WILL BE"), rows, right="llllrr")
     click.echo()
-    for label, tensors in zip(("now ", "then"), _sides(done), strict=True):
+    for label, tensors in zip(("now ", "then"), _sides(quantized), strict=True):
         bits = bits_per_weight(tensors)
         rate = "" if bits is None else f", {bits:.2f} bits per weight"
         click.echo(f"{label}  {size(sum(tensor.nbytes for tensor in tensors))}{rate}")
-    if done.search:
-        searched = counted(sum(d.search is not None for d in done.decisions), "tensor")
-        click.echo(f"search {done.search}: {searched}")
-    fed_back = sum(decision.is_fed_back for decision in done.decisions)
+    if quantized.search:
+        searched = counted(sum(d.search is not None for d in quantized.decisions), "tensor")
+        click.echo(f"search {quantized.search}: {searched}")
+    fed_back = sum(decision.is_fed_back for decision in quantized.decisions)
     if fed_back:
         click.echo(f"errors fed back: {counted(fed_back, 'tensor')}")
 
 
-def _sides(done: Quantization) -> tuple[list[Tensor], list[Tensor]]:
+def _sides(quantized: Quantization) -> tuple[list[Tensor], list[Tensor]]:
     """Return the tensors before and after."""
-    return [d.before for d in done.decisions], [d.after for d in done.decisions]
+    return [d.before for d in quantized.decisions], [d.after for d in quantized.decisions]
 
 
-def _plain(done: Quantization, paths: Sequence[Path]) -> dict[str, Any]:
-    before, after = _sides(done)
+def _plain(quantized: Quantization, paths: Sequence[Path]) -> dict[str, Any]:
+    before, after = _sides(quantized)
     return {
-        "recipe": done.recipe.name,
+        "recipe": quantized.recipe.name,
         "files": files_written(paths),
         "nbytes": sum(tensor.nbytes for tensor in before),
         "new_nbytes": sum(tensor.nbytes for tensor in after),
         "bits_per_weight": bits_per_weight(before),
         "new_bits_per_weight": bits_per_weight(after),
-        "file_nbytes": layout(done.model, "model.gguf", shard_counts=done.shard_counts).nbytes,
-        "fallbacks": [d.after.name for d in done.decisions if d.fell_from],
-        "uncovered": [d.after.name for d in done.uncovered],
-        "unweighted": [d.after.name for d in done.unweighted],
-        "unmatched": list(done.unmatched),
-        "search": done.search,
-        "tensors": [_plain_decision(decision) for decision in done.decisions],
+        "file_nbytes": layout(
+            quantized.model, "model.gguf", shard_counts=quantized.shard_counts
+        ).nbytes,
+        "fallbacks": [d.after.name for d in quantized.decisions if d.fell_from],
+        "uncovered": [d.after.name for d in quantized.uncovered],
+        "unweighted": [d.after.name for d in quantized.unweighted],
+        "unmatched": list(quantized.unmatched),
+        "search": quantized.search,
+        "tensors": [_plain_decision(decision) for decision in quantized.decisions],
     }
 
 

@@ -17,7 +17,7 @@ _REMEDIES: Final = (
     "Free some space, or send the output elsewhere",
     "The files are written, and only this report is lost",
 )
-_done: Final[list[bool]] = []  # whether the files of this command are written
+_files_written: Final[list[bool]] = []  # whether the files of this command are written
 
 
 class _Missing(io.TextIOWrapper):
@@ -72,7 +72,7 @@ def flush() -> None:
 
 def work_is_done() -> None:
     """Note that the files of this command are written: what it prints is only a report."""
-    _done.append(True)
+    _files_written.append(True)
 
 
 def error_of(error: GGUFError | OSError) -> GGUFError | OSError:
@@ -88,7 +88,9 @@ def error_of(error: GGUFError | OSError) -> GGUFError | OSError:
 
 
 def _unprinted(error: OSError) -> OutputError:
-    return OutputError(f"writing standard output: {error.strerror}", remedy=_REMEDIES[bool(_done)])
+    return OutputError(
+        f"writing standard output: {error.strerror}", remedy=_REMEDIES[bool(_files_written)]
+    )
 
 
 def drop() -> None:

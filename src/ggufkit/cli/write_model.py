@@ -31,7 +31,7 @@ def write_out(model: Model, out: str, **options: Any) -> list[Path]:
     `options` are those of `ggufkit.write` and `cluster`, an address. Returns the paths of the
     files written, none for a stream.
     """
-    refuse_given(out)
+    refuse_option_file(out)
     with contextlib.ExitStack() as opened:
         target = _stream(out, opened)
         if target and (options.get("resume") or options.get("cluster")):
@@ -123,11 +123,11 @@ def require_place(out: str) -> None:
 def refuse_input(out: str, inputs: Iterable[str]) -> None:
     """Raise OutputError if `out` is one of the inputs."""
     path = Path(out)
-    if path.exists() and any(path.samefile(each) for each in inputs if Path(each).exists()):
+    if path.exists() and any(path.samefile(source) for source in inputs if Path(source).exists()):
         raise OutputError(f"{out} is also an input", remedy="Write to another name")
 
 
-def refuse_given(out: str) -> None:
+def refuse_option_file(out: str) -> None:
     """Raise OutputError if `out` is a file that an option of this command names."""
     refuse_input(out, files_read())
 
@@ -136,8 +136,8 @@ def report(paths: list[Path]) -> None:
     """Print one line for each file written."""
     for path in () if is_quiet() else paths:
         nbytes = _nbytes(path)
-        shown = f" ({size(nbytes)})" if nbytes is not None else ""
-        click.echo(f"wrote {printable(str(path))}{shown}")
+        suffix = f" ({size(nbytes)})" if nbytes is not None else ""
+        click.echo(f"wrote {printable(str(path))}{suffix}")
 
 
 def files_written(paths: Sequence[Path]) -> list[dict[str, Any]]:

@@ -35,25 +35,25 @@ def command(name: str | None, *, arch_path: tuple[Path, ...], as_json: bool) -> 
     if name in known:
         known = {name: known[name]}
     elif name:
-        matching = _found(name, list(known), arch_path)
+        matching = _matching_names(name, list(known), arch_path)
         known = {
-            stem: each
-            for stem, each in known.items()
-            if each == matching or (each.convert_if and name in each.classes)
+            stem: arch
+            for stem, arch in known.items()
+            if arch == matching or (arch.convert_if and name in arch.classes)
         }
     if as_json:
-        emit([_plain(stem, each.name, each.path, each.classes) for stem, each in known.items()])
+        emit([_plain(stem, arch.name, arch.path, arch.classes) for stem, arch in known.items()])
         return
-    texts = ((stem, each.path, ", ".join(each.classes)) for stem, each in known.items())
+    texts = ((stem, arch.path, ", ".join(arch.classes)) for stem, arch in known.items())
     rows = [tuple(map(printable, row)) for row in texts]
     with paged():
         table(("NAME", "FILE", "CLASSES"), rows)
         if not name:
-            served = sum(len(each.classes) for each in known.values())
+            served = sum(len(arch.classes) for arch in known.values())
             click.echo(f"\n{counted(len(rows), 'architecture')}, {served} classes")
 
 
-def _found(name: str, names: list[str], arch_path: tuple[Path, ...]) -> object:
+def _matching_names(name: str, names: list[str], arch_path: tuple[Path, ...]) -> object:
     """Return the architecture of a class; the error also names the nearest architecture."""
     from ggufkit.conversion.architecture.architecture import find  # noqa: PLC0415 (slow to import)
 

@@ -175,13 +175,13 @@ def verdict(findings: list[Finding]) -> str:
 
 
 def _print(file: str, findings: list[Finding], *, unread: str) -> None:
-    for each in findings:
-        severity = click.style(each.severity, fg=_COLOURS[each.severity], bold=True)
-        place = printable(f"{each.path or file}:{each.offset}")
-        rule = ", ".join(filter(None, (each.rule, _BREAKS[each.breaks])))
-        text = printable(f"{each.message} [{rule}]. {each.remedy}.")
+    for problem in findings:
+        severity = click.style(problem.severity, fg=_COLOURS[problem.severity], bold=True)
+        place = printable(f"{problem.path or file}:{problem.offset}")
+        rule = ", ".join(filter(None, (problem.rule, _BREAKS[problem.breaks])))
+        text = printable(f"{problem.message} [{rule}]. {problem.remedy}.")
         click.echo(f"{place}: {severity}: {text}")
-    severities: Counter[str] = Counter(each.severity for each in findings)
+    severities: Counter[str] = Counter(problem.severity for problem in findings)
     counts = ", ".join(counted(severities[severity], severity) for severity in _COLOURS)
     click.echo(f"{printable(file)}: {verdict(findings)} ({counts}){unread}")
 

@@ -272,11 +272,11 @@ def command(  # noqa: PLR0913 (click passes each option)
     with contextlib.ExitStack() as opened:
         model = opened.enter_context(ggufkit.convert(source, mmproj=mmproj, **chosen, **options))
         models = _quantized(model, recipe_names, outtype, **blocks) or [model]
-        outputs = [(each, output_path(each, out, kind, stem)) for each in models]
+        outputs = [(name, output_path(name, out, kind, stem)) for name in models]
         if not chosen["vocab_only"] and not stem:
             finding = {"arch_path": arch_path, "follow_links": follow_links}
             adapters = adapter_outputs(model, source, outputs[0][1], **finding)
-            outputs += [(opened.enter_context(each), path) for each, path in adapters]
+            outputs += [(opened.enter_context(adapter), path) for adapter, path in adapters]
             _require_whole(len(outputs) - len(models), work)
         if with_mmproj is not None:
             projector = opened.enter_context(ggufkit.convert(source, mmproj=True, **options))
@@ -306,7 +306,7 @@ def _require_possible(
         raise click.UsageError("--vocab-only writes no tensors: leave out --quantize and --mtp")
     if chosen["dspark"] and chosen["mtp"] is not None:
         raise click.UsageError("--dspark goes without --mtp and --no-mtp")
-    if mmproj and (options := _given(*chosen)):
+    if mmproj and (options := _set_options(*chosen)):
         names = ", ".join(options)
         raise click.UsageError(f"--mmproj converts only the projector: leave out {names}")
 
@@ -329,7 +329,7 @@ def _diffusion_stem(
         if arch is not None:
             raise click.UsageError("--arch goes with an image or video model")
         return ""
-    if options := _given(*chosen, *_NOT_OF_DIFFUSION):
+    if options := _set_options(*chosen, *_NOT_OF_DIFFUSION):
         raise click.UsageError(
             f"{source} is an image or video model: leave out {', '.join(options)}"
         )
@@ -340,14 +340,16 @@ def _diffusion_stem(
 def _require_whole(adapters: int, work: dict[str, Any]) -> None:
     """Raise UsageError for shards of adapters, which llama.cpp does not load."""
     splits = ("shard_size", "shard_tensors", "no_tensor_first_split")
-    if adapters and (options := [f"--{each.replace('_', '-')}" for each in splits if work[each]]):
+    if adapters and (
+        options := [f"--{option.replace('_', '-')}" for option in splits if work[option]]
+    ):
         raise click.UsageError(
             "This model comes with adapters, which cannot be shards: leave out "
             f"{' and '.join(options)}"
         )
 
 
-def _given(*names: str) -> list[str]:
+def _set_options(*names: str) -> list[str]:
     """Return those of the options called `names` that the user gave, as --help writes them."""
     context = click.get_current_context()
     return [
@@ -373,9 +375,7 @@ def _quantized(
     """Return the quantized models; for quantized input, the error's remedy names our options."""
     several = len(recipes) > 1
     try:
-        return [
-            quantized_with_notes(model, each, of_several=several, **options) for each in recipes
-        ]
+        return [quantized_with_notes(model, one, of_several=several, **options) for one in recipes]
     except TensorTypeError as error:
         if "allow_requantize" not in error.remedy:
             raise

@@ -296,20 +296,20 @@ def _arrow(texts: list[str]) -> str:
 def _document(compared: _Compared) -> dict[str, Any]:
     """Return the difference of one model, or of several with their paths."""
     differences = [
-        _plain(arranged(each, compared.sort, compared.top)) for each in compared.differences
+        _plain(arranged(one, compared.sort, compared.top)) for one in compared.differences
     ]
     if len(differences) == 1:
         return differences[0]
     paths = compared.paths
-    models = [{"path": path, **each} for path, each in zip(paths[1:], differences, strict=True)]
+    models = [{"path": path, **item} for path, item in zip(paths[1:], differences, strict=True)]
     return {"before": paths[0], "models": models}
 
 
-def _plain(found: Difference) -> dict[str, Any]:
+def _plain(difference: Difference) -> dict[str, Any]:
     return {
-        "keys": [_plain_key(change) for change in found.keys],
-        "tensors": [_plain_tensor(change) for change in found.tensors],
-        "total": plain_values(found.total),
+        "keys": [_plain_key(change) for change in difference.keys],
+        "tensors": [_plain_tensor(change) for change in difference.tensors],
+        "total": plain_values(difference.total),
     }
 
 

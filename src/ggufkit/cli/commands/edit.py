@@ -89,7 +89,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     dry_run: bool,
     is_json: bool,
     threads: int | None,
-    **given: Unpack[EditOptions],
+    **settings: Unpack[EditOptions],
 ) -> None:
     """Change the metadata of IN in place; the time does not depend on the model's size.
 
@@ -98,7 +98,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     is edited. If an edit is killed, `ggufkit recover`
     or the next edit finishes it.
     """
-    is_edit = any(given.values()) or reserve is not None
+    is_edit = any(settings.values()) or reserve is not None
     if (undo or redo) and (is_edit or output is not None):
         raise click.UsageError("--undo and --redo are whole edits; remove the other edit options")
     if undo and redo:
@@ -114,7 +114,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     if undo or redo:
         _apply(plan_undo(file, force=force, again=redo), dry_run=dry_run, is_json=is_json)
         return
-    parsed = assignments(given)
+    parsed = assignments(settings)
     if output is None:
         planned = plan_by(file, partial(_edits, parsed), reserve=reserve, force=force)
         _apply(planned, dry_run=dry_run, is_json=is_json)
@@ -122,39 +122,39 @@ def command(  # noqa: PLR0913 (click passes each option)
     with ggufkit.open(file) as model:
         edits = _edits(parsed, model.metadata)
         edited = ggufkit.edit(model, reserve=reserve or 0, force=force, **edits)
-        found = changes(model.metadata, edited.metadata)
+        differences = changes(model.metadata, edited.metadata)
         if not is_json:
-            show(found, err=output == PIPE)
+            show(differences, err=output == PIPE)
         paths = [] if dry_run else write_out(edited, output, threads=threads)
     if is_json:
-        emit({"files": [str(path) for path in paths], "changes": as_json(found)})
+        emit({"files": [str(path) for path in paths], "changes": as_json(differences)})
     else:
         report(paths)
 
 
-def _edits(given: Assignments, metadata: Metadata) -> Edits:
+def _edits(assignments: Assignments, metadata: Metadata) -> Edits:
     """Return the arguments of `edit`; some depend on the types of the file's keys."""
-    for key in given.unfamiliar(metadata):
+    for key in assignments.unfamiliar(metadata):
         note(key)
-    return given.edits(metadata)
+    return assignments.edits(metadata)
 
 
 def _apply(planned: EditPlan, *, dry_run: bool, is_json: bool) -> None:
     if not is_json:
         show(planned.changes)
     if dry_run:
-        done = None
+        outcome = None
         if not is_json:
             click.echo(_would(planned))
     else:
         with progress_bar("editing") as progress:
-            done = apply(planned, progress=progress)
+            outcome = apply(planned, progress=progress)
             streams.work_is_done()
         if not is_json:
-            place = printable(str(done.path))
-            click.echo(_DONE[done.way].format(file=place, shift=done.shift))
+            place = printable(str(outcome.path))
+            click.echo(_DONE[outcome.way].format(file=place, shift=outcome.shift))
     if is_json:
-        way = done.way if done else None
+        way = outcome.way if outcome else None
         document = {"file": str(planned.path), "way": way, "shift": planned.journal.shift}
         emit(document | {"changes": as_json(planned.changes)})
 

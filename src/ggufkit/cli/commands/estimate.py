@@ -186,15 +186,15 @@ def _print(estimated: Estimate, *, by_layer: bool, encodes: bool) -> None:
     ]
     # Only some models have a state, and projectors nothing but weights.
     always = ("weights", "total") + (("cache", "compute", "output") if estimated.context else ())
-    shown = (row for row in rows if row[0] in always or (row[0] == "state" and estimated.state))
-    table(("MEMORY", "SIZE", ""), shown, right="lrl")
+    listed = (row for row in rows if row[0] in always or (row[0] == "state" and estimated.state))
+    table(("MEMORY", "SIZE", ""), listed, right="lrl")
     if by_layer:
         click.echo()
         table(
             ("LAYER", "WEIGHTS", "CACHE", "STATE"),
             (
-                (str(one.number), size(one.weights), size(one.cache), size(one.state))
-                for one in estimated.layers
+                (str(layer.number), size(layer.weights), size(layer.cache), size(layer.state))
+                for layer in estimated.layers
             ),
             right="rrrr",
         )
@@ -238,20 +238,20 @@ def show_memory_table(
     """Show a row for each recipe and context, and the largest recipe that fits each memory."""
     largest = _largest(planned, devices)
     if as_json:
-        documents = [_plain(each, devices) for each in planned]
+        documents = [_plain(plan, devices) for plan in planned]
         emit(
             {
                 "file": file,
                 "rows": documents,
-                "largest": [_plain_largest(*each) for each in largest],
+                "largest": [_plain_largest(*row) for row in largest],
             }
         )
         return
-    recipes = {each.recipe for each in planned} != {None}
+    recipes = {plan.recipe for plan in planned} != {None}
     header = (*(("RECIPE",) if recipes else ()), "CONTEXT", "WEIGHTS", "CACHE", "TOTAL")
-    columns = (*header, *(each.text for each in devices))
+    columns = (*header, *(device.text for device in devices))
     with paged():
-        rows = [_row(each, devices, recipes=recipes) for each in planned]
+        rows = [_row(plan, devices, recipes=recipes) for plan in planned]
         table(columns, rows, right="l" * recipes + "r" * (len(columns) - recipes))
         if largest:
             click.echo()
@@ -285,18 +285,18 @@ def _largest(
     planned: Sequence[PlannedMemory], devices: Sequence[Devices]
 ) -> list[tuple[Devices, int, PlannedMemory | None]]:
     """Return the largest recipe for each memory and context, if there are several recipes."""
-    if len({each.recipe for each in planned}) < 2:  # noqa: PLR2004 (several)
+    if len({plan.recipe for plan in planned}) < 2:  # noqa: PLR2004 (several)
         return []
-    contexts = dict.fromkeys(each.estimate.context for each in planned)
+    contexts = dict.fromkeys(plan.estimate.context for plan in planned)
     rows = []
     for device in devices:
         for context in contexts:
             fitting = [
-                each
-                for each in planned
-                if each.estimate.context == context and each.estimate.fit(device.memories).is_whole
+                plan
+                for plan in planned
+                if plan.estimate.context == context and plan.estimate.fit(device.memories).is_whole
             ]
-            best = max(fitting, key=lambda each: each.estimate.weights, default=None)
+            best = max(fitting, key=lambda plan: plan.estimate.weights, default=None)
             rows.append((device, context, best))
     return rows
 
@@ -305,7 +305,7 @@ def _plain(planned: PlannedMemory, devices: Sequence[Devices]) -> dict[str, Any]
     estimated = planned.estimate
     kinds = ("context", "weights", "cache", "state", "compute", "output", "total")
     figures = {kind: getattr(estimated, kind) for kind in kinds}
-    fits = [{"memory": each.text, **vars(estimated.fit(each.memories))} for each in devices]
+    fits = [{"memory": device.text, **vars(estimated.fit(device.memories))} for device in devices]
     return {"recipe": planned.recipe, **figures, "fits": fits}
 
 

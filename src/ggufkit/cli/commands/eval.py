@@ -89,16 +89,16 @@ def command(
     """
     _require_usable(models, **options)
     with progress_bar("reading", in_bytes=False) as progress:
-        found = evaluate(models, clobber=may_replace(), progress=progress, **options)
+        evaluation = evaluate(models, clobber=may_replace(), progress=progress, **options)
     streams.work_is_done()
     if as_json:
-        emit(plain_values(found))
+        emit(plain_values(evaluation))
         return
     with paged():
-        _print(found)
+        _print(evaluation)
         if details:
-            _print_details(found)
-    if found.base and options["base_logits"]:
+            _print_details(evaluation)
+    if evaluation.base and options["base_logits"]:
         report([Path(options["base_logits"])])
 
 
@@ -122,22 +122,22 @@ def _require_usable(
         raise click.UsageError("Missing option '--base-logits': --resume keeps the base in it.")
 
 
-def _print(found: Evaluation) -> None:
+def _print(evaluation: Evaluation) -> None:
     click.echo(
-        f"{counted(found.chunks, 'chunk')} of {found.context} tokens, "
-        f"{counted(found.positions, 'token')} predicted"
+        f"{counted(evaluation.chunks, 'chunk')} of {evaluation.context} tokens, "
+        f"{counted(evaluation.positions, 'token')} predicted"
     )
     click.echo()
-    with_base = any(model.divergence for model in found.models)
-    qualities = ([found.base] if found.base else []) + list(found.models)
+    with_base = any(model.divergence for model in evaluation.models)
+    qualities = ([evaluation.base] if evaluation.base else []) + list(evaluation.models)
     header = COLUMNS + (BASE_COLUMNS if with_base else ())
-    rows = [_row(each, columns=len(header)) for each in qualities]
+    rows = [_row(quality, columns=len(header)) for quality in qualities]
     table(header, rows, right="l" + "r" * (len(header) - 1))
-    if found.comparisons:
+    if evaluation.comparisons:
         click.echo()
         click.echo(f"compared by chunks, all intervals together at {CONFIDENCE:.0%}:")
-    for each in found.comparisons:
-        click.echo(f"  {_sentence(each)}")
+    for comparison in evaluation.comparisons:
+        click.echo(f"  {_sentence(comparison)}")
 
 
 def _row(quality: Quality, columns: int) -> tuple[str, ...]:
@@ -168,29 +168,29 @@ def _error(error: float, digits: int) -> str:
     return "?" if math.isnan(error) else f"{error:.{digits}f}"
 
 
-def _sentence(one: Comparison) -> str:
+def _sentence(compared: Comparison) -> str:
     """Return a line that says "better" only if the interval does not contain zero."""
-    first, second = (printable(Path(name).name) for name in (one.first, one.second))
+    first, second = (printable(Path(name).name) for name in (compared.first, compared.second))
     if first == second:
-        first, second = printable(one.first), printable(one.second)
-    measure = MEASURES[one.measure]
-    if math.isinf(one.low):
+        first, second = printable(compared.first), printable(compared.second)
+    measure = MEASURES[compared.measure]
+    if math.isinf(compared.low):
         return f"{first} and {second}: too few chunks to compare"
-    if one.better is None:
+    if compared.better is None:
         return (
             f"{first} and {second}: no difference is shown; "
-            f"{measure} {one.difference:+.6f} ({one.low:+.6f} to {one.high:+.6f})"
+            f"{measure} {compared.difference:+.6f} ({compared.low:+.6f} to {compared.high:+.6f})"
         )
-    better, worse = (first, second) if one.better == one.first else (second, first)
-    bounds = sorted((abs(one.low), abs(one.high)))
+    better, worse = (first, second) if compared.better == compared.first else (second, first)
+    bounds = sorted((abs(compared.low), abs(compared.high)))
     return (
         f"{better} is better than {worse}: {measure} is lower by "
-        f"{abs(one.difference):.6f} ({bounds[0]:.6f} to {bounds[1]:.6f})"
+        f"{abs(compared.difference):.6f} ({bounds[0]:.6f} to {bounds[1]:.6f})"
     )
 
 
-def _print_details(found: Evaluation) -> None:
-    for model in found.models:
+def _print_details(evaluation: Evaluation) -> None:
+    for model in evaluation.models:
         click.echo()
         click.echo(click.style(printable(model.name), bold=True))
         for line in report_lines(model.perplexity, model.divergence):

@@ -93,9 +93,9 @@ def command(
     files against a list, or all files of the list. The exit code is 1 if one differs.
     """
     if sha256sum:
-        given = [each for each in (*ALGORITHMS, "all_", "no_layer", "name") if options[each]]
-        if given:
-            option = given[0].strip("_").replace("_", "-")
+        selected = [name for name in (*ALGORITHMS, "all_", "no_layer", "name") if options[name]]
+        if selected:
+            option = selected[0].strip("_").replace("_", "-")
             raise click.UsageError(f"--sha256sum hashes whole files: leave out --{option}")
         ctx.exit(_hash_files(files, manifest, options))
     if len(files) != 1:
@@ -112,7 +112,7 @@ def _hash_model(
 ) -> int:
     """Print or check the digests of tensors; return the exit code."""
     name = options["name"]
-    chosen = {each: options[each] for each in ALGORITHMS}
+    chosen = {algorithm: options[algorithm] for algorithm in ALGORITHMS}
     expected = _expected(ctx, manifest) if manifest is not None else None
     algorithms = _chosen(
         chosen | dict.fromkeys(BY_TENSOR, True) if options["all_"] else chosen, expected
@@ -128,10 +128,10 @@ def _hash_model(
     lines = list(_lines(hashes, name or file))
     results = [(line, expected.result(line)) for line in lines] if expected else []
     if options["as_json"]:
-        found = [{"result": result.value} for _, result in results] or [{}] * len(lines)
+        outcomes = [{"result": result.value} for _, result in results] or [{}] * len(lines)
         digests = [
             {"tensor": line.tensor, "algorithm": line.algorithm, "digest": line.digest, **outcome}
-            for line, outcome in zip(lines, found, strict=True)
+            for line, outcome in zip(lines, outcomes, strict=True)
         ]
         checked = {"verdict": verdict(results).words} if results else {}
         emit({"name": name or file, "digests": digests} | checked)
@@ -169,14 +169,14 @@ def _lines(hashes: Digests, name: str) -> Iterator[Line]:
 
 
 def _print_check(manifest: str, expected: Manifest, results: Results) -> None:
-    shown = printable(manifest)
-    click.echo("  ".join(("manifest", shown, *expected.algorithms)))
+    name = printable(manifest)
+    click.echo("  ".join(("manifest", name, *expected.algorithms)))
     known = expected.names()
-    asked = {line.algorithm for line, _ in results}
-    if verdict(results) is Verdict.MISSING_ENTRY and not asked & {*expected.algorithms}:
+    algorithms = {line.algorithm for line, _ in results}
+    if verdict(results) is Verdict.MISSING_ENTRY and not algorithms & {*expected.algorithms}:
         note(
-            f"the manifest has no digests of {' or '.join(sorted(asked))}, only of "
-            f"{', '.join(expected.algorithms)}; leave out --{' --'.join(sorted(asked))}"
+            f"the manifest has no digests of {' or '.join(sorted(algorithms))}, only of "
+            f"{', '.join(expected.algorithms)}; leave out --{' --'.join(sorted(algorithms))}"
         )
     elif verdict(results) is Verdict.MISSING_ENTRY and known:  # one note for all tensors
         note(
@@ -186,7 +186,7 @@ def _print_check(manifest: str, expected: Manifest, results: Results) -> None:
     else:
         for line, result in results:
             click.echo(f"{line}  -  {result.value}")
-    click.echo(f"\nVerification results for {shown} - {verdict(results).words}")
+    click.echo(f"\nVerification results for {name} - {verdict(results).words}")
 
 
 # Whole files.
@@ -195,7 +195,7 @@ def _print_check(manifest: str, expected: Manifest, results: Results) -> None:
 def _hash_files(files: Sequence[str], manifest: str | None, options: dict[str, Any]) -> int:
     """Print or check the SHA-256 of whole files; return the exit code."""
     listed = None if manifest is None else read_digests(Path(manifest))
-    known = [each.name for each in listed.digests if each.name is not None] if listed else []
+    known = [digest.name for digest in listed.digests if digest.name is not None] if listed else []
     names = list(dict.fromkeys(files or known))
     if not names:
         raise click.UsageError("Missing argument 'FILE...'")
@@ -206,27 +206,27 @@ def _hash_files(files: Sequence[str], manifest: str | None, options: dict[str, A
         _WholeFile(name, digest, listed) for name, digest in zip(names, digests, strict=True)
     ]
     if options["as_json"]:
-        emit([each.plain() for each in results])
-    for each in results:
-        if isinstance(each.digest, OSError):
-            report(each.digest)
-        if not options["as_json"] and each.line():
-            click.echo(each.line())
+        emit([result.plain() for result in results])
+    for result in results:
+        if isinstance(result.digest, OSError):
+            report(result.digest)
+        if not options["as_json"] and result.line():
+            click.echo(result.line())
     if listed and listed.misformed:
         note(f"{manifest}: {counted(listed.misformed, 'line')} without a digest of a file")
-    return 0 if all(each.is_fine for each in results) else FAILED
+    return 0 if all(result.is_fine for result in results) else FAILED
 
 
 def _digests(
     files: Sequence[Path | RangeFile], threads: int | None, progress: Progress | None
 ) -> list[str | OSError]:
     """Return the digest of each file, or the error of reading it; each file has its thread."""
-    done = Tally(progress)
+    tally = Tally(progress)
     for file in files:
         with contextlib.suppress(OSError):
-            done.expect(file.stat().st_size if isinstance(file, Path) else file.nbytes)
+            tally.expect(file.stat().st_size if isinstance(file, Path) else file.nbytes)
     with pool_of(worker_count(threads)) as pool:
-        tasks = (functools.partial(_digest, file, done.add) for file in files)
+        tasks = (functools.partial(_digest, file, tally.add) for file in files)
         return list(in_turn(pool, tasks, len(files)))
 
 

@@ -78,10 +78,10 @@ def show(source: str, *, as_json: bool) -> None:
     The figures are the same as those of llama-imatrix --show-statistics.
     """
     imatrix = Imatrix.open(source)
-    found = statistics(imatrix)
-    layers = by_layer(found)
+    summary = statistics(imatrix)
+    layers = by_layer(summary)
     if as_json:
-        figures = {"tensors": plain_values(found), "layers": plain_values(layers)}
+        figures = {"tensors": plain_values(summary), "layers": plain_values(layers)}
         emit(_about(imatrix) | figures)
         return
     with paged():
@@ -95,21 +95,21 @@ def show(source: str, *, as_json: bool) -> None:
         click.echo()
         rows = [
             (
-                printable(one.layer),
-                printable(one.tensor),
-                f"{one.total:.2f}",
-                f"{one.minimum:.4f}",
-                f"{one.maximum:.4f}",
-                f"{one.mean:.2f}",
-                f"{one.deviation:.2f}",
-                f"{100 * one.active:.2f}%",
-                str(one.elements),
-                f"{one.entropy:.4f}",
-                f"{100 * one.evenness:.2f}%",
-                f"{100 * one.z_density:.2f}%",
-                f"{one.similarity:.4f}",
+                printable(layer.layer),
+                printable(layer.tensor),
+                f"{layer.total:.2f}",
+                f"{layer.minimum:.4f}",
+                f"{layer.maximum:.4f}",
+                f"{layer.mean:.2f}",
+                f"{layer.deviation:.2f}",
+                f"{100 * layer.active:.2f}%",
+                str(layer.elements),
+                f"{layer.entropy:.4f}",
+                f"{100 * layer.evenness:.2f}%",
+                f"{100 * layer.z_density:.2f}%",
+                f"{layer.similarity:.4f}",
             )
-            for one in found
+            for layer in summary
         ]
         table(STATISTICS.split(), rows, right="rlrrrrrrrrrrr")
         click.echo()
@@ -222,9 +222,9 @@ def compute(
     context = click.get_current_context()
     if not hessian and context.get_parameter_source("memory") is not ParameterSource.DEFAULT:
         raise click.UsageError("--memory goes with --hessian")
-    for each in (out, hessian) if hessian else (out,):  # before hours of work
-        refuse_input(each, (model, text))
-        require_place(each)
+    for output in (out, hessian) if hessian else (out,):  # before hours of work
+        refuse_input(output, (model, text))
+        require_place(output)
     with progress_bar("computing", in_bytes=False) as progress:
         imatrix = compute_imatrix(model, text, progress=progress, **options)
     also = (Path(hessian),) if hessian else ()
@@ -271,11 +271,11 @@ def _about(imatrix: Imatrix) -> dict[str, Any]:
 def _print_layers(layers: list[LayerStatistics]) -> None:
     rows = [
         (
-            str(one.layer),
-            f"{one.total:.2f}",
-            f"{100 * one.z_density:.4f}%",
-            f"{one.similarity:.4f}",
+            str(layer.layer),
+            f"{layer.total:.2f}",
+            f"{100 * layer.z_density:.4f}%",
+            f"{layer.similarity:.4f}",
         )
-        for one in layers
+        for layer in layers
     ]
     table(("LAYER", "MEAN SUM ACT²", "MEAN ZD", "MEAN COSSIM"), rows, right="rrrr")

@@ -103,9 +103,9 @@ def command(  # noqa: PLR0913 (the options)
     if as_bytes:
         _print_map(files[0], as_json=as_json)
         return
-    asked = _Wanted(keys, [pattern(text) for text in patterns], tensors=not no_tensors)
+    selection = _Selection(keys, [pattern(text) for text in patterns], tensors=not no_tensors)
     if as_json:
-        documents = [_document(file, asked, partial=partial) for file in files]
+        documents = [_document(file, selection, partial=partial) for file in files]
         emit(documents if len(files) > 1 else documents[0])
         return
     with contextlib.nullcontext() if keys else paged():
@@ -113,11 +113,11 @@ def command(  # noqa: PLR0913 (the options)
             if len(files) > 1:
                 heading = click.style(f"{printable(file)}:", bold=True)
                 click.echo(f"\n{heading}" if number else heading)
-            _print_chosen(file, asked, partial=partial)
+            _print_chosen(file, selection, partial=partial)
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _Selection:
     """What to show of each file: some keys, some tensors, or everything."""
 
     keys: tuple[str, ...]
@@ -125,32 +125,32 @@ class _Wanted:
     tensors: bool
 
 
-def _document(file: str, asked: _Wanted, *, partial: bool) -> object:
+def _document(file: str, selection: _Selection, *, partial: bool) -> object:
     """Return what was asked for as JSON values."""
     with look_at(file, partial=partial) as model:
-        if asked.patterns:
-            return [describe_tensor(tensor) for tensor in _matching(model, asked.patterns)]
-        if not asked.keys:
-            return describe(model, tensors=asked.tensors)
+        if selection.patterns:
+            return [describe_tensor(tensor) for tensor in _matching(model, selection.patterns)]
+        if not selection.keys:
+            return describe(model, tensors=selection.tensors)
         types, values = model.metadata.type_name, model.metadata.typed
-        found = {key: {"type": types(key), "value": plain(values(key))} for key in asked.keys}
-    return found if len(found) > 1 else found[asked.keys[0]]
+        fields = {key: {"type": types(key), "value": plain(values(key))} for key in selection.keys}
+    return fields if len(fields) > 1 else fields[selection.keys[0]]
 
 
-def _print_chosen(file: str, asked: _Wanted, *, partial: bool) -> None:
+def _print_chosen(file: str, selection: _Selection, *, partial: bool) -> None:
     """Print what was asked for."""
     with look_at(file, partial=partial) as model:
-        if asked.keys:
-            _print_values(model, tuple(dict.fromkeys(asked.keys)))
-        elif asked.patterns:
-            _print_tensors(model, _matching(model, asked.patterns))
+        if selection.keys:
+            _print_values(model, tuple(dict.fromkeys(selection.keys)))
+        elif selection.patterns:
+            _print_tensors(model, _matching(model, selection.patterns))
         else:
-            _print_model(model, tensors=asked.tensors)
+            _print_model(model, tensors=selection.tensors)
 
 
-def _matching(model: Model, wanted: list[Pattern]) -> list[Tensor]:
+def _matching(model: Model, patterns: list[Pattern]) -> list[Tensor]:
     """Return the tensors that match a pattern, in file order; each pattern must match one."""
-    names = {name for each in wanted for name in matching(model.tensors, each)}
+    names = {name for one in patterns for name in matching(model.tensors, one)}
     return [tensor for tensor in model.tensors.values() if tensor.name in names]
 
 
@@ -189,12 +189,12 @@ def _print_model(model: Model, *, tensors: bool) -> None:
 
 def _facts(model: Model, summary: Summary) -> Iterator[tuple[str, str]]:
     """Yield label and text of each fact in the summary; the text of an unknown fact is empty."""
-    yield "architecture", _shown(summary.architecture)
-    yield "kind", _shown(summary.kind)
-    yield "name", _shown(summary.name)
-    yield "size label", _shown(summary.size_label)
+    yield "architecture", _short_text(summary.architecture)
+    yield "kind", _short_text(summary.kind)
+    yield "name", _short_text(summary.name)
+    yield "size label", _short_text(summary.size_label)
     yield "parameters", f"{summary.parameters:,} ({_count(summary.parameters)})"
-    yield "recipe", _shown(summary.recipe)
+    yield "recipe", _short_text(summary.recipe)
     yield "types", _types(summary)
     bits = summary.bits_per_weight
     yield "bits per weight", f"{bits:.2f}" if bits is not None else ""
@@ -207,9 +207,9 @@ def _facts(model: Model, summary: Summary) -> Iterator[tuple[str, str]]:
     experts, used = _per_layer(summary.experts), _per_layer(summary.experts_used)
     yield "experts", (f"{experts} (used for a token: {used})" if experts and used else experts)
     yield "vocabulary", _per_layer(summary.vocabulary)
-    yield "tokenizer", _shown(summary.tokenizer)
+    yield "tokenizer", _short_text(summary.tokenizer)
     yield "chat template", _template(summary)
-    yield "licence", _shown(summary.license)
+    yield "licence", _short_text(summary.license)
     yield "incomplete", _whole_tensors(model)
     order = f"{model.byte_order} endian, aligned to {model.alignment} bytes"
     yield "format", f"GGUF version {model.version}, {order}"
@@ -227,7 +227,7 @@ def _whole_tensors(model: Model) -> str:
     return f"{len(whole):,} of {counted(len(tensors), 'tensor')} ({nbytes}) are whole"
 
 
-def _shown(text: str | None) -> str:
+def _short_text(text: str | None) -> str:
     return "" if text is None else shorten(text, columns() - 17)
 
 
@@ -259,7 +259,7 @@ def _per_layer(numbers: PerLayer) -> str:
 def _template(summary: Summary) -> str:
     if summary.chat_template is None:
         return "none" if summary.tokenizer else ""
-    return _shown(summary.chat_template.strip())
+    return _short_text(summary.chat_template.strip())
 
 
 # Metadata and tensors.
@@ -348,10 +348,10 @@ def _plain_field(field: Field) -> dict[str, Any]:
 
 def _print_field(field: Field) -> None:
     text = printable(field.meaning)
-    for at in range(0, max(len(field.data), 1), ROW_BYTES):
-        row = field.data[at : at + ROW_BYTES].hex(" ")
-        click.echo(f"{field.offset + at:08x}  {row:47}  {text}".rstrip())
+    for start in range(0, max(len(field.data), 1), ROW_BYTES):
+        row = field.data[start : start + ROW_BYTES].hex(" ")
+        click.echo(f"{field.offset + start:08x}  {row:47}  {text}".rstrip())
         text = ""
-    left = field.nbytes - len(field.data)
-    if left > 0:
-        click.echo(f"{'':8}  and {left:,} bytes more")
+    remaining = field.nbytes - len(field.data)
+    if remaining > 0:
+        click.echo(f"{'':8}  and {remaining:,} bytes more")

@@ -54,7 +54,7 @@ def command(pattern: str, *, memory: int | None, context: int | None, as_json: b
         raise click.UsageError("--context needs --memory")
     models = ggufkit.find_models(pattern)
     if as_json:
-        emit([_plain(each) for each in models])
+        emit([_plain(model) for model in models])
         return
     if not models:
         note("no cached model" + (f" has {pattern!r} in its name" if pattern else ""))
@@ -74,20 +74,20 @@ def _fitting(pattern: str, memory: int, context: int | None, *, as_json: bool) -
     """Show what each model of a repository takes, and how much of it fits."""
     if not is_hub_name(pattern):
         raise click.UsageError("--memory needs a repository on the Hub, such as hf://org/repo")
-    with open_all(pattern) as found:
-        estimates = [(each, ggufkit.estimate(model, context=context)) for each, model in found]
-    fits = [(each, estimated, estimated.fit(memory)) for each, estimated in estimates]
+    with open_all(pattern) as models:
+        estimates = [(path, ggufkit.estimate(model, context=context)) for path, model in models]
+    fits = [(path, estimated, estimated.fit(memory)) for path, estimated in estimates]
     if as_json:
         emit(
             [
-                _plain(each) | {"context": e.context, "total": e.total, "fit": vars(fit)}
-                for each, e, fit in fits
+                _plain(path) | {"context": e.context, "total": e.total, "fit": vars(fit)}
+                for path, e, fit in fits
             ]
         )
         return
     rows = (
-        (printable(each.name), size(each.nbytes), size(estimated.total), _words(estimated, fit))
-        for each, estimated, fit in fits
+        (printable(path.name), size(path.nbytes), size(estimated.total), _words(estimated, fit))
+        for path, estimated, fit in fits
     )
     with paged():
         table(("NAME", "SIZE", "MEMORY", "FITS"), rows, right="lrrl")

@@ -153,9 +153,9 @@ def merge(  # noqa: PLR0913 (click passes each option)
         raise click.UsageError("--imatrix and --allow-requantize need --quantize")
     with contextlib.ExitStack() as opened:
         model = opened.enter_context(open_any(base))
-        added = [opened.enter_context(_adapter(each, base)) for each in adapters]
-        kept = outtype or ("f32" if recipe else "keep")
-        merged = ggufkit.merge_lora(model, added, scales=scales, outtype=kept)
+        added = [opened.enter_context(_adapter(adapter, base)) for adapter in adapters]
+        target = outtype or ("f32" if recipe else "keep")
+        merged = ggufkit.merge_lora(model, added, scales=scales, outtype=target)
         if recipe:
             merged = _quantized(merged, recipe, imatrix, allow_requantize=allow_requantize)
         deliver(merged, out, **work)
@@ -236,19 +236,17 @@ def extract(  # noqa: PLR0913 (click passes each option)
         raise click.UsageError("--json and the adapter cannot both go to stdout")
     with open_any(base) as before, open_any(tuned) as after:
         with progress_bar("extracting", in_bytes=False) as bar:
-            found = ggufkit.extract_lora(
+            lora = ggufkit.extract_lora(
                 before, after, rank=rank, outtype=outtype.upper(), progress=bar
             )
-        paths = write_out(found.model, out, threads=threads)
+        paths = write_out(lora.model, out, threads=threads)
     if as_json:
-        emit([each._asdict() for each in found.tensors])
+        emit([t._asdict() for t in lora.tensors])
         return
     if paths:
         rows = [
-            (printable(each.name), str(each.rank), f"{each.changed:.2e}", f"{each.lost:.1%}")
-            for each in sorted(
-                found.tensors, key=lambda each: each.changed * each.lost, reverse=True
-            )
+            (printable(t.name), str(t.rank), f"{t.changed:.2e}", f"{t.lost:.1%}")
+            for t in sorted(lora.tensors, key=lambda t: t.changed * t.lost, reverse=True)
         ]
         with paged():
             table(("TENSOR", "RANK", "CHANGED", "LOST"), rows, right="lrrr")

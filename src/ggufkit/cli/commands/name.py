@@ -56,7 +56,7 @@ PARTS: Final = ("sidecar", "basename", "size_label", "finetune", "version", "enc
 @click.option("--type", metavar="TEXT", help="LoRA or vocab.")
 @click.option("--sidecar", metavar="TEXT", help="mmproj or mtp.")
 def command(
-    file: str, *, is_rename: bool, dry_run: bool, as_json: bool, **given: str | None
+    file: str, *, is_rename: bool, dry_run: bool, as_json: bool, **texts: str | None
 ) -> None:
     """Show the parts of the name of FILE, and the name that the convention asks for.
 
@@ -68,13 +68,13 @@ def command(
         raise click.UsageError("--dry-run needs --rename: without it nothing is renamed")
     if is_rename and not dry_run:
         require_file(file)
-    chosen = {part: _part(part, text) for part, text in given.items() if text is not None}
+    chosen = {part: _part(part, text) for part, text in texts.items() if text is not None}
     if Path(file).exists() or is_name(file) or is_remote(file) or is_rename:
         with ggufkit.open(file) if is_rename else look_at(file) as model:
             before = [shard.path for shard in model.files]
             parsed = parse_name(before[0].name)
-            wanted = as_written(replace(ggufkit.conventional_name(model), **chosen))
-            after = rename(model, wanted) if is_rename and not dry_run else new_paths(model, wanted)
+            usual = as_written(replace(ggufkit.conventional_name(model), **chosen))
+            after = rename(model, usual) if is_rename and not dry_run else new_paths(model, usual)
     else:
         if not as_json:
             note(f"{file} does not exist; only its name is read")
@@ -84,44 +84,44 @@ def command(
             "version": parsed.version or FIRST_VERSION,
             "encoding": plain_encoding(parsed.encoding),
         }
-        wanted = as_written(replace(parsed, **{**defaults, **chosen}, conventional=False))
+        usual = as_written(replace(parsed, **{**defaults, **chosen}, conventional=False))
     files = list(zip(before, after, strict=True))
     if as_json:
-        emit(_plain(parsed, wanted, files))
+        emit(_plain(parsed, usual, files))
     elif is_rename:
         for old, new in files:
-            shown = printable(str(old))
-            click.echo(f"{shown} -> {printable(new.name)}" if old != new else f"{shown} stays")
+            current = printable(str(old))
+            click.echo(f"{current} -> {printable(new.name)}" if old != new else f"{current} stays")
     else:
-        _print(parsed, wanted)
+        _print(parsed, usual)
 
 
 def _part(part: str, text: str) -> Any:  # noqa: ANN401 (a part of a name, by its name)
     """Return a given part; BadParameter for a wrong one."""
-    wanted = wrong_part(part, text)
+    form = wrong_part(part, text)
     if part == "encoding" and text.upper() not in _ENCODINGS:
-        wanted = PART_FORMS[part][0]
-    if wanted:
+        form = PART_FORMS[part][0]
+    if form:
         option = f"--{part.replace('_', '-')}"
-        raise click.BadParameter(f"{text!r} is not {wanted}", param_hint=option)
+        raise click.BadParameter(f"{text!r} is not {form}", param_hint=option)
     return text
 
 
-def _print(parsed: FileName, wanted: FileName) -> None:
-    parts = [(part, getattr(parsed, part), getattr(wanted, part)) for part in PARTS]
+def _print(parsed: FileName, conventional: FileName) -> None:
+    parts = [(part, getattr(parsed, part), getattr(conventional, part)) for part in PARTS]
     rows = [(part.replace("_", " "), *map(printable, texts)) for part, *texts in parts]
     if parsed.shard:
         rows.append(("shard", "{} of {}".format(*parsed.shard), "one each"))
     table(("PART", "FILE NAME", "CONVENTIONAL"), rows)
     follows = "follows" if parsed.conventional else "does not follow"
     click.echo(f"\nthe file name {follows} the convention exactly")
-    click.echo(f"conventional name: {printable(build_name(wanted))}")
+    click.echo(f"conventional name: {printable(build_name(conventional))}")
 
 
-def _plain(parsed: FileName, wanted: FileName, files: list[tuple[Path, Path]]) -> dict[str, Any]:
+def _plain(parsed: FileName, usual: FileName, files: list[tuple[Path, Path]]) -> dict[str, Any]:
     return {
         "file_name": asdict(parsed),
-        "conventional": asdict(wanted),
-        "conventional_name": build_name(wanted),
+        "conventional": asdict(usual),
+        "conventional_name": build_name(usual),
         "files": [{"before": str(old), "after": str(new)} for old, new in files],
     }

@@ -55,16 +55,16 @@ def command(
     """
     with look_at(file) as model:
         if recipe:
-            done = decide(model, recipe, imatrix=imatrix, search=search)
-            warn(done, allowed=True, of_several=False)
-            found = explain(done)
+            quantization = decide(model, recipe, imatrix=imatrix, search=search)
+            warn(quantization, allowed=True, of_several=False)
+            explained = explain(quantization)
         else:
             planned = ggufkit.plan(model, imatrix=imatrix, search=search)
     if recipe and as_json:
-        told = [asdict(each) for each in found]
-        emit({"file": file, "recipe": recipe.name, "explanations": told})
+        explanations = [asdict(explanation) for explanation in explained]
+        emit({"file": file, "recipe": recipe.name, "explanations": explanations})
     elif recipe:
-        show_explanations(found)
+        show_explanations(explained)
     else:
         _report(file, sorted(planned, key=lambda p: -p.nbytes), search, as_json=as_json)
 
@@ -74,17 +74,19 @@ def _report(
 ) -> None:
     """Print the sizes, as a table or as JSON."""
     if as_json:
-        emit({"file": file, "recipes": [vars(one) for one in planned]})
+        emit({"file": file, "recipes": [vars(plan) for plan in planned]})
         return
     header = ["RECIPE", "SIZE", "BITS PER WEIGHT", "FALLBACKS", "LACKS IMPORTANCE DATA"]
     if search:
         header.append("NO SEARCH")
     with paged():
-        table(header, (_row(one)[: len(header)] for one in planned), right="lrrrrr"[: len(header)])
+        table(
+            header, (_row(plan)[: len(header)] for plan in planned), right="lrrrrr"[: len(header)]
+        )
 
 
 def _row(planned: PlannedSize) -> tuple[str, ...]:
     bits = planned.bits_per_weight
     counts = (planned.fallbacks, planned.uncovered, planned.unsearched)
-    shown = "" if bits is None else f"{bits:.2f}"
-    return (planned.recipe, size(planned.nbytes), shown, *(f"{n:,}" if n else "" for n in counts))
+    cell = "" if bits is None else f"{bits:.2f}"
+    return (planned.recipe, size(planned.nbytes), cell, *(f"{n:,}" if n else "" for n in counts))

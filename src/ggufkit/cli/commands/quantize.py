@@ -36,7 +36,7 @@ from ggufkit.cli.quantize_report import (
     warn,
     warn_of_feedback,
 )
-from ggufkit.cli.write_model import PIPE, refuse_given, refuse_input, working, write_out
+from ggufkit.cli.write_model import PIPE, refuse_input, refuse_option_file, working, write_out
 from ggufkit.format.file_name import parse_shard_name
 from ggufkit.format.types import tensor_type
 from ggufkit.models.layers import parse_layers
@@ -171,7 +171,7 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     "--dry-run", is_flag=True, help="Show the type and size of each tensor; write nothing."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result for each tensor as JSON.")
-def command(source: str, out: str | None, recipe: str | None, **given: Any) -> None:
+def command(source: str, out: str | None, recipe: str | None, **values: Any) -> None:
     """Quantize the model IN by RECIPE and write OUT, byte-identical to llama-quantize's output.
 
     With --search or --hessian, the tensors are of the same types and sizes, with smaller errors.
@@ -180,10 +180,10 @@ def command(source: str, out: str | None, recipe: str | None, **given: Any) -> N
     own, or several separated by commas, for which IN is read once. OUT is a file, or - for stdout.
     For several recipes OUT is a folder, or a name with {recipe} in it. A dry run needs no OUT.
     """
-    dry_run, as_json = given["dry_run"], given["as_json"]
-    work = {key: given[key] for key in _WORK}
-    target = target_of(given)
-    needs_recipe = not (given["like"] or target)
+    dry_run, as_json = values["dry_run"], values["as_json"]
+    work = {key: values[key] for key in _WORK}
+    target = target_of(values)
+    needs_recipe = not (values["like"] or target)
     if recipe is None and out is not None and needs_recipe:
         out, recipe = None, out
     if recipe is None and needs_recipe:
@@ -193,29 +193,33 @@ def command(source: str, out: str | None, recipe: str | None, **given: Any) -> N
     if recipe is not None and target:
         raise click.UsageError(f"A target size chooses the types itself; remove {recipe}")
     if not dry_run:
-        _require_output(source, out, recipe, given)
+        _require_output(source, out, recipe, values)
     recipes = parse_recipes(recipe) if recipe else (None,)
     with contextlib.ExitStack() as opened:
         model = opened.enter_context(open_any(source))
-        options = _options(given, model, opened)
+        options = _options(values, model, opened)
         if target:
-            tries = (source, given["repair"], given["repair_chunks"]) if given["repair"] else None
+            tries = (
+                (source, values["repair"], values["repair_chunks"]) if values["repair"] else None
+            )
             goal = (target, options, work["threads"], tries)
-            options = aimed(model, *goal, provenance=given["provenance"])
-        made = [decide(model, one, **options) for one in recipes]
-        for done in made:
+            options = aimed(model, *goal, provenance=values["provenance"])
+        results = [decide(model, recipe, **options) for recipe in recipes]
+        for result in results:
             if not dry_run:
-                refuse(done, allow_requantize=given["allow_requantize"])
-            warn(done, allowed=given["allow_requantize"], of_several=len(made) > 1)
-        if given["provenance"]:
+                refuse(result, allow_requantize=values["allow_requantize"])
+            warn(result, allowed=values["allow_requantize"], of_several=len(results) > 1)
+        if values["provenance"]:
             content = UNREAD if dry_run else _content(model, work["threads"])
-            made = [with_provenance(done, options, content) for done in made]
-        targets = [] if dry_run else _targets(source, out or "", made)
-        paths = _write(made, targets, work)
-        warn_of_feedback(made)
-        pairs = zip(made, paths, strict=True) if given["explains"] else ()
-        told = [explained(*each, work["threads"], aimed=bool(target)) for each in pairs]
-        report_quantized(made, paths, dry_run=dry_run, as_json=as_json, told=told)
+            results = [with_provenance(result, options, content) for result in results]
+        targets = [] if dry_run else _targets(source, out or "", results)
+        paths = _write(results, targets, work)
+        warn_of_feedback(results)
+        pairs = zip(results, paths, strict=True) if values["explains"] else ()
+        explanations = [explained(*pair, work["threads"], aimed=bool(target)) for pair in pairs]
+        report_quantized(
+            results, paths, dry_run=dry_run, as_json=as_json, explanations=explanations
+        )
 
 
 def _content(model: ggufkit.Model, threads: int | None) -> str:
@@ -228,53 +232,53 @@ _READ: Final = ("imatrix", "hessian", "sensitivity", "repair", "tensor_type_file
 
 
 def _require_output(
-    source: str, out: str | None, recipe: str | None, given: Mapping[str, Any]
+    source: str, out: str | None, recipe: str | None, options: Mapping[str, Any]
 ) -> None:
     """Raise an error for an output that cannot be written, or not with these options."""
     if out is None:
         raise click.UsageError(f"Name the output: ggufkit quantize {source} OUT {recipe or ''}")
-    if out == PIPE and given["as_json"]:
+    if out == PIPE and options["as_json"]:
         raise click.UsageError("--json and the model cannot both go to stdout")
-    if out == PIPE and given["explains"]:
+    if out == PIPE and options["explains"]:
         raise click.UsageError("--explain reads the written file again, so OUT cannot be -")
-    read = [given[each] for each in _READ if given[each]]
-    refuse_input(out, (*read, *(recipe or "").split(",")))
+    inputs = [options[option] for option in _READ if options[option]]
+    refuse_input(out, (*inputs, *(recipe or "").split(",")))
 
 
 def _options(
-    given: Mapping[str, Any], model: ggufkit.Model, opened: contextlib.ExitStack
+    values: Mapping[str, Any], model: ggufkit.Model, opened: contextlib.ExitStack
 ) -> QuantizeOptions:
     """Return the options of the command as those of `ggufkit.quantize`."""
-    if given["include_weights"] and given["exclude_weights"]:
+    if values["include_weights"] and values["exclude_weights"]:
         raise click.UsageError("Use either --include-weights or --exclude-weights, not both")
-    listed = given["tensor_type_file"]
+    listed = values["tensor_type_file"]
     changed = {
         "tensor_types": (
-            *given["tensor_types"],
+            *values["tensor_types"],
             *(matching(usage(read_tensor_types)(listed), model, note, listed) if listed else ()),
         ),
-        "layers": given["layers"] or (),
-        "override_kv": dict(given["override_kv"]),
-        "like": given["like"] and opened.enter_context(ggufkit.open(given["like"])),
+        "layers": values["layers"] or (),
+        "override_kv": dict(values["override_kv"]),
+        "like": values["like"] and opened.enter_context(ggufkit.open(values["like"])),
     }
-    same = {key: given[key] for key in QuantizeOptions.__annotations__ if key in given}
+    same = {key: values[key] for key in QuantizeOptions.__annotations__ if key in values}
     return cast("QuantizeOptions", same | changed)
 
 
 # Outputs.
 
 
-def _targets(source: str, out: str, made: Sequence[Quantization]) -> list[str]:
+def _targets(source: str, out: str, results: Sequence[Quantization]) -> list[str]:
     """Return the output of each recipe: a name with the recipe's, or a file in a folder."""
     if PLACE in out:
-        return [out.replace(PLACE, done.recipe.name) for done in made]
+        return [out.replace(PLACE, result.recipe.name) for result in results]
     if out.endswith("/") or Path(out).is_dir():
         path = Path(source)
         name = (path.resolve() if path.is_dir() else path).name.replace(":", "-")
         shard = parse_shard_name(name)
         stem = _ENCODING.sub("", shard[0] if shard else name.removesuffix(".gguf"))
-        return [str(Path(out) / f"{stem}-{done.recipe.name}.gguf") for done in made]
-    if len(made) > 1:
+        return [str(Path(out) / f"{stem}-{result.recipe.name}.gguf") for result in results]
+    if len(results) > 1:
         raise click.UsageError(
             f"Several recipes need a folder, or a name such as model-{PLACE}.gguf, not {out}"
         )
@@ -282,17 +286,17 @@ def _targets(source: str, out: str, made: Sequence[Quantization]) -> list[str]:
 
 
 def _write(
-    made: Sequence[Quantization], targets: Sequence[str], work: dict[str, Any]
+    results: Sequence[Quantization], targets: Sequence[str], work: dict[str, Any]
 ) -> list[list[Path]]:
     if not targets:
-        return [[] for _ in made]
-    counts = made[0].shard_counts
+        return [[] for _ in results]
+    counts = results[0].shard_counts
     if len(targets) == 1:
-        return [write_out(made[0].model, targets[0], shard_counts=counts, **work)]
+        return [write_out(results[0].model, targets[0], shard_counts=counts, **work)]
     for target in targets:
-        refuse_given(target)
+        refuse_option_file(target)
     for target in targets:
         Path(target).parent.mkdir(parents=True, exist_ok=True)
-    pairs = [(done.model, target) for done, target in zip(made, targets, strict=True)]
+    pairs = [(result.model, target) for result, target in zip(results, targets, strict=True)]
     with working(**work) as options:
         return ggufkit.write_many(pairs, shard_counts=counts, **options)

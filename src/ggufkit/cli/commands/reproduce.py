@@ -41,54 +41,56 @@ def command(
     tensor and key is the same, else 1; then the first tensor that differs is named.
     """
     with contextlib.ExitStack() as opened:
-        made, origin = (opened.enter_context(open_any(each)) for each in (file, source))
+        quantized, origin = (opened.enter_context(open_any(path)) for path in (file, source))
         bar = opened.enter_context(progress_bar("reproducing"))
         try:
-            found = ggufkit.reproduce(made, origin, progress=bar, **options)
+            reproduction = ggufkit.reproduce(quantized, origin, progress=bar, **options)
         except MissingImportanceError as error:
             option = "--hessian" if "Hessian" in error.message else "--imatrix"
             raise MissingImportanceError(error.message, remedy=f"Name it: {option} FILE") from None
     if as_json:
-        emit(_plain(found))
+        emit(_plain(reproduction))
     else:
-        _print(found, file, source)
-    context.exit(0 if found else 1)
+        _print(reproduction, file, source)
+    context.exit(0 if reproduction else 1)
 
 
-def _print(found: Reproduction, file: str, source: str) -> None:
-    if found:
-        same = "byte for byte" if found.has_same_layout else "in every tensor and key"
+def _print(reproduction: Reproduction, file: str, source: str) -> None:
+    if reproduction:
+        same = "byte for byte" if reproduction.has_same_layout else "in every tensor and key"
         click.echo(
-            f"{file} derives from {source} {same}: {counted(found.count, 'tensor')}, recipe "
-            f"{found.provenance.settings.get('recipe')}"
+            f"{file} derives from {source} {same}: {counted(reproduction.count, 'tensor')}, recipe "
+            f"{reproduction.provenance.settings.get('recipe')}"
         )
-        if not found.has_same_layout:
+        if not reproduction.has_same_layout:
             click.echo("The files are laid out in another way: in shards, or with other padding.")
         return
     click.echo(f"{file} does not derive from {source}")
-    if not found.has_same_source:
+    if not reproduction.has_same_source:
         click.echo(
             "  the source is another one, or was changed: its digest is not that in the file"
         )
-    if found.first:
-        number = f"{len(found.tensors):,} of {counted(found.count, 'tensor')}"
-        click.echo(f"  {number} differ; the first is {printable(found.first)}")
-        for each in found.tensors[:SHOWN]:
-            click.echo(f"    {printable(each.name)} ({each.kind})")
-    for key in found.keys[:SHOWN]:
+    if reproduction.first:
+        number = f"{len(reproduction.tensors):,} of {counted(reproduction.count, 'tensor')}"
+        click.echo(f"  {number} differ; the first is {printable(reproduction.first)}")
+        for tensor in reproduction.tensors[:SHOWN]:
+            click.echo(f"    {printable(tensor.name)} ({tensor.kind})")
+    for key in reproduction.keys[:SHOWN]:
         click.echo(f"  the key {printable(key.key)} differs")
 
 
-def _plain(found: Reproduction) -> dict[str, Any]:
+def _plain(reproduction: Reproduction) -> dict[str, Any]:
     return {
-        "derives": bool(found),
-        "has_same_layout": found.has_same_layout,
-        "has_same_source": found.has_same_source,
-        "first": found.first,
-        "tensors": [{"name": each.name, "difference": each.kind} for each in found.tensors],
-        "keys": [each.key for each in found.keys],
-        "source": found.provenance.source,
-        "imatrix": found.provenance.imatrix,
-        "hessian": found.provenance.hessian,
-        "settings": dict(found.provenance.settings),
+        "derives": bool(reproduction),
+        "has_same_layout": reproduction.has_same_layout,
+        "has_same_source": reproduction.has_same_source,
+        "first": reproduction.first,
+        "tensors": [
+            {"name": tensor.name, "difference": tensor.kind} for tensor in reproduction.tensors
+        ],
+        "keys": [key.key for key in reproduction.keys],
+        "source": reproduction.provenance.source,
+        "imatrix": reproduction.provenance.imatrix,
+        "hessian": reproduction.provenance.hessian,
+        "settings": dict(reproduction.provenance.settings),
     }

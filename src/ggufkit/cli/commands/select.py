@@ -50,7 +50,7 @@ def parse_graft(text: str) -> GraftPair:
     return match[1], parse_pattern(match[2])
 
 
-def _each(
+def _multiple(
     name: str, *, type: Callable[[str], object], metavar: str, help: str
 ) -> Callable[[Decorated], Decorated]:
     """Return the decorator of a repeatable option."""
@@ -68,19 +68,21 @@ def _each(
 )
 @click.argument("source", metavar="IN", type=MODEL)
 @click.argument("out", metavar="OUT")
-@_each("--keep", type=parse_pattern, metavar="PATTERN", help="Keep only tensors that match.")
-@_each("--drop", type=parse_pattern, metavar="PATTERN", help="Remove tensors that match.")
+@_multiple("--keep", type=parse_pattern, metavar="PATTERN", help="Keep only tensors that match.")
+@_multiple("--drop", type=parse_pattern, metavar="PATTERN", help="Remove tensors that match.")
 @click.option(
     "--prune-layers",
     type=usage(parse_layers),
     metavar="LIST",
     help="Remove these layers, such as 3,5-7.",
 )
-@_each("--rename", type=parse_rename, metavar="PATTERN=NAME", help="Rename tensors.")
-@_each("--graft", type=parse_graft, metavar="FROM:PATTERN", help="Add tensors from another model.")
-@_each("--keep-keys", type=parse_pattern, metavar="PATTERN", help="Keep only keys that match.")
-@_each("--drop-keys", type=parse_pattern, metavar="PATTERN", help="Remove keys that match.")
-@_each(
+@_multiple("--rename", type=parse_rename, metavar="PATTERN=NAME", help="Rename tensors.")
+@_multiple(
+    "--graft", type=parse_graft, metavar="FROM:PATTERN", help="Add tensors from another model."
+)
+@_multiple("--keep-keys", type=parse_pattern, metavar="PATTERN", help="Keep only keys that match.")
+@_multiple("--drop-keys", type=parse_pattern, metavar="PATTERN", help="Remove keys that match.")
+@_multiple(
     "--graft-keys", type=parse_graft, metavar="FROM:PATTERN", help="Add keys from another model."
 )
 @click.option(
@@ -149,17 +151,17 @@ def _changes(before: Model, after: Model) -> dict[str, Any]:
     """Return names of tensors and keys by change; a source identifies a renamed tensor."""
     was = {id(tensor.source): tensor.name for tensor in before.tensors.values()}
     came = {tensor.name: was.get(id(tensor.source)) for tensor in after.tensors.values()}
-    left = set(came.values())
+    remaining = set(came.values())
     grafted = [new for new, old in came.items() if old is None]
-    replaced = [name for name in grafted if name in before.tensors and name not in left]
-    gone = left | {*replaced}
+    replaced = [name for name in grafted if name in before.tensors and name not in remaining]
+    unchanged = remaining | {*replaced}
     return {
         "tensors": {
-            "dropped": [tensor for tensor in before.tensors if tensor not in gone],
+            "dropped": [tensor for tensor in before.tensors if tensor not in unchanged],
             "replaced": replaced,
             "renamed": {old: new for new, old in came.items() if old not in (None, new)},
             "grafted": [name for name in grafted if name not in {*replaced}],
-            "kept": len(left - {None}),
+            "kept": len(remaining - {None}),
         },
         "keys": {
             "dropped": [key for key in before.metadata if key not in after.metadata],

@@ -64,14 +64,14 @@ def command(model: str, text: str, *, out: str, as_json: bool, **options: Any) -
     refuse_input(out, (model, text, *([options["imatrix"]] if options["imatrix"] else ())))
     require_place(out)
     with progress_bar("measuring", in_bytes=False) as progress:
-        found = measure_sensitivity(model, text, progress=progress, **options)
-    path = found.save(out, clobber=may_replace())
+        sensitivity = measure_sensitivity(model, text, progress=progress, **options)
+    path = sensitivity.save(out, clobber=may_replace())
     streams.work_is_done()
     if as_json:
-        click.echo(found.to_json(), nl=False)
+        click.echo(sensitivity.to_json(), nl=False)
         return
-    groups = (group for group in found.groups if group.levels)
-    measured = sorted(groups, key=lambda group: -max(each.divergence for each in group.levels))
+    groups = (group for group in sensitivity.groups if group.levels)
+    measured = sorted(groups, key=lambda group: -max(level.divergence for level in group.levels))
     rows = [
         (
             "" if number else printable(group.name),
@@ -85,7 +85,7 @@ def command(model: str, text: str, *, out: str, as_json: bool, **options: Any) -
     ]
     with paged():
         table(("GROUP", "TYPE", "BITS", "ERROR", "MEAN KLD"), rows, right="llrrr")
-        click.echo(f"{counted(found.predictions, 'token')} predicted")
+        click.echo(f"{counted(sensitivity.predictions, 'token')} predicted")
     for group in measured:
         for smaller, larger in group.disagreements:
             note(

@@ -74,7 +74,7 @@ def command(  # noqa: PLR0913 (the options)
     if isinstance(chat, dict):
         tools = chat.get("tools") if tools is None else tools
         chat = chat.get("messages")
-    variables = dict(_setting(each) for each in settings)
+    variables = dict(_setting(setting) for setting in settings)
     _require_list(chat, "--messages", "messages")
     if tools is not None:
         _require_list(tools, "--tools", "tools")
@@ -90,7 +90,7 @@ def command(  # noqa: PLR0913 (the options)
 
 
 def _require_list(value: object, option: str, what: str) -> None:
-    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise click.BadParameter(f"expected a JSON list of {what}", param_hint=option)
 
 

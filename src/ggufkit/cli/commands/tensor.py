@@ -96,14 +96,14 @@ def command(  # noqa: PLR0913 (the options)
             _show_block(tensor, _block_at(tensor, place), as_json=as_json)
             return
         first, chosen = (0, tensor) if rows is None else _chosen(tensor, rows)
-        found = _statistics(chosen, threads, as_json=as_json) if stats else None
+        statistics = _statistics(chosen, threads, as_json=as_json) if stats else None
         if out is not None:
             _save(chosen, out)
         if as_json:
-            emit(_plain(tensor, chosen if rows is not None else None, found))
-        elif found:
+            emit(_plain(tensor, chosen if rows is not None else None, statistics))
+        elif statistics:
             with paged():
-                _print_statistics(tensor, found)
+                _print_statistics(tensor, statistics)
         elif out is None:
             with paged():
                 print_pairs(_facts(tensor))
@@ -157,7 +157,7 @@ def _save(tensor: Tensor, out: Path) -> None:
 # JSON.
 
 
-def _plain(tensor: Tensor, rows: Tensor | None, found: TensorStatistics | None) -> dict[str, Any]:
+def _plain(tensor: Tensor, rows: Tensor | None, stats: TensorStatistics | None) -> dict[str, Any]:
     """Return everything as a document; `rows` are those that were asked for."""
     document: dict[str, Any] = {
         "name": tensor.name,
@@ -167,8 +167,8 @@ def _plain(tensor: Tensor, rows: Tensor | None, found: TensorStatistics | None) 
         "nbytes": tensor.nbytes,
         "offset": tensor.offset,
     }
-    if found:
-        document["statistics"] = found.to_dict()
+    if stats:
+        document["statistics"] = stats.to_dict()
     elif rows is not None:
         document["values"] = [plain(row) for row in rows.numpy()]
     return document
@@ -199,48 +199,48 @@ def _print_values(tensor: Tensor, first: int | None) -> None:
         return
     flat = _of_two_axes(tensor)
     count, width = flat.shape
-    shown = flat[:SHOWN_ROWS] if first is None else flat
+    visible = flat[:SHOWN_ROWS] if first is None else flat
     fits = max(columns() // NUMBER_WIDTH - 2, 1)
     cut = ("...",) if width > fits else ()
-    header = ("ROW", *(grouped(each) for each in range(min(width, fits))), *cut)
+    header = ("ROW", *(grouped(column) for column in range(min(width, fits))), *cut)
     rows = (
         (grouped((first or 0) + index), *map(_number, row[:fits].tolist()), *cut)
-        for index, row in enumerate(shown.numpy())
+        for index, row in enumerate(visible.numpy())
     )
     click.echo()
     table(header, rows, right="r" * len(header))
-    left = count - shown.shape[0]
-    if left:
-        click.echo(f"... and {counted(left, 'row')} more; --rows chooses rows, -o saves all")
+    hidden = count - visible.shape[0]
+    if hidden:
+        click.echo(f"... and {counted(hidden, 'row')} more; --rows chooses rows, -o saves all")
 
 
 def _number(number: float) -> str:
     return f"{number + 0:.4g}"  # zero without its sign
 
 
-def _print_statistics(tensor: Tensor, found: TensorStatistics) -> None:
-    share = f"{found.zero_share:.1%}" if found.zeros else ""
+def _print_statistics(tensor: Tensor, statistics: TensorStatistics) -> None:
+    share = f"{statistics.zero_share:.1%}" if statistics.zeros else ""
     pairs = [
         *_facts(tensor),
-        ("elements", grouped(found.elements)),
-        *((label, _number(value)) for label, value in _figures(found) if value is not None),
-        ("zeros", grouped(found.zeros) + (f" ({share})" if share else "")),
+        ("elements", grouped(statistics.elements)),
+        *((label, _number(value)) for label, value in _figures(statistics) if value is not None),
+        ("zeros", grouped(statistics.zeros) + (f" ({share})" if share else "")),
     ]
-    strange = [("not a number", found.nan), ("infinite", found.infinite)]
-    print_pairs(pairs + [(label, grouped(count)) for label, count in strange if count])
-    _print_histogram("VALUES", found.histogram)
-    if found.scales:
-        _print_histogram("SCALES", found.scales)
-    if found.levels:
-        _print_bars("LEVEL", _level_rows(found.levels))
+    nonfinite = [("not a number", statistics.nan), ("infinite", statistics.infinite)]
+    print_pairs(pairs + [(label, grouped(count)) for label, count in nonfinite if count])
+    _print_histogram("VALUES", statistics.histogram)
+    if statistics.scales:
+        _print_histogram("SCALES", statistics.scales)
+    if statistics.levels:
+        _print_bars("LEVEL", _level_rows(statistics.levels))
 
 
-def _figures(found: TensorStatistics) -> Iterator[tuple[str, float | None]]:
-    yield "min", found.min
-    yield "max", found.max
-    yield "mean", found.mean
-    yield "standard deviation", found.std
-    yield "norm", found.norm
+def _figures(statistics: TensorStatistics) -> Iterator[tuple[str, float | None]]:
+    yield "min", statistics.min
+    yield "max", statistics.max
+    yield "mean", statistics.mean
+    yield "standard deviation", statistics.std
+    yield "norm", statistics.norm
 
 
 def _print_histogram(title: str, histogram: Histogram) -> None:
@@ -261,7 +261,9 @@ def _level_rows(levels: dict[int, int]) -> list[tuple[str, int]]:
     sums: dict[int, int] = {}
     for level, count in levels.items():
         sums[level // step] = sums.get(level // step, 0) + count
-    return [(f"{at * step} to {at * step + step - 1}", count) for at, count in sums.items()]
+    return [
+        (f"{index * step} to {index * step + step - 1}", count) for index, count in sums.items()
+    ]
 
 
 def _print_bars(title: str, rows: Sequence[tuple[str, int]]) -> None:
@@ -269,9 +271,9 @@ def _print_bars(title: str, rows: Sequence[tuple[str, int]]) -> None:
         return
     label = max(len(title), *(len(text) for text, _ in rows))
     most = max(count for _, count in rows)
-    left = max(columns() - label - max(len(grouped(most)), len("COUNT")) - 4, 1)
+    width = max(columns() - label - max(len(grouped(most)), len("COUNT")) - 4, 1)
     click.echo()
-    lines = [(text, grouped(count), "#" * round(left * count / most)) for text, count in rows]
+    lines = [(text, grouped(count), "#" * round(width * count / most)) for text, count in rows]
     table((title, "COUNT", ""), lines, right="rrl")
 
 
@@ -301,7 +303,7 @@ def _show_block(tensor: Tensor, block: TensorBlock, *, as_json: bool) -> None:
             (
                 grouped(block.column + start),
                 _number(float(block.scales[start * len(block.scales) // len(block.levels)])),
-                *(_number(float(each)) for each in _offset_at(block, start)),
+                *(_number(float(number)) for number in _offset_at(block, start)),
                 _fitting(
                     [str(level) for level in block.levels[start : start + size].tolist()], width
                 ),
@@ -325,15 +327,17 @@ def _offset_at(block: TensorBlock, element: int) -> Sequence[float]:
 
 
 def _listed(numbers: Numbers) -> str:
-    texts = [_number(each) if isinstance(each, float) else str(each) for each in numbers.tolist()]
+    texts = [
+        _number(number) if isinstance(number, float) else str(number) for number in numbers.tolist()
+    ]
     return _fitting(texts, columns() - 10)
 
 
 def _fitting(texts: Sequence[str], width: int) -> str:
     """Return texts with spaces between them; if not all fit, dots at the end."""
-    shown = ""
+    joined = ""
     for text in texts:
-        if len(shown) + len(text) + 5 > width:
-            return f"{shown} ..."
-        shown += f" {text}" if shown else text
-    return shown
+        if len(joined) + len(text) + 5 > width:
+            return f"{joined} ..."
+        joined += f" {text}" if joined else text
+    return joined

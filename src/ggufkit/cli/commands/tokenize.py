@@ -71,7 +71,7 @@ def command(  # noqa: PLR0913 (the options)
             raise click.BadParameter("the text is not valid UTF-8") from None
         tokens = ggufkit.tokenize(model, text, add_special=not no_special)
     if as_json:
-        emit({"count": len(tokens), "tokens": [_plain(*each) for each in _each(tokens)]})
+        emit({"count": len(tokens), "tokens": [_plain(*token) for token in _pieces(tokens)]})
     elif only_ids:
         click.echo(" ".join(map(str, tokens.ids)))
     elif only_count:
@@ -79,7 +79,8 @@ def command(  # noqa: PLR0913 (the options)
     else:
         with paged():
             table(
-                ("ID", "PIECE"), ((str(number), _shown(piece)) for number, piece in _each(tokens))
+                ("ID", "PIECE"),
+                ((str(number), _printable_piece(piece)) for number, piece in _pieces(tokens)),
             )
             click.echo(counted(len(tokens), "token"))
 
@@ -93,7 +94,7 @@ def _ids(text: str) -> list[int]:
     return [int(word) for word in words if word]
 
 
-def _each(tokens: TokenizedText) -> list[tuple[int, bytes]]:
+def _pieces(tokens: TokenizedText) -> list[tuple[int, bytes]]:
     return list(zip(tokens.ids, tokens.pieces, strict=True))
 
 
@@ -106,7 +107,7 @@ def _plain(number: int, piece: bytes) -> dict[str, object]:
     return {"id": number, "text": text, "bytes": piece.hex()}
 
 
-def _shown(piece: bytes) -> str:
+def _printable_piece(piece: bytes) -> str:
     """Return a piece in quotes; bytes that are a part of a character as escapes."""
     text = piece.decode(errors="backslashreplace")
     return printable(f'"{text}"')

@@ -76,7 +76,7 @@ def print_side_by_side(
     rows = [_row(before, name, sides) for name in names[:top]]
     totals = [difference.total for difference in differences]
     if len(names) > 1 and any(totals):
-        rows.append((ALL, "", *(cell for each in totals for cell in ("", *_short(each)))))
+        rows.append((ALL, "", *(cell for total in totals for cell in ("", *_short(total)))))
     if names:
         table(header, rows, right="ll" + "lrr" * len(sides))
     if len(names) > len(names[:top]):
@@ -87,7 +87,7 @@ def _row(before: Model, name: str, sides: Sequence[Mapping[str, TensorChange]]) 
     tensors = dict(before.tensors)
     own = tensors[name].type.name if name in tensors else ""
     cells = (_cells(side.get(name), own) for side in sides)
-    return (printable(name), own, *(cell for each in cells for cell in each))
+    return (printable(name), own, *(cell for pair in cells for cell in pair))
 
 
 def _cells(change: TensorChange | None, own: str) -> tuple[str, ...]:
