@@ -263,6 +263,60 @@ def test_statistics_and_blocks_are_those_of_the_library(tab, models):
     assert levels == block.levels.tolist()
 
 
+def shown_number(text):
+    """Return a number as the page writes it, of a few digits."""
+    return float(text.replace(MINUS, "-").replace(",", ""))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_numbers_of_random_tensors_are_those_of_numpy(tab, models, seed):
+    random = np.random.default_rng(seed)
+    at = int(random.integers(len(models["smollm2"].tensor_names)))
+    tensor = models["smollm2"].tensor(at)
+    values = tensor.numpy().reshape(-1, tensor.shape[-1]).astype(np.float64)
+    row, column = (int(random.integers(count)) for count in values.shape)
+    page = tab.show("tensor", 0, t=at, row=row, column=column)
+    page.wait_for_selector(".statistics figure")
+    facts = tab.facts()
+    assert facts["Elements"] == f"{values.size:,}"
+    assert facts["Bytes"].startswith(f"{tensor.nbytes:,} (")
+    expected = {
+        "Min": values.min(),
+        "Max": values.max(),
+        "Mean": values.mean(),
+        "Standard deviation": values.std(),
+        "Norm": np.linalg.norm(values),
+    }
+    for label, number in expected.items():
+        assert shown_number(facts[label]) == pytest.approx(number, rel=1e-4, abs=1e-9), label
+    if not tensor.type.is_quantized:
+        return
+    cells = page.locator("section[aria-live] tbody tr").all()
+    first = column // tensor.type.block_size * tensor.type.block_size
+    shown = [shown_number(cell.locator("td").last.text_content()) for cell in cells]
+    assert shown == pytest.approx(values[row, first : first + len(shown)], rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_values_of_random_keys_are_those_of_the_file(tab, models, seed):
+    metadata = models["smollm2"].model.metadata
+    random = np.random.default_rng(seed)
+    key = list(metadata)[int(random.integers(len(metadata)))]
+    page = tab.show("metadata", 0, key=list(metadata).index(key))
+    page.wait_for_selector(".value-full > div > *")
+    value = metadata[key]
+    if isinstance(value, float):
+        assert float(page.locator(".value-full pre").text_content()) == value
+    elif isinstance(value, str | bool | int):
+        told = page.locator(".value-full pre").text_content()
+        assert told == (str(value).lower() if isinstance(value, bool) else str(value))
+    else:
+        told = page.locator(".value-full .items li").all_text_contents()
+        assert len(told) == min(len(value), 200)
+        place = int(random.integers(len(told)))
+        assert told[place] == str(value.tolist()[place])
+
+
 def test_a_text_is_split_into_the_ids_of_the_library(tab, models):
     page = tab.show("tokenizer", 0)
     page.wait_for_selector(".token")
@@ -315,17 +369,73 @@ def test_errors_are_those_of_diff(tab, models):
 # Pictures.
 
 
-def test_a_picture_tells_the_value_under_the_cursor(tab, models):
-    tensor = models["smollm2"].model["blk.0.ffn_gate.weight"]
-    at = models["smollm2"].number_of[tensor.name]
-    page = tab.show("tensor", 0, t=at, z=-5, x=300, y=700)
+TOLD = re.compile(
+    r"row ([\d,]+), column ([\d,]+): ([^,]+)(?:, shown for ([\d,]+) \u00d7 ([\d,]+) values)?"
+)
+
+
+def told(page):
+    """Return what the picture says: row, column, value, and how many values it stands for."""
+    page.wait_for_timeout(100)  # a frame is drawn
+    page.wait_for_selector(".picture-frame + .readout:has-text('row ')", timeout=5000)
+    text = page.locator(".picture-frame + .readout").text_content()
+    row, column, value, *counts = TOLD.fullmatch(text).groups()
+    rows, columns = (int((count or "1").replace(",", "")) for count in counts)
+    value = float(value.replace(MINUS, "-"))
+    return int(row.replace(",", "")), int(column.replace(",", "")), value, (rows, columns)
+
+
+@pytest.mark.parametrize(
+    "name", ["token_embd.weight", "blk.3.ffn_gate.weight", "output_norm.weight"]
+)
+def test_a_picture_tells_stored_values_at_random_places_on_every_level(tab, models, name):
+    at = models["smollm2"].number_of[name]
+    values = models["smollm2"].tensor(at).numpy()
+    values = values.reshape(-1, values.shape[-1])
+    random = np.random.default_rng(at)
+    page = tab.show("tensor", 0, t=at)
     page.wait_for_selector("canvas[data-drawn=yes]")
-    page.locator("canvas").hover(position={"x": 3 * 32 + 5, "y": 2 * 32 + 5})
-    tab.until("/row 702/.test(document.querySelector('.readout').textContent)")
-    told = page.locator(".picture-frame").locator("..").locator(".readout").text_content()
-    value = float(told.split(": ")[1].replace(MINUS, "-"))
-    assert told.startswith("row 702, column 303: ")
-    assert value == pytest.approx(float(tensor.numpy()[702, 303]), rel=1e-5)
+    box = page.locator("canvas").bounding_box()
+    for _ in range(9):  # from all of it down to single values
+        places = random.uniform(0.01, 0.99, (4, 2)) * [box["width"], box["height"]]
+        for x, y in places:
+            page.locator("canvas").hover(position={"x": x, "y": y})
+            row, column, value, _ = told(page)
+            assert value == pytest.approx(float(values[row, column]), rel=1e-5)
+        page.get_by_role("button", name="Zoom in").click()
+        row, column, value, counts = told(page)  # of this level, though the pointer did not move
+        assert value == pytest.approx(float(values[row, column]), rel=1e-5)
+    assert counts == (1, 1)
+
+
+def test_a_click_in_an_overview_decodes_the_block_of_the_value_that_it_tells(tab, models):
+    at = models["smollm2"].number_of["blk.0.ffn_gate.weight"]
+    tensor = models["smollm2"].tensor(at)
+    page = tab.show("tensor", 0, t=at)
+    page.wait_for_selector("canvas[data-drawn=yes]")
+    page.locator("canvas").click(position={"x": 301, "y": 207})
+    page.wait_for_selector("section[aria-live] td")
+    row, column, value, counts = told(page)
+    assert counts != (1, 1)
+    block = tensor_block(tensor, row, column)
+    assert f"Row {row:,}, columns {block.column:,} to" in page.locator("main").text_content()
+    shown = page.locator("section[aria-live] tbody tr").nth(column - block.column)
+    number = float(shown.locator("td").last.text_content().replace(MINUS, "-"))
+    assert number == pytest.approx(value, rel=1e-5)
+    assert number == pytest.approx(float(tensor.numpy()[row, column]), rel=1e-5)
+
+
+def test_a_row_and_a_column_are_jumped_to(tab, models):
+    at = models["smollm2"].number_of["blk.0.ffn_gate.weight"]
+    page = tab.show("tensor", 0, t=at)
+    page.wait_for_selector("canvas[data-drawn=yes]")
+    page.get_by_label("Row", exact=True).fill("701")
+    page.get_by_label("Column", exact=True).fill("303")
+    page.get_by_role("button", name="Go").click()
+    page.wait_for_selector("section[aria-live] td")
+    page.wait_for_selector(".picture-frame + .readout:has-text('row 701, column 303: ')")
+    expected = float(models["smollm2"].tensor(at).numpy()[701, 303])
+    assert told(page)[2:] == (pytest.approx(expected, rel=1e-5), (1, 1))
 
 
 def test_a_picture_is_used_by_keys_alone(tab, models):

@@ -9,13 +9,14 @@ import ggufkit
 from ggufkit.errors import TensorTypeError
 from ggufkit.format.types import TENSOR_TYPES
 from ggufkit.models.tensors.in_memory import as_tensor
+from ggufkit.view import picture
 from ggufkit.view.picture import (
     TILE,
     TilePlace,
+    difference_tile,
     picture_facts,
     places,
     sample_statistics,
-    tile,
     values_at,
 )
 from ranged_server import Served
@@ -25,6 +26,15 @@ VALUES = np.random.default_rng(1).standard_normal((700, 1536)).astype(np.float32
 
 def matrix(tensor):
     return tensor.numpy().reshape(-1, tensor.shape[-1] if tensor.shape else 1).astype(np.float32)
+
+
+def tile(tensor, place):
+    """Return the values of a tile, which are in the rows and columns that it names."""
+    found = picture.tile(tensor, place)
+    if found.values.size:
+        expected = matrix(tensor)[np.ix_(found.rows, found.columns)]
+        assert np.array_equal(found.values, expected, equal_nan=True)
+    return found.values
 
 
 def shown_by(tensor, place):
@@ -103,6 +113,17 @@ def test_a_remote_tensor_is_read_by_few_requests(tmp_path):
         assert found.shape == (350, 512)
         assert np.isin(found, matrix(ggufkit.open(path)["a"])).all()
         assert picture_facts(model["a"])["is_sampled_by_rows"]
+
+
+def test_a_difference_reads_both_tensors_in_the_same_places(tmp_path, shown):
+    path = tmp_path / "a.gguf"
+    ggufkit.model({"a": (VALUES, "Q4_K")}).write(path)
+    near = shown({"a": VALUES}).model["a"]
+    with Served({"/a.gguf": path.read_bytes()}) as served:
+        far = ggufkit.open(served.url("/a.gguf"))["a"]
+        found = difference_tile(near, far, TilePlace(1, 0, 0))
+        expected = (matrix(ggufkit.open(path)["a"]) - VALUES)[np.ix_(found.rows, found.columns)]
+        assert np.array_equal(found.values, expected)
 
 
 def test_an_opaque_type_has_no_picture():

@@ -8,10 +8,9 @@ from ggufkit.errors import MissingTensorError, ShapeError
 from ggufkit.inspection.diff import Deviation, diff, key_changes
 from ggufkit.inspection.summary import summarize
 from ggufkit.models.model import Model, Tensor
-from ggufkit.quants.parallel import Floats
 from ggufkit.view.metadata_page import short_value
 from ggufkit.view.page_model import PageModel
-from ggufkit.view.picture import TilePlace, tile
+from ggufkit.view.picture import Tile, TilePlace, difference_tile
 from ggufkit.view.plain_values import cut, number
 
 MAX_KEYS: Final = 500  # that differ
@@ -106,7 +105,7 @@ def _figures(deviation: Deviation | None = None) -> dict[str, Any]:
     }
 
 
-def error_tile(before: PageModel, after: PageModel, number: int, place: TilePlace) -> Floats:
+def error_tile(before: PageModel, after: PageModel, number: int, place: TilePlace) -> Tile:
     """Return a tile of the second tensor minus the first."""
     old, new = pair_of(before, after, number)
-    return tile(new, place) - tile(old, place)
+    return difference_tile(old, new, place)

@@ -45,19 +45,43 @@ class TilePlace:
     column: int
 
 
-def tile(tensor: Tensor, place: TilePlace) -> Floats:
-    """Return the values of a tile, at most TILE by TILE; empty outside the matrix.
+@dataclass(frozen=True)
+class Tile:
+    """The value of each pixel, and the rows and columns where these values are stored."""
+
+    rows: PixelPlaces
+    columns: PixelPlaces
+    values: Floats
+
+
+def tile(tensor: Tensor, place: TilePlace) -> Tile:
+    """Return a tile, at most TILE by TILE values; empty outside the matrix.
 
     Raises TensorTypeError for a type that cannot be decoded.
     """
-    _require_decodable(tensor)
-    rows, width = rows_and_width(tensor.shape)
-    picked = places(rows, place.level, place.row)
-    columns = places(width, place.level, place.column)
-    if not picked.size or not columns.size:
-        return np.empty((picked.size, columns.size), np.float32)
+    rows, columns = _tile_places(place, tensor)
     with _decoding:
-        return values_at(tensor, _distinct_rows(tensor, picked), _distinct_columns(tensor, columns))
+        return Tile(rows, columns, values_at(tensor, rows, columns))
+
+
+def difference_tile(before: Tensor, after: Tensor, place: TilePlace) -> Tile:
+    """Return a tile of the second tensor minus the first, both read in the same places."""
+    rows, columns = _tile_places(place, before, after)
+    with _decoding:
+        values = values_at(after, rows, columns) - values_at(before, rows, columns)
+    return Tile(rows, columns, values)
+
+
+def _tile_places(place: TilePlace, *tensors: Tensor) -> tuple[PixelPlaces, PixelPlaces]:
+    """Return the rows and columns that a tile shows of tensors of one shape."""
+    for tensor in tensors:
+        _require_decodable(tensor)
+    row_count, width = rows_and_width(tensors[0].shape)
+    rows = places(row_count, place.level, place.row)
+    if any(_is_slow(tensor) for tensor in tensors):
+        rows = _shared(rows, FEW_ROWS)
+    block_size = max(tensor.type.block_size for tensor in tensors)
+    return rows, _distinct_columns(block_size, places(width, place.level, place.column))
 
 
 def places(count: int, level: int, tile: int) -> PixelPlaces:
@@ -84,7 +108,7 @@ def _fitting_level(count: int) -> int:
 def sample_statistics(tensor: Tensor) -> dict[str, Any]:
     """Return statistics of a sample: the values of the tile that shows the whole matrix."""
     top = picture_facts(tensor)["levels"] - 1
-    values = tile(tensor, TilePlace(top, 0, 0))
+    values = tile(tensor, TilePlace(top, 0, 0)).values
     finite = values[np.isfinite(values)].astype(np.float64)
     if not finite.size:
         return {"count": 0}
@@ -114,14 +138,8 @@ def _is_slow(tensor: Tensor) -> bool:
     return span is None or isinstance(span.file, RangeFile)
 
 
-def _distinct_rows(tensor: Tensor, picked: PixelPlaces) -> PixelPlaces:
-    """Return the rows to read for each pixel: neighbours share one where rows are slow."""
-    return _shared(picked, FEW_ROWS) if _is_slow(tensor) else picked
-
-
-def _distinct_columns(tensor: Tensor, columns: PixelPlaces) -> PixelPlaces:
+def _distinct_columns(size: int, columns: PixelPlaces) -> PixelPlaces:
     """Return the columns to show: pixels share a block where all blocks would be too many."""
-    size = tensor.type.block_size
     most = max(MAX_BLOCK_ELEMENTS // size, 1)
     blocks = np.unique(columns // size)
     if len(blocks) <= most:
@@ -131,6 +149,8 @@ def _distinct_columns(tensor: Tensor, columns: PixelPlaces) -> PixelPlaces:
 
 def _shared(numbers: PixelPlaces, most: int) -> PixelPlaces:
     """Return the numbers with at most about `most` distinct ones: the first of each run."""
+    if not len(numbers):
+        return numbers
     run = -(-len(numbers) // most)
     return numbers[np.arange(len(numbers)) // run * run]
 
@@ -140,6 +160,8 @@ def _shared(numbers: PixelPlaces, most: int) -> PixelPlaces:
 
 def values_at(tensor: Tensor, rows: PixelPlaces, columns: PixelPlaces) -> Floats:
     """Return the elements in `rows` and `columns` as float32; only their blocks are decoded."""
+    if not rows.size or not columns.size:
+        return np.empty((rows.size, columns.size), np.float32)
     kind = tensor.type
     unique_rows, row_at = np.unique(rows, return_inverse=True)
     blocks, block_at = np.unique(columns // kind.block_size, return_inverse=True)

@@ -47,5 +47,8 @@ export async function post(route, parameters, body) {
 export async function tile(route, parameters, signal) {
   const response = await checked(await reached(`api/${route}?${new URLSearchParams(parameters)}`, { signal }));
   const [rows, columns] = response.headers.get("X-Shape").split(",").map(Number);
-  return { rows, columns, values: new Float32Array(await response.arrayBuffer()) };
+  const data = await response.arrayBuffer();
+  const rowAt = new Float64Array(data, 0, rows); // where each value is stored
+  const columnAt = new Float64Array(data, 8 * rows, columns);
+  return { rows, columns, rowAt, columnAt, values: new Float32Array(data, 8 * (rows + columns)) };
 }

@@ -60,7 +60,15 @@ function painted({ rows, columns, values }, range, table) {
   return canvas;
 }
 
-export function picture({ facts, route, parameters, range: asked, state, chosen }) {
+/** How many rows or columns a pixel stands for: neighbours may show the same one. */
+function covered(places, pixel, start, step, count) {
+  let [first, last] = [pixel, pixel];
+  while (first > 0 && places[first - 1] === places[pixel]) first -= 1;
+  while (last + 1 < places.length && places[last + 1] === places[pixel]) last += 1;
+  return Math.min(start + (last + 1) * step, count) - (start + first * step);
+}
+
+export function picture({ facts, route, parameters, range: asked, state, chosen, blockSize = 1 }) {
   const top = facts.levels - 1;
   const rows = new Axis(facts.rows, facts.row_level, Number(state.y ?? 0));
   const columns = new Axis(facts.columns, facts.column_level, Number(state.x ?? 0));
@@ -71,6 +79,8 @@ export function picture({ facts, route, parameters, range: asked, state, chosen 
   let range = 1;
   let contrast = 1;
   let cursor = state.row === undefined ? null : [Number(state.row), Number(state.column ?? 0)];
+  let block = cursor; // the chosen value, whose block has an outline
+  let isChoosing = false;
   let waiting = false;
 
   const level = () => Math.max(Math.ceil(zoom - 1e-9), 0);
@@ -126,19 +136,29 @@ export function picture({ facts, route, parameters, range: asked, state, chosen 
     const table = painting();
     const [rowSize, columnSize] = [facts.tile * rows.step(at), facts.tile * columns.step(at)];
     const last = (axis, size, pixels) => Math.min(Math.floor((axis.at + pixels * axis.per(zoom)) / size), Math.floor((axis.count - 1) / size));
+    const whole_ = kept.get(`${top}/0/0`); // shown until the tiles of this level are there
+    if (at < top && whole_?.values) paint(context, whole_, table, 0, 0, top);
     for (let row = Math.max(Math.floor(rows.at / rowSize), 0); row <= last(rows, rowSize, height); row += 1) {
       for (let column = Math.max(Math.floor(columns.at / columnSize), 0); column <= last(columns, columnSize, width); column += 1) {
         const found = tileAt(at, row, column);
         if (!found.values?.values.length) continue;
-        if (found.painted !== table) [found.canvas, found.painted] = [painted(found.values, range / contrast, table), table];
-        const x = (column * columnSize - columns.at) / columns.per(zoom);
-        const y = (row * rowSize - rows.at) / rows.per(zoom);
-        context.drawImage(found.canvas, x, y, (found.values.columns * columns.step(at)) / columns.per(zoom), (found.values.rows * rows.step(at)) / rows.per(zoom));
+        const [x, y] = paint(context, found, table, row * rowSize, column * columnSize, at);
         if (zoom <= NUMBERS) write(context, found.values, x, y);
       }
     }
-    drawCursor(context);
+    drawPlaces(context);
+    tell();
+    if (isChoosing) choose();
     canvas.dataset.drawn = [...kept.values()].every((each) => each.values) ? "yes" : "";
+  }
+
+  /** Draws a tile that begins at a row and a column; returns where on the canvas. */
+  function paint(context, found, table, row, column, at) {
+    if (found.painted !== table) [found.canvas, found.painted] = [painted(found.values, range / contrast, table), table];
+    const [x, y] = pixelOf([row, column]);
+    const end = pixelOf([row + found.values.rows * rows.step(at), column + found.values.columns * columns.step(at)]);
+    context.drawImage(found.canvas, x, y, end[0] - x, end[1] - y);
+    return [x, y];
   }
 
   let lastTable = null;
@@ -166,10 +186,14 @@ export function picture({ facts, route, parameters, range: asked, state, chosen 
     }
   }
 
-  function drawCursor(context) {
-    if (!cursor) return;
-    const [x, y] = [(cursor[1] - columns.at) / columns.per(zoom), (cursor[0] - rows.at) / rows.per(zoom)];
-    const width = Math.max(1 / columns.per(zoom), 7);
+  function drawPlaces(context) {
+    if (block && chosen) outline(context, block[0], Math.floor(block[1] / blockSize) * blockSize, blockSize);
+    if (cursor) outline(context, ...cursor, 1);
+  }
+
+  function outline(context, row, column, count) {
+    const [x, y] = pixelOf([row, column]);
+    const width = Math.max(Math.min(count, columns.count - column) / columns.per(zoom), 7);
     const height = Math.max(1 / rows.per(zoom), 7);
     context.lineWidth = 2;
     for (const [style, grow] of [["#fff", 2], ["#111", 0.5]]) {
@@ -178,15 +202,37 @@ export function picture({ facts, route, parameters, range: asked, state, chosen 
     }
   }
 
+  /** The stored value that the picture shows at the cursor, if its tile is there. */
+  function valueShown() {
+    const at = level();
+    const axes = [rows, columns].map((axis, number) => {
+      const pixel = Math.floor(cursor[number] / axis.step(at));
+      return { axis, tile: Math.floor(pixel / facts.tile), pixel: pixel % facts.tile };
+    });
+    const found = tileAt(at, axes[0].tile, axes[1].tile).values; // also of a cursor outside the view
+    if (!found?.values.length) return null;
+    const places = [found.rowAt, found.columnAt];
+    const counts = axes.map(({ axis, tile: number, pixel }, which) => covered(places[which], pixel, number * facts.tile * axis.step(at), axis.step(at), axis.count));
+    const value = found.values[axes[0].pixel * found.columns + axes[1].pixel];
+    return { row: found.rowAt[axes[0].pixel], column: found.columnAt[axes[1].pixel], value, counts };
+  }
+
   function tell() {
     if (!cursor) return;
-    const at = level();
-    const [rowStep, columnStep] = [rows.step(at), columns.step(at)];
-    const pixel = [Math.floor(cursor[0] / rowStep), Math.floor(cursor[1] / columnStep)];
-    const found = kept.get(`${at}/${Math.floor(pixel[0] / facts.tile)}/${Math.floor(pixel[1] / facts.tile)}`)?.values;
-    const value = found && found.values[(pixel[0] % facts.tile) * found.columns + (pixel[1] % facts.tile)];
-    const many = rowStep * columnStep > 1 ? `, one of ${whole(rowStep)} × ${whole(columnStep)} values` : "";
-    readout.textContent = `row ${whole(cursor[0])}, column ${whole(cursor[1])}: ${value === undefined ? "…" : real(Number.isFinite(value) ? value : String(value), 6)}${many}`;
+    const shown = valueShown();
+    const many = shown && shown.counts[0] * shown.counts[1] > 1 ? `, shown for ${shown.counts.map(whole).join(" × ")} values` : "";
+    const text = shown ? `row ${whole(shown.row)}, column ${whole(shown.column)}: ${real(Number.isFinite(shown.value) ? shown.value : String(shown.value), 6)}${many}` : "…";
+    if (readout.textContent !== text) readout.textContent = text; // announced when it changes
+  }
+
+  /** Chooses the value that is shown at the cursor, as soon as its tile is there. */
+  function choose() {
+    const shown = valueShown();
+    isChoosing = !shown;
+    if (!shown || !chosen) return;
+    block = [shown.row, shown.column];
+    redraw();
+    chosen(...block);
   }
 
   const placed = () => {
@@ -212,7 +258,16 @@ export function picture({ facts, route, parameters, range: asked, state, chosen 
       if (value < axis.at || value >= axis.at + pixels * axis.per(zoom)) axis.at = value - (pixels * axis.per(zoom)) / 2;
     }
     redraw();
-    tell();
+  }
+
+  /** Shows one value among its neighbours, and chooses it. */
+  function jump(row, column) {
+    if (zoom > -3) zoomTo(-4);
+    show(row, column);
+    for (const [axis, value, pixels] of [[rows, cursor[0], canvas.clientHeight], [columns, cursor[1], canvas.clientWidth]]) axis.at = value - (pixels * axis.per(zoom)) / 2;
+    block = cursor;
+    placed();
+    chosen?.(...cursor);
   }
 
   let held = null;
@@ -229,7 +284,6 @@ export function picture({ facts, route, parameters, range: asked, state, chosen 
     } else if (!held) {
       cursor = elementAt(event.offsetX, event.offsetY);
       redraw();
-      tell();
     }
   });
   canvas.addEventListener("pointerup", (event) => {
@@ -241,8 +295,7 @@ export function picture({ facts, route, parameters, range: asked, state, chosen 
     }
     cursor = elementAt(event.offsetX, event.offsetY);
     redraw();
-    tell();
-    chosen?.(...cursor);
+    choose();
   });
   canvas.addEventListener("wheel", (event) => {
     event.preventDefault();
@@ -258,11 +311,18 @@ export function picture({ facts, route, parameters, range: asked, state, chosen 
     else if (event.key === "+" || event.key === "=") zoomTo(zoom - 1, ...pixelOf(start));
     else if (event.key === "-") zoomTo(zoom + 1, ...pixelOf(start));
     else if (event.key === "0") zoomTo(fitting());
-    else if (event.key === "Enter") chosen?.(...start);
+    else if (event.key === "Enter") {
+      cursor = start;
+      choose();
+    }
     else return;
     event.preventDefault();
   }
   const pixelOf = ([row, column]) => [(column - columns.at) / columns.per(zoom), (row - rows.at) / rows.per(zoom)];
+  const place = (label, most) => h("input", { type: "number", min: 0, max: most - 1, "aria-label": label, placeholder: label, required: true });
+  const [rowInput, columnInput] = [place("Row", facts.rows), place("Column", facts.columns)];
+  const jumper = h("form", { class: "jump", onsubmit: (event) => { event.preventDefault(); jump(Number(rowInput.value), Number(columnInput.value)); } },
+    rowInput, columnInput, h("button", { class: "quiet" }, "Go"));
   const button = (text, label, action) => h("button", { type: "button", class: "quiet", "aria-label": label, onclick: action }, text);
   const frame = h("div", { class: "picture-frame", tabindex: "0", role: "group", "aria-label": "Picture: arrows move the cursor, plus and minus zoom, 0 shows all, Enter decodes the block", onkeydown: key }, canvas);
 
@@ -274,8 +334,8 @@ export function picture({ facts, route, parameters, range: asked, state, chosen 
   addEventListener("theme", redraw);
   return h("div", null,
     h("div", { class: "bar-row" }, h("span", { class: "buttons" }, button("+", "Zoom in", () => zoomTo(zoom - 1)), button("−", "Zoom out", () => zoomTo(zoom + 1)), button("All", "Show all", () => zoomTo(fitting()))),
-      slider("Contrast", { min: -3, max: 4, step: 0.25, value: 0, text: (value) => `× ${real(2 ** value, 2)}`, onchange: (value) => { contrast = 2 ** value; redraw(); } }), readout),
-    frame,
+      slider("Contrast", { min: -3, max: 4, step: 0.25, value: 0, text: (value) => `× ${real(2 ** value, 2)}`, onchange: (value) => { contrast = 2 ** value; redraw(); } }), jumper),
+    frame, readout,
     h("p", { class: "muted key-line" }, h("span", { class: "ramp", "aria-hidden": "true" }), "negative, zero, positive. An overview shows one stored value of each group; nothing is averaged.",
       facts.is_sampled_by_rows && " Rows of this tensor are slow to read, so neighbours share one."));
 }

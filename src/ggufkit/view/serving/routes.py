@@ -139,8 +139,9 @@ GETS: Final[dict[str, RouteAnswer]] = {
     ),
 }
 SLOW: Final = ("error", "faults", "sample", "statistics")
-# Pictures: float32 values, little endian, row by row.
-TILES: Final[dict[str, RouteAnswer]] = {
+# Pictures, little endian: the rows and the columns of the values as float64 (which JavaScript
+# counts in), and the values as float32, row by row.
+TILES: Final[dict[str, Callable[[Query], picture.Tile]]] = {
     "tile": lambda asked: picture.tile(asked.model().tensor(asked.number("tensor")), asked.tile()),
     "error-tile": lambda asked: _page("compare_page").error_tile(
         asked.model(), asked.model("other"), asked.number("tensor"), asked.tile()
@@ -206,16 +207,20 @@ def _get(models: Sequence[PageModel], answer: RouteAnswer, slots: asyncio.Semaph
     return serve
 
 
-def _tile(models: Sequence[PageModel], answer: RouteAnswer, slots: asyncio.Semaphore) -> Endpoint:
+def _tile(
+    models: Sequence[PageModel],
+    answer: Callable[[Query], picture.Tile],
+    slots: asyncio.Semaphore,
+) -> Endpoint:
     responses = library("starlette.responses", "view")
 
     def picture_of(query: Query) -> Response:
-        values = answer(query)
-        shape = ",".join(map(str, values.shape))
+        tile = answer(query)
+        places = tile.rows.astype("<f8").tobytes() + tile.columns.astype("<f8").tobytes()
         response: Response = responses.Response(
-            values.astype("<f4").tobytes(),
+            places + tile.values.astype("<f4").tobytes(),
             media_type="application/octet-stream",
-            headers={"X-Shape": shape},
+            headers={"X-Shape": ",".join(map(str, tile.values.shape))},
         )
         return response
 

@@ -23,7 +23,7 @@ export async function show(state) {
   const step = (label, to, key) => h("button", { type: "button", class: "quiet", "data-go": key, disabled: to < 0 || to >= facts.tensors,
     onclick: () => go({ view: "tensor", model, t: to }) }, label);
   const values = tensor.picture && picture({
-    facts: tensor.picture, route: "tile", parameters: { model, tensor: number }, state, chosen,
+    facts: tensor.picture, route: "tile", parameters: { model, tensor: number }, state, chosen, blockSize: tensor.block_size,
     range: get("sample", { model, tensor: number }).then((sample) => Number(sample.range) || Number(sample.largest) || 1) });
   return h("div", { class: "grid" },
     h("section", { class: "card wide" },
