@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ggufkit.errors import MissingKeyError, MissingTensorError, ValueTypeError
-from ggufkit.validation.linear_regex import LinearPattern
+from ggufkit.validation.patterns import compile_pattern
 
 REGEX: Final = "re:"
 _WILD: Final = re.compile(r"\*|\?|\[!?\]?[^]]*\]")
@@ -20,7 +20,7 @@ class Pattern:
     """A pattern for names: a glob matches the whole name, a regular expression any part."""
 
     text: str
-    expression: LinearPattern
+    expression: re.Pattern[str]
 
     @property
     def is_glob(self) -> bool:
@@ -29,7 +29,7 @@ class Pattern:
 
     def match(self, name: str) -> bool:
         """Whether a name matches."""
-        return self.expression.search(name)
+        return self.expression.search(name) is not None
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,10 @@ class Rename:
 
     def apply(self, name: str) -> str | None:
         """Return the new name, None for a name that does not match."""
-        return self.pattern.expression.replace_first(self.replacement, name)
+        match = self.pattern.expression.search(name)
+        if match is None:
+            return None
+        return name[: match.start()] + match.expand(self.replacement) + name[match.end() :]
 
 
 def pattern(text: str) -> Pattern:
@@ -54,7 +57,7 @@ def pattern(text: str) -> Pattern:
     if not text.removeprefix(REGEX):
         raise ValueTypeError("a pattern is empty", remedy="Write a name, a glob, or re:REGEX")
     expression = text.removeprefix(REGEX) if text.startswith(REGEX) else _globbed(text)
-    return Pattern(text, LinearPattern(expression, re.DOTALL, written=text))
+    return Pattern(text, compile_pattern(expression, re.DOTALL, written=text))
 
 
 def rename(text: str) -> Rename:
@@ -69,7 +72,7 @@ def rename(text: str) -> Rename:
     found = pattern(old)
     replacement = _placed(found, new) if found.is_glob else new
     try:
-        found.expression.require_template(replacement)
+        found.expression.sub(replacement, "")  # reads the template, whatever matches
     except (re.error, IndexError) as error:
         raise ValueTypeError(
             f"{new!r} is not a valid replacement for {old!r}: {error}",

@@ -20,7 +20,7 @@ from ggufkit.models.model import Tensor
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
 from ggufkit.system.threads import Notify
-from ggufkit.validation.linear_regex import LinearPattern, compile_all
+from ggufkit.validation.patterns import compile_untrusted
 from ggufkit.validation.typed_values import MAX_FLOAT32, finite_number, json_object
 
 CONFIG: Final = "adapter_config.json"
@@ -34,7 +34,7 @@ _FACTOR: Final = re.compile(
 _OF_BASE: Final = ".base_layer.weight"  # the unchanged matrix itself
 _NORMS: Final = ("_layernorm", ".norm")  # kept as they are, as llama.cpp's converter does
 _STACKED: Final = ".switch_mlp."  # MLX stacks experts
-AlphaPatterns = Sequence[tuple[LinearPattern, float]]
+AlphaPatterns = Sequence[tuple[re.Pattern[str], float]]
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def _scaled(
     alpha = _number(config, "lora_alpha")
     table = json_object(config.get("alpha_pattern") or {}, "alpha_pattern")
     alphas = [finite_number(value, "a value of alpha_pattern") for value in table.values()]
-    expressions = compile_all(rf"(^|\.)({key})$" for key in table)
+    expressions = [compile_untrusted(rf"(^|\.)({key})$") for key in table]
     patterns = list(zip(expressions, alphas, strict=True))
     is_root = bool(config.get("use_rslora"))
     if not patterns and not is_root:

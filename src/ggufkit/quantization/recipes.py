@@ -8,6 +8,7 @@ of llama.cpp, October 2026. `type_choice.py` applies these tables.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -36,7 +37,7 @@ from ggufkit.quantization.choice.conditions import (
     without_imatrix,
 )
 from ggufkit.quants.kernels import NEEDS_IMATRIX
-from ggufkit.validation.linear_regex import LinearPattern, compile_all
+from ggufkit.validation.patterns import compile_untrusted
 
 # Roles: the first part that occurs in a tensor's name decides.
 
@@ -69,7 +70,7 @@ class RecipeRule(NamedTuple):
 
 
 RecipeRules: TypeAlias = tuple[RecipeRule, ...]
-Patterns: TypeAlias = tuple[tuple[LinearPattern, TensorType], ...]
+Patterns: TypeAlias = tuple[tuple[re.Pattern[str], TensorType], ...]
 
 
 @dataclass(frozen=True)
@@ -324,6 +325,4 @@ def patterns_of(pairs: Iterable[tuple[str, str | int | TensorType]]) -> Patterns
 
     Raises ValueTypeError for an invalid regular expression, TensorTypeError for an unknown type.
     """
-    listed = [(pattern, tensor_type(kind)) for pattern, kind in pairs]
-    patterns = compile_all(pattern for pattern, _ in listed)
-    return tuple(zip(patterns, (kind for _, kind in listed), strict=True))
+    return tuple((compile_untrusted(pattern), tensor_type(kind)) for pattern, kind in pairs)

@@ -1,4 +1,4 @@
-"""Reads what files and users write: typed values from JSON, regular expressions with limits.
+"""Reads what files and users write: typed values from JSON, regular expressions that end.
 
 Everything here takes text or parsed JSON that may be hostile, and raises typed errors.
 """

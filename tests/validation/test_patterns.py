@@ -1,0 +1,49 @@
+"""Regular expressions of users and files: those that `re` may never finish are refused."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ggufkit.errors import ValueTypeError
+from ggufkit.validation.patterns import compile_pattern, compile_untrusted
+
+LONG = "a" * 200
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(\w|[a-z._0-9]|.)+!", "(a*)*!", "(a|aa)+!", ".*.*.*.*.*.*.*.*.*.*!", "((a?){10}){10}!",
+        "(?:(?:(?:)*)*)*!", "((.*)+)+!", "(?i:a|b)*c", "(?P<x>a+)+", "((a|b))*", "(a{2,}){3}",
+        "a*a*a*a*a*a*!", "(x(a|b)){4}", "([)]|a)*", r"(\)|a)*", "(?=(a|b)*)", "(a*?)+?",
+    ],
+)  # fmt: skip
+def test_a_pattern_that_may_never_end_is_refused(pattern: str) -> None:
+    re.compile(pattern)
+    with pytest.raises(ValueTypeError, match="could take forever"):
+        compile_untrusted(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "attn_v", r"blk\.(0|1[0-9])\.", "^output", r"weight$", "(?i)ATTN", r"^(?!.*attn).*weight",
+        r"ffn_(?=down|up)", r"(?<=blk\.)\d", "a{2,3}b", r"\w+\.\d+", "(?P<x>a)b|c$", "(?i:B)LK",
+        r"blk\.(\d|[12]\d)\.ffn_(gate|up|down)(_exps)?\.weight", "(ab)+", "([a|b])*", r"(\|)*",
+        "(a|b)?c", "([]|)]a){2,}", ".*a.*b.*c.*d.*", "{", "a{,", "()", "(?:x)+(y|z)",
+    ],
+)  # fmt: skip
+def test_usual_patterns_are_compiled_and_end_soon(pattern: str) -> None:
+    assert compile_untrusted(pattern) == compile_pattern(pattern) == re.compile(pattern)
+    compile_untrusted(pattern).search(LONG)
+
+
+@pytest.mark.parametrize("pattern", ["(", "a{99999999999999999999}", "(" * 100_000, "[z-a]"])
+def test_what_is_no_pattern_is_refused(pattern: str) -> None:
+    for compiled in (compile_pattern, compile_untrusted):
+        with pytest.raises(ValueTypeError, match="not a valid pattern"):
+            compiled(pattern)
+    with pytest.raises(ValueTypeError, match=r"'glob\*' is not a valid"):
+        compile_pattern(pattern, written="glob*")
