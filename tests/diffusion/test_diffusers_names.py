@@ -43,6 +43,23 @@ def test_a_name_goes_to_its_place(name, published):
     assert NAMES.place(name) == published
 
 
+@pytest.mark.parametrize(
+    ("name", "sources"),
+    [
+        ("input.8.0.weight", ("down.2.1.weight",)),
+        ("blocks.10.norm3.bias", ("blocks.10.norm2.bias",)),
+        ("blocks.3.qkv.weight", ("blocks.3.q.weight", "blocks.3.k.weight")),
+        ("input.1.0.outer.weight", ("down.0.0.inner.weight",)),
+        ("all", ("whole",)),
+        ("input.0.0.weight", ()),
+        ("unknown", ()),
+        ("n" * 2000, ()),
+    ],
+)
+def test_a_published_tensor_has_its_names_of_diffusers(name, sources):
+    assert NAMES.sources(name) == sources
+
+
 def test_the_last_block_alone_is_swapped():
     assert NAMES.is_swapped("out.weight", -1)
     assert NAMES.is_swapped("blocks.4.mod.bias", 4)

@@ -33,6 +33,7 @@ from ggufkit.conversion.checkpoint.safetensors import lay_folder
 from ggufkit.conversion.choices import Choices
 from ggufkit.conversion.convert import converted
 from ggufkit.conversion.diffusion.original_shapes import with_original_shapes
+from ggufkit.conversion.diffusion.rename import with_diffusers_names
 from ggufkit.conversion.ggufkit_json import kept
 from ggufkit.conversion.invert_mapping import invert_mapping
 from ggufkit.conversion.map_tensors import with_fields
@@ -44,6 +45,7 @@ from ggufkit.errors import (
     CheckpointError,
     GGUFError,
     TensorTypeError,
+    ValueTypeError,
     brief,
     first_names,
 )
@@ -60,6 +62,9 @@ from ggufkit.system.folders import HiddenFolder
 from ggufkit.system.threads import Notify, Progress
 
 AUTO: Final = "auto"
+PUBLISHED: Final = "publisher"
+DIFFUSERS: Final = "diffusers"
+DIFFUSERS_STEM: Final = "diffusion_pytorch_model"  # of files of tensors
 DTYPES: Final = {"bf16": "BF16", "f16": "F16", "f32": "F32"}
 _WORDS: Final = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 _FLOATS: Final = tuple(_WORDS)
@@ -88,6 +93,7 @@ def export(  # noqa: PLR0913 (one argument for each choice of a user)
     *,
     dtype: str = AUTO,
     shard_size: int | None = None,
+    names: str = PUBLISHED,
     arch_path: Sequence[Path] = (),
     threads: int | None = None,
     progress: Progress | None = None,
@@ -98,14 +104,17 @@ def export(  # noqa: PLR0913 (one argument for each choice of a user)
     `dtype` (auto, bf16, f16, f32) is the type that quantized tensors get; all but auto also apply
     to all other matrices. `shard_size` limits the bytes of a safetensors file. `arch_path`,
     `threads` and `progress` are as for `convert` and `write`. `say` is called with each note for
-    the user. An image or video model becomes safetensors files in the publisher's names, alone.
+    the user. An image or video model becomes safetensors files alone, in `names`: those of its
+    "publisher", or of "diffusers".
 
     Raises CheckpointError before anything is written, with `problems` that list everything that
     cannot be exported, and OutputError if the folder is not empty. The folder appears only when
     it is complete.
     """
     target = as_path(folder)
-    plan = plan_export(model, dtype=dtype, shard_size=shard_size, arch_path=arch_path, say=say)
+    plan = plan_export(
+        model, dtype=dtype, shard_size=shard_size, names=names, arch_path=arch_path, say=say
+    )
     return write_export(plan, target, threads=threads, progress=progress)
 
 
@@ -131,11 +140,12 @@ def _explained() -> Iterator[None]:
 
 
 @_explained()
-def plan_export(
+def plan_export(  # noqa: PLR0913 (the arguments of `export`)
     model: Model,
     *,
     dtype: str = AUTO,
     shard_size: int | None = None,
+    names: str = PUBLISHED,
     arch_path: Sequence[Path] = (),
     say: Notify | None = None,
 ) -> Plan:
@@ -143,10 +153,18 @@ def plan_export(
     note = say or (lambda _: None)
     model = _without_copied_head(model, note)
     tensors = model.tensors.values()
-    if is_diffusion(model.architecture, model.tensors):
+    is_image_model = is_diffusion(model.architecture, model.tensors)
+    if names != PUBLISHED and not (names == DIFFUSERS and is_image_model):
+        raise ValueTypeError(
+            f"a model of this kind cannot be exported with the names {brief(names)}",
+            remedy=f"Use {PUBLISHED}, or {DIFFUSERS} for an image or video model",
+        )
+    if is_image_model:
         plainer = _plain(tensors, _kind(tensors, dtype), all_of_them=dtype != AUTO)
-        original = with_original_shapes(model.replace(tensors=plainer))
-        laid = lay_folder([[*original.tensors.values()]], {}, shard_size)
+        plain_model = model.replace(tensors=plainer)
+        renamed = with_diffusers_names if names == DIFFUSERS else with_original_shapes
+        stem = DIFFUSERS_STEM if names == DIFFUSERS else "model"
+        laid = lay_folder([renamed(plain_model)], {}, shard_size, stem)
         return replace(laid, limit=model.readers_limit)
     packed = kept_experts(tensors) if dtype == AUTO else frozenset()
     kind = _kind([tensor for tensor in tensors if tensor.name not in packed], dtype)

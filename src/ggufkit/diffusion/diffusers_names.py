@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -33,7 +33,8 @@ class DiffusersNames:
     publisher's pattern, `{2a+b+1}` is computed. `parts` come first, then `joined`, which lists the
     tensors that become one, and then `renamed`; the first pattern of each table that fits counts.
     The halves of tensors in `swapped` and, in the last block alone, `swapped_last` change places;
-    tensors of `shapes` are reshaped. Both have the publisher's patterns. With `others`, names that
+    tensors of `shapes` are reshaped, on the way back to `diffusers_shapes`. All of these have the
+    publisher's patterns. With `others`, names that
     no pattern fits stay.
     """
 
@@ -44,6 +45,7 @@ class DiffusersNames:
     swapped: tuple[str, ...] = ()
     swapped_last: tuple[str, ...] = ()
     shapes: Mapping[str, list[int]] = field(default_factory=dict)
+    diffusers_shapes: Mapping[str, list[int]] = field(default_factory=dict)
     others: bool = False
 
     def matched(self, names: Mapping[str, object]) -> int:
@@ -62,6 +64,29 @@ class DiffusersNames:
         path = next(filter(None, (_filled(*row, inner) for row in self.renamed.items())), None)
         return PublishedPlace(path or inner) if path or self.others or inner != name else None
 
+    def sources(self, name: str) -> tuple[str, ...]:
+        """Return diffusers' names of the tensors that become a publisher's tensor, in their order.
+
+        They are several if the tensor is joined, () if no name of diffusers becomes it.
+        """
+        if len(name) > MAX_NAME:
+            return ()
+        joined = ((target, tuple(patterns)) for target, patterns in self.joined.items())
+        renamed = ((target, (pattern,)) for pattern, target in self.renamed.items())
+        # The pattern with the most fixed text is the most specific one.
+        rows = sorted((*joined, *renamed), key=lambda row: -len(_PLACE.sub("", row[0])))
+        for inner in (*(_emptied(*row, name) for row in rows), (name,)):
+            outer = tuple(map(self._outer, inner))
+            places = [PublishedPlace(name, part, len(outer)) for part in range(len(outer))]
+            if outer and [*map(self.place, outer)] == places:
+                return outer
+        return ()
+
+    def _outer(self, inner: str) -> str:
+        """Return the name that `parts` turns into `inner`."""
+        rows = (_emptied(target, (pattern,), inner) for pattern, target in self.parts.items())
+        return next((outer for (outer,) in filter(None, rows)), inner)
+
     def is_swapped(self, name: str, last: int) -> bool:
         """Whether the halves of a publisher's tensor change places; `last` is its last block."""
         if any(_holes(pattern)(name) for pattern in self.swapped):
@@ -72,6 +97,11 @@ class DiffusersNames:
     def shape(self, name: str) -> list[int] | None:
         """Return the shape of a publisher's tensor if it is reshaped; one length may be -1."""
         return next((shape for row, shape in self.shapes.items() if _holes(row)(name)), None)
+
+    def diffusers_shape(self, name: str) -> list[int] | None:
+        """Return the shape in diffusers of a publisher's tensor if it is reshaped."""
+        rows = self.diffusers_shapes.items()
+        return next((shape for row, shape in rows if _holes(row)(name)), None)
 
 
 def diffusers_names(table: dict[str, Any]) -> DiffusersNames:
@@ -95,17 +125,52 @@ def _holes(pattern: str) -> Callable[[str], tuple[str, ...]]:
 
 def _filled(pattern: str, target: str, name: str) -> str | None:
     """Return `target` with what `name` has in the holes of `pattern`, None if it does not fit."""
-    texts_in_holes = _holes(pattern)(name)
-    if not texts_in_holes:
+    texts = _holes(pattern)(name)
+    if not texts:
         return None
-    holes = [*zip(_HOLE.findall(re.escape(pattern)), texts_in_holes, strict=False)]
+    holes = [*zip(_HOLE.findall(re.escape(pattern)), texts, strict=False)]
     numbers = {letter: int(text) for letter, text in holes if letter}
-    texts = iter([text for letter, text in holes if not letter])
-    filled = _PLACE.sub(lambda hole: _value(hole[1], numbers) if hole[1] else next(texts), target)
-    return filled + texts_in_holes[-1] if pattern.endswith(".") else filled
+    rest = texts[-1] if pattern.endswith(".") else ""
+    return _with(target, numbers, [text for letter, text in holes if not letter]) + rest
+
+
+def _emptied(target: str, patterns: tuple[str, ...], name: str) -> tuple[str, ...]:
+    """Return `patterns` with what makes `target` become `name` in their holes, () if nothing does.
+
+    The caller checks the result: a sum has several solutions, or none.
+    """
+    texts = _holes(_PLACE.sub(lambda hole: "{a}" if hole[1] else "*", target))(name)
+    if not texts:
+        return ()
+    holes = [*zip(_PLACE.findall(target), texts, strict=False)]
+    numbers = {
+        letter: number
+        for sum_of_terms, text in holes
+        if sum_of_terms
+        for letter, number in _solved(sum_of_terms, int(text))
+    }
+    rest = texts[-1] if target.endswith(".") else ""
+    others = [text for sum_of_terms, text in holes if not sum_of_terms]
+    return tuple(_with(pattern, numbers, others) + rest for pattern in patterns)
+
+
+def _with(pattern: str, numbers: Mapping[str, int], texts: Iterable[str]) -> str:
+    """Return a pattern with numbers and texts in its holes."""
+    rest = iter(texts)
+    return _PLACE.sub(lambda hole: _value(hole[1], numbers) if hole[1] else next(rest), pattern)
 
 
 def _value(sum_of_terms: str, numbers: Mapping[str, int]) -> str:
     """Return the value of a sum such as 2a+b+1."""
     terms = [_TERM.fullmatch(term) for term in sum_of_terms.split("+")]
     return str(sum(int(t[1] or 1) * numbers.get(t[2], 1) for t in terms if t))
+
+
+def _solved(sum_of_terms: str, value: int) -> Iterator[tuple[str, int]]:
+    """Yield numbers for the letters of a sum such as 3a+b+1 that may make it `value`."""
+    terms = [term for text in sum_of_terms.split("+") if (term := _TERM.fullmatch(text))]
+    value -= sum(int(term[1]) for term in terms if not term[2])
+    for term in terms:
+        if term[2]:
+            number, value = divmod(value, int(term[1] or 1))
+            yield term[2], number

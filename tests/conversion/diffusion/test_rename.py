@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ggufkit
+from ggufkit.diffusion.architecture import architectures
 from ggufkit.errors import CheckpointError
 from platforms import posix
 from tensors_file import safetensors_bytes, write_checkpoint
@@ -35,6 +36,44 @@ def test_a_class_has_the_tensors_that_diffusers_translates_back(case, tmp_path):
     tensors = diffusers_names.arrays(RECORDED[case]["shapes"])
     made = diffusers_names.published(tmp_path / "model.safetensors", tensors)
     assert diffusers_names.digest(made) == RECORDED[case]["digest"]
+
+
+@pytest.mark.parametrize("case", RECORDED)
+def test_export_gives_a_class_its_names_of_diffusers_back(case, tmp_path):
+    tensors = diffusers_names.arrays(RECORDED[case]["shapes"])
+    if case.startswith("LTX2"):  # it is recognized by its number of layers
+        tensors["transformer_blocks.47.scale_shift_table"] = np.ones((6, 16), np.float32)
+    source = tmp_path / "model.safetensors"
+    source.write_bytes(safetensors_bytes(tensors))
+    known = [each for each in architectures().values() if each.diffusers]
+    arch = max(known, key=lambda each: each.diffusers.matched(tensors)).stem
+    with ggufkit.convert(source, outtype="f32", arch=arch) as model:
+        ggufkit.write(model, tmp_path / "model.gguf")
+    ggufkit.export(tmp_path / "model.gguf", tmp_path / "out", names="diffusers")
+    with ggufkit.safetensors.load(tmp_path / "out/diffusion_pytorch_model.safetensors") as back:
+        assert {*back.tensors} == {*tensors}
+        for name, tensor in back.tensors.items():
+            assert tensor.shape == tensors[name].shape, name
+            assert np.array_equal(tensor.numpy(), tensors[name]), name
+
+
+@pytest.mark.parametrize(
+    ("names", "general", "message"),
+    [("diffusers", "flux", "other tensors than in diffusers"), ("diffusers", "pixart", "PixArt")],
+)
+def test_names_that_diffusers_does_not_have_are_refused(tmp_path, names, general, message):
+    keys = {"general.architecture": general}
+    model = ggufkit.model({"unknown.weight": np.ones((4, 8), np.float32)}, keys)
+    with pytest.raises(CheckpointError, match=message):
+        ggufkit.export(model, tmp_path / "out", names=names)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_language_model_has_no_other_names(tmp_path):
+    keys = {"general.architecture": "llama"}
+    model = ggufkit.model({"token_embd.weight": np.ones((4, 8), np.float32)}, keys)
+    with pytest.raises(ValueError, match="cannot be exported with the names 'diffusers'"):
+        ggufkit.export(model, tmp_path / "out", names="diffusers")
 
 
 def test_a_folder_of_diffusers_becomes_the_publishers_model(tmp_path):

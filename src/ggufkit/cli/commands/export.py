@@ -13,7 +13,14 @@ from ggufkit.cli.options import arch_path_option, parse_size, threads_option
 from ggufkit.cli.output import emit, examples, note, size, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import report
-from ggufkit.conversion.export import AUTO, DTYPES, plan_export, write_export
+from ggufkit.conversion.export import (
+    AUTO,
+    DIFFUSERS,
+    DTYPES,
+    PUBLISHED,
+    plan_export,
+    write_export,
+)
 from ggufkit.errors import printable
 from ggufkit.output.layout import Plan
 from ggufkit.system.descriptors import as_path
@@ -25,6 +32,7 @@ from ggufkit.system.descriptors import as_path
         "ggufkit export model.gguf model/",
         "ggufkit export model-q4_k_m.gguf model/ --dtype f16 --shard-size 5G",
         "ggufkit export model.gguf model/ --dry-run",
+        "ggufkit export flux1-dev-Q8_0.gguf transformer/ --names diffusers",
     ),
 )
 @click.argument("source", metavar="IN", type=MODEL)
@@ -42,6 +50,13 @@ from ggufkit.system.descriptors import as_path
     metavar="SIZE",
     help="Write safetensors files with at most this much tensor data each.",
 )
+@click.option(
+    "--names",
+    type=click.Choice((PUBLISHED, DIFFUSERS)),
+    default=PUBLISHED,
+    show_default=True,
+    help="Whose names the tensors of an image or video model get.",
+)
 @arch_path_option
 @threads_option
 @click.option("--dry-run", is_flag=True, help="Show what would be written; write nothing.")
@@ -53,7 +68,7 @@ def command(
 
     OUT gets safetensors files, config.json, the tokenizer files and a model card. It must be new
     or empty. It appears only when it is complete. An image or video model becomes safetensors files
-    alone, with the names of the publisher's checkpoint.
+    alone, with the names of the publisher's checkpoint or of diffusers.
     """
     with ggufkit.open(source) as model:
         plan = plan_export(model, say=note, **options)

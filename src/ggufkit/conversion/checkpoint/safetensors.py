@@ -217,16 +217,22 @@ def _about_places(
 
 
 def lay_folder(
-    files: Sequence[Sequence[Tensor]], texts: Mapping[str, bytes], shard_size: int | None = None
+    files: Sequence[Sequence[Tensor]],
+    texts: Mapping[str, bytes],
+    shard_size: int | None = None,
+    stem: str = "model",
 ) -> Plan:
-    """Return the plan of all files; a new shard begins before one exceeds `shard_size` bytes."""
+    """Return the plan of all files; a new shard begins before one exceeds `shard_size` bytes.
+
+    `stem` begins the names of the files of tensors.
+    """
     if shard_size is not None and shard_size < 1:
         raise ShapeError(f"a shard size of {shard_size} is not possible", remedy="Use 1 or more")
     shards = [shard for file in files for shard in _shards(file, shard_size)]
-    count, small, names = len(shards), dict(texts), [SINGLE]
+    count, small, names = len(shards), dict(texts), [f"{stem}.safetensors"]
     if count > 1:
-        names = [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
-        small[INDEX] = _index(names, shards)
+        names = [f"{stem}-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
+        small[f"{stem}.safetensors.index.json"] = _index(names, shards)
     planned = [lay_file(name, shard) for name, shard in zip(names, shards, strict=True)]
     planned += [PlannedFile(name, text, (), len(text)) for name, text in small.items()]
     return Plan(tuple(planned), 0, "little", _STEP)

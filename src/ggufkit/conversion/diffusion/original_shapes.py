@@ -14,15 +14,14 @@ from ggufkit.models.model import Model, Tensor
 SHAPE_KEY: Final = "comfy.gguf.orig_shape."
 
 
-def with_original_shapes(model: Model) -> Model:
-    """Return a model of plain tensors whose keys `comfy.gguf.orig_shape.*` give their shapes.
+def with_original_shapes(model: Model) -> list[Tensor]:
+    """Return the plain tensors of a model, whose keys `comfy.gguf.orig_shape.*` give their shapes.
 
     Raises CheckpointError for a key that contradicts its tensor.
     """
-    originals = [
+    return [
         reshape(tensor, original_shape(tensor, model.metadata)) for tensor in model.tensors.values()
     ]
-    return model.replace(tensors=originals)
 
 
 def original_shape(tensor: Tensor, metadata: Metadata) -> tuple[int, ...]:

@@ -1,19 +1,27 @@
-"""Gives tensors with diffusers' names those of the publisher's checkpoint, which programs read."""
+"""Gives tensors with diffusers' names those of the publisher's checkpoint, and the other way."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
 
+from ggufkit.conversion.diffusion.original_shapes import with_original_shapes
 from ggufkit.conversion.tensors.moves import concat, renamed, reshape, take
-from ggufkit.diffusion.architecture import architectures
+from ggufkit.diffusion.architecture import (
+    Shapes,
+    architecture_of,
+    architectures,
+    prefix_of,
+    recognize,
+)
 from ggufkit.diffusion.diffusers_names import DiffusersNames
 from ggufkit.errors import CheckpointError, brief
-from ggufkit.models.model import Tensor
+from ggufkit.models.model import Model, Tensor
 
+_UNKNOWN: Final = "ggufkit does not know the names that diffusers gives the tensors of"
 _BLOCK: Final = re.compile(r"(\w+)\.(\d+)\.")
 
 
@@ -69,9 +77,72 @@ def _made(
     ordered = [parts[part] for part in sorted(parts)]
     tensor = renamed(ordered[0], name) if len(ordered) == 1 else concat(name, ordered)
     if names.is_swapped(name, last.get(name.partition(".")[0], -1)):
-        if not tensor.shape or tensor.shape[0] % 2:
-            raise CheckpointError(f"{name} of shape {tensor.shape} has no halves")
-        rows = np.roll(np.arange(tensor.shape[0]), tensor.shape[0] // 2)
-        tensor = take(tensor, rows, tensor.shape)
+        tensor = _swapped(tensor)
     shape = names.shape(name)
     return reshape(tensor, shape) if shape else tensor
+
+
+def _swapped(tensor: Tensor) -> Tensor:
+    """Return a tensor whose halves change places."""
+    if not tensor.shape or tensor.shape[0] % 2:
+        raise CheckpointError(f"{tensor.name} of shape {tensor.shape} has no halves")
+    rows = np.roll(np.arange(tensor.shape[0]), tensor.shape[0] // 2)
+    return take(tensor, rows, tensor.shape)
+
+
+# The way back.
+
+
+def with_diffusers_names(model: Model) -> list[Tensor]:
+    """Return the tensors of a diffusion model of plain types with the names of diffusers.
+
+    Raises CheckpointError if they are unknown.
+    """
+    prefix = prefix_of(model.tensors)
+    tensors = {
+        name: renamed(tensor, name)
+        for tensor in with_original_shapes(model)
+        if (name := tensor.name.removeprefix(prefix)) != tensor.name or not prefix
+    }
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    general = model.metadata.text("general.architecture")
+    architecture = architecture_of(general, shapes) if general else recognize(shapes)
+    title = architecture.title if architecture else "this file"
+    names = architecture.diffusers if architecture else None
+    if names is None:
+        raise CheckpointError(f"{_UNKNOWN} {title}", remedy="Leave out `--names diffusers`")
+    if problems := [f"{brief(n)} has no name there" for n in tensors if not names.sources(n)]:
+        raise CheckpointError(f"{title} has other tensors than in diffusers", problems)
+    last = _last_blocks(tensors)
+    return [part for t in tensors.values() for part in _diffusers_parts(t, names, last, shapes)]
+
+
+def _diffusers_parts(
+    tensor: Tensor, names: DiffusersNames, last: Mapping[str, int], shapes: Shapes
+) -> Iterator[Tensor]:
+    name, sources = tensor.name, names.sources(tensor.name)
+    if names.is_swapped(name, last.get(name.partition(".")[0], -1)):
+        tensor = _swapped(tensor)
+    shape = names.diffusers_shape(name)
+    tensor = reshape(tensor, shape) if shape else tensor
+    start = 0
+    for source, rows in zip(sources, rows_of_parts(name, len(sources), shapes), strict=True):
+        if len(sources) > 1:
+            part = take(tensor, np.arange(start, start + rows), (rows, *tensor.shape[1:]))
+        yield renamed(part if len(sources) > 1 else tensor, source)
+        start += rows
+
+
+def rows_of_parts(name: str, parts: int, shapes: Shapes) -> tuple[int, ...]:
+    """Return the rows of the parts that a publisher's tensor is joined from.
+
+    They are q, k and v, which have a row for each column (k and v of grouped queries fewer), and
+    perhaps the first matrix of an MLP; or k and v.
+    """
+    rows = sum(shapes[name][:1])
+    if parts < len("qkv"):
+        return (rows // parts,) * parts
+    width = shapes.get(f"{name.rpartition('.')[0]}.weight", (0, rows // parts))[-1]
+    if parts == len("qkv"):
+        return (width, (rows - width) // 2, (rows - width) // 2)
+    return (width, width, width, rows - 3 * width)
