@@ -14,7 +14,8 @@ MOST_PARAMETERS = 8
 MOST_NESTING = 3
 # Public functions whose keyword-only options are their interface, in one place with their text.
 MANY_OPTIONS = {
-    *("compute_imatrix", "convert", "edit", "estimate", "evaluate", "repair", "select", "target"),
+    *("compute_imatrix", "convert", "edit", "estimate", "evaluate", "export", "repair", "select"),
+    "target",
 }
 BLOCKS = (ast.For, ast.While, ast.If, ast.With, ast.Try, ast.Match)
 FILLED = {
