@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import ggufkit
 import llama_prune
 from ggufkit.errors import MissingKeyError, ShapeError, ValueTypeError
-from ggufkit.models.layers import named, parse_layers, prune_layers, resized
+from ggufkit.models.layers import parse_layers, prune_layers, resized, tensor_names
 from ggufkit.models.model import Model, Tensors
 from ggufkit.models.tensors.in_memory import as_tensor
 
@@ -142,7 +142,7 @@ def test_reads_lists_of_layers(text, layers):
 
 def test_layers_in_messages_are_in_the_order_of_their_numbers():
     names = sorted(f"blk.{i}.ffn_down.weight" for i in range(30))
-    assert named(names) == "30 tensors (blk.0-29.ffn_down.weight)"
+    assert tensor_names(names) == "30 tensors (blk.0-29.ffn_down.weight)"
 
 
 @pytest.mark.parametrize("text", ["", "3,", "a", "7-5", "-1", "1-", "0-99999999999", "1-70000"])

@@ -17,7 +17,7 @@ from ggufkit.cli.output import counted, dims, emit, grouped, note, paged, size, 
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import files_written, report
 from ggufkit.errors import printable
-from ggufkit.models.layers import named
+from ggufkit.models.layers import tensor_names
 from ggufkit.models.model import Model, Tensor, bits_per_weight
 from ggufkit.output.layout import layout
 from ggufkit.quantization.choice.type_choice import BY_NAME
@@ -134,7 +134,7 @@ def warn_of_feedback(quantizations: Sequence[Quantization]) -> None:
             if outcomes and not any(outcome.helps for outcome in outcomes):
                 reasons.setdefault(why_unhelped(outcomes), []).append(decision.after.name)
         for why, names in reasons.items():
-            note(f"errors are not fed back in {named(names)}: {why}")
+            note(f"errors are not fed back in {tensor_names(names)}: {why}")
 
 
 def _notes(quantized: Quantization, *, allowed: bool) -> Iterator[str]:
@@ -161,7 +161,7 @@ def _notes(quantized: Quantization, *, allowed: bool) -> Iterator[str]:
     for (chosen, used), number in promoted.items():
         yield f"{counted(number, 'tensor')} without importance data: {used} instead of {chosen}"
     if quantized.uncovered:
-        tensors = named([d.after.name for d in quantized.uncovered])
+        tensors = tensor_names([d.after.name for d in quantized.uncovered])
         yield f"importance data is missing, and without it this is refused: {tensors}"
     for kind, number in Counter(d.after.type for d in quantized.unsearched).items():
         yield f"{counted(number, 'tensor')} without a search: {kind} has none"
@@ -169,7 +169,7 @@ def _notes(quantized: Quantization, *, allowed: bool) -> Iterator[str]:
     if others:
         imatrix, hessian = (quantized.model.metadata.get(f"quantize.{key}.file") for key in _DATA)
         data = "Hessian" if imatrix and imatrix == hessian else "importance matrix"
-        yield f"the {data} does not cover {named(others)}"
+        yield f"the {data} does not cover {tensor_names(others)}"
 
 
 _DATA: Final = ("imatrix", "hessian")

@@ -28,7 +28,7 @@ from ggufkit.imatrix.hessian_file import (
 )
 from ggufkit.imatrix.matrix import HESSIAN_REMEDY, STACK_AXES, Counts, Entry, Imatrix, is_selected
 from ggufkit.imatrix.moments import PARTS
-from ggufkit.models.layers import named
+from ggufkit.models.layers import tensor_names
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.open import open as open_model
 from ggufkit.quants.parallel import Floats
@@ -191,20 +191,20 @@ class Hessian:
         misfits = [t.name for name, t in pairs if name in self.entries and not self._fits(name, t)]
         if misfits:
             raise ShapeError(
-                f"the Hessian {str(self.path)!r} is of another model: {named(misfits)}",
+                f"the Hessian {str(self.path)!r} is of another model: {tensor_names(misfits)}",
                 remedy=HESSIAN_REMEDY,
             )
         missing = [tensor.name for name, tensor in pairs if name not in self.entries]
         if missing:
             raise MissingImportanceError(
-                f"the Hessian {str(self.path)!r} does not cover {named(missing)}",
+                f"the Hessian {str(self.path)!r} does not cover {tensor_names(missing)}",
                 remedy=f"{HESSIAN_REMEDY}; or leave tensors out (exclude_weights=...)",
             )
         unlike = [tensor.name for name, tensor in pairs if not self._resembles(name, tensor)]
         if len(unlike) > len(pairs) / 2:
             raise MissingImportanceError(
                 f"the Hessian {str(self.path)!r} is of another model, with other weights in "
-                f"{named(unlike)}",
+                f"{tensor_names(unlike)}",
                 remedy=HESSIAN_REMEDY,
             )
 
@@ -249,7 +249,7 @@ def _entries(source: Model, path: Path) -> dict[str, Moments]:
     unseen = [owner for owner, each in known.items() if not each.tokens().sum(axis=1).all()]
     if unseen:
         raise FormatError(
-            f"no token reached {named(unseen)} in this Hessian",
+            f"no token reached {tensor_names(unseen)} in this Hessian",
             remedy="Compute it on a longer text",
             path=str(path),
         )

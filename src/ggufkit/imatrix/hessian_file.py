@@ -26,7 +26,7 @@ from ggufkit.format.types import tensor_type
 from ggufkit.imatrix.matrix import Counts
 from ggufkit.imatrix.moments import InputMoments
 from ggufkit.inspection.digest import CONTENT, digest
-from ggufkit.models.layers import named
+from ggufkit.models.layers import tensor_names
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.open import open as open_model
 from ggufkit.models.rows import Made
@@ -100,7 +100,7 @@ class MomentsStore(contextlib.AbstractContextManager["MomentsStore"]):
         damaged = [name for name, sums in moments.sums.items() if not np.isfinite(sums).all()]
         if damaged:
             raise ValueTypeError(
-                f"the second moments of {named(damaged)} are infinite or not numbers",
+                f"the second moments of {tensor_names(damaged)} are infinite or not numbers",
                 remedy="The model is damaged or overflows float16; try the model in BF16 or F32",
             )
         self._counts |= moments.counts

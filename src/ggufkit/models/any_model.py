@@ -83,7 +83,7 @@ class Opener(contextlib.ExitStack):
             return (self.open(models, argument),)
         if not isinstance(models, Iterable):
             raise refusal(argument, models, "a model, a path, or several of them")
-        return tuple(self.open(each, argument) for each in models)
+        return tuple(self.open(model, argument) for model in models)
 
     def hand_over(self, result: Model) -> Model:
         """Return a model that needs the files from now on: closing it closes them."""

@@ -100,8 +100,8 @@ def _of_that_repository(name: str, models: tuple[CachedModel, ...]) -> CachedMod
 
 def _in_repository(name: str, models: tuple[CachedModel, ...]) -> tuple[CachedModel, ...]:
     """Return the models of a repository ("hf:user/repo"), projectors and such left out."""
-    beginnings = (f"{name}:".casefold(), f"{name}/".casefold())
-    in_repository = (model for model in models if model.name.casefold().startswith(beginnings))
+    prefixes = (f"{name}:".casefold(), f"{name}/".casefold())
+    in_repository = (model for model in models if model.name.casefold().startswith(prefixes))
     return tuple(m for m in in_repository if not any(part in m.path.name for part in SIDECARS))
 
 
@@ -162,7 +162,7 @@ def _size(path: Path) -> int | None:
 def _folders(path: Path) -> Iterator[Path]:
     """Yield the folders in a folder, none where it cannot be read."""
     with contextlib.suppress(OSError, ValueError):  # a name from a file may hold NUL
-        yield from sorted(each for each in path.iterdir() if each.is_dir())
+        yield from sorted(entry for entry in path.iterdir() if entry.is_dir())
 
 
 # Where each program keeps its models.

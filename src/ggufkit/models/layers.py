@@ -75,14 +75,14 @@ def prune_layers(model: Model, layers: Iterable[int]) -> Model:
     per layer are corrected. Raises MissingKeyError for a model without a block count, ShapeError
     for a layer that does not exist, or if none would be left.
     """
-    gone = frozenset(layers)
+    removed = frozenset(layers)
     key, count = block_count(model.metadata)
-    _require_layers(gone, count)
-    if not gone:
+    _require_layers(removed, count)
+    if not removed:
         return model
-    tensors = [each for each in (_renumbered(t, gone) for t in model.tensors.values()) if each]
+    tensors = [t for t in (_renumbered(t, removed) for t in model.tensors.values()) if t]
     prefix = key.removesuffix("block_count")
-    return model.replace(metadata=_pruned(model.metadata, prefix, gone, count), tensors=tensors)
+    return model.replace(metadata=_pruned(model.metadata, prefix, removed, count), tensors=tensors)
 
 
 def resized(model: Model, before: Model) -> Model:
@@ -92,13 +92,13 @@ def resized(model: Model, before: Model) -> Model:
     """
     label = model.metadata.get(SIZE_LABEL)
     match = _SIZE.fullmatch(label) if isinstance(label, str) else None
-    elements, whole = (sum(t.elements for t in each.tensors.values()) for each in (model, before))
+    elements, whole = (sum(t.elements for t in m.tensors.values()) for m in (model, before))
     if match is None or elements == whole:
         return model
     changed = size_label(elements)
     if match["experts"]:
-        each = float(match["number"]) * _UNITS[match["unit"]] * elements / whole
-        changed = match["experts"] + size_label(round(each))
+        number = float(match["number"]) * _UNITS[match["unit"]] * elements / whole
+        changed = match["experts"] + size_label(round(number))
     return model.replace(metadata=model.metadata.updated({SIZE_LABEL: changed}))
 
 
@@ -115,17 +115,17 @@ def block_count(metadata: Metadata) -> tuple[str, int]:
     return key, number
 
 
-def _require_layers(gone: frozenset[int], count: int) -> None:
-    strange = sorted(layer for layer in gone if not 0 <= layer < count)
-    if strange:
+def _require_layers(removed: frozenset[int], count: int) -> None:
+    unknown = sorted(layer for layer in removed if not 0 <= layer < count)
+    if unknown:
         raise ShapeError(
-            f"the model has no layer {strange[0]}", remedy=f"The model has layers 0 to {count - 1}"
+            f"the model has no layer {unknown[0]}", remedy=f"The model has layers 0 to {count - 1}"
         )
-    if len(gone) == count:
+    if len(removed) == count:
         raise ShapeError("no layer would be left", remedy="Keep at least one layer")
 
 
-def _renumbered(tensor: Tensor, gone: frozenset[int]) -> Tensor | None:
+def _renumbered(tensor: Tensor, removed: frozenset[int]) -> Tensor | None:
     """Return a tensor under its new name, None if its layer was removed.
 
     Layers that the block count does not cover stay after all others.
@@ -134,9 +134,9 @@ def _renumbered(tensor: Tensor, gone: frozenset[int]) -> Tensor | None:
     if match is None:
         return tensor
     number = int(match["number"])
-    if number in gone:
+    if number in removed:
         return None
-    number -= sum(layer < number for layer in gone)
+    number -= sum(layer < number for layer in removed)
     return replace(tensor, name=f"{match['before']}{number}{match['after']}")
 
 
@@ -172,31 +172,31 @@ def _trunk(metadata: Metadata, prefix: str, count: int) -> int:
     return count - (whole_number(metadata.get(prefix + LAST_LAYERS)) or 0)
 
 
-def _pruned(metadata: Metadata, prefix: str, gone: frozenset[int], count: int) -> Metadata:
+def _pruned(metadata: Metadata, prefix: str, removed: frozenset[int], count: int) -> Metadata:
     trunk = _trunk(metadata, prefix, count)
     changes: dict[str, object] = {}
     for key, value in keys_by_layer(metadata).items():
         if isinstance(value, np.integer):
-            lost = _uncounted(key.removeprefix(prefix), int(value), gone, (count, trunk))
-            changes[key] = value.dtype.type(int(value) - lost)
+            fewer = _uncounted(key.removeprefix(prefix), int(value), removed, (count, trunk))
+            changes[key] = value.dtype.type(int(value) - fewer)
         elif isinstance(value, np.ndarray | Strings | Arrays):
-            changes[key] = _shortened(value, gone)
+            changes[key] = _shortened(value, removed)
     return metadata.updated(changes)
 
 
-def _uncounted(name: str, number: int, gone: frozenset[int], counts: tuple[int, int]) -> int:
+def _uncounted(name: str, number: int, removed: frozenset[int], counts: tuple[int, int]) -> int:
     """Return how many of the layers that a key counts are gone; `counts`: all, and the trunk."""
     count, trunk = counts
     if name in FIRST_LAYERS:
-        return sum(layer < number for layer in gone)
+        return sum(layer < number for layer in removed)
     if name == LAST_LAYERS:
-        return sum(layer >= count - number for layer in gone)
-    return sum(trunk - number <= layer < trunk for layer in gone)
+        return sum(layer >= count - number for layer in removed)
+    return sum(trunk - number <= layer < trunk for layer in removed)
 
 
-def _shortened(array: Array, gone: frozenset[int]) -> TypedValue:
+def _shortened(array: Array, removed: frozenset[int]) -> TypedValue:
     """Return an array with an item per layer without the items of removed layers."""
-    remaining = [i for i in range(len(array)) if i not in gone]
+    remaining = [i for i in range(len(array)) if i not in removed]
     if isinstance(array, np.ndarray):
         return array[remaining]
     if isinstance(array, Strings):
@@ -204,7 +204,7 @@ def _shortened(array: Array, gone: frozenset[int]) -> TypedValue:
     return Arrays([array[i] for i in remaining])
 
 
-def named(names: Sequence[str]) -> str:
+def tensor_names(names: Sequence[str]) -> str:
     """Return the count of tensors and their names, with names of many layers merged."""
     layers: dict[str, list[int]] = {}
     for name in names:

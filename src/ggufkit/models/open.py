@@ -71,17 +71,17 @@ def open(  # noqa: A001
     excused = EXCUSED if partial else ()
     with contextlib.ExitStack() as opened:
         part = open_part(first, opened, excused)
-        parts, lost = [part], []
+        parts, flaws = [part], []
         if shards and shard_count(part.header) > 1:
-            lost = _raise_first(about_siblings(part), excused)
-            others = [other for other in siblings(part) if not lost or other.exists()] or [first]
+            flaws = _raise_first(about_siblings(part), excused)
+            others = [other for other in siblings(part) if not flaws or other.exists()] or [first]
             parts = [part if o == first else open_part(o, opened, excused) for o in others]
-            if not lost:
+            if not flaws:
                 _raise_first(about_set(parts))
         model = model_of(parts)
         opened.pop_all()
-    lost += [each for part in parts for each in _lost(part) if each.rule in excused]
-    model.missing = tuple(lost)
+    flaws += [flaw for part in parts for flaw in _with_counts(part) if flaw.rule in excused]
+    model.missing = tuple(flaws)
     files = [part.file for part in parts]
     return model.reading(files, (_reopened, (files, shards, partial)))
 
@@ -97,19 +97,19 @@ def open_files(
     excused = EXCUSED if partial else ()
     with contextlib.ExitStack() as opened:
         files_or_errors = parsed_together(files, opened)
-        lost = _raise_first(about_absent(files, files_or_errors), excused)
-        parts = [each for each in files_or_errors if isinstance(each, ParsedFile)]
-        for each in parts:
-            _raise_first(_about(each), excused)
+        flaws = _raise_first(about_absent(files, files_or_errors), excused)
+        parts = [flaw for flaw in files_or_errors if isinstance(flaw, ParsedFile)]
+        for entry in parts:
+            _raise_first(_about(entry), excused)
         if shards and shard_count(parts[0].header) > 1:
             if len(files) == 1:
-                lost += _raise_first(about_siblings(parts[0]), excused)
-            elif not lost:
+                flaws += _raise_first(about_siblings(parts[0]), excused)
+            elif not flaws:
                 _raise_first(about_set(parts))
         model = model_of(parts)
         opened.pop_all()
-    lost += [each for part in parts for each in _lost(part) if each.rule in excused]
-    model.missing = tuple(lost)
+    flaws += [entry for part in parts for entry in _with_counts(part) if entry.rule in excused]
+    model.missing = tuple(flaws)
     return model.reading(part.file for part in parts)
 
 
@@ -129,17 +129,17 @@ def parsed_together(
         opened.callback(part.file.close)
         return part
 
-    for each in files[1:]:
-        if isinstance(each, ServerFile):
-            each.expect_short_header()
+    for other in files[1:]:
+        if isinstance(other, ServerFile):
+            other.expect_short_header()
     if len(files) == 1:
         parts = [parsed(files[0])]
     else:
         count = min(len(files), PARALLEL_HEADERS)
         with pool_of(count) as pool:
             parts = list(in_turn(pool, (functools.partial(parsed, f) for f in files), count))
-    for error in (each for each in parts if isinstance(each, FileNotFoundError)):
-        if len(files) == 1 or all(isinstance(each, FileNotFoundError) for each in parts):
+    for error in (part for part in parts if isinstance(part, FileNotFoundError)):
+        if len(files) == 1 or all(isinstance(part, FileNotFoundError) for part in parts):
             raise error
     return parts
 
@@ -165,8 +165,8 @@ def about_absent(
     files: Sequence[RangeFile | Path], parts: Sequence[ParsedFile | FileNotFoundError]
 ) -> Iterator[Finding]:
     """Tell which files of a set are not there."""
-    paths = [each if isinstance(each, Path) else each.path for each in files]
-    absent = [isinstance(each, FileNotFoundError) for each in parts]
+    paths = [file if isinstance(file, Path) else file.path for file in files]
+    absent = [isinstance(file, FileNotFoundError) for file in parts]
     names = [path.name for path, is_absent in zip(paths, absent, strict=True) if is_absent]
     if names:
         details = _missing_details(names, len(files), str(paths[0].parent))
@@ -179,7 +179,7 @@ def locate(path: Path) -> Path:
     if not path.is_dir():
         return path
     paths = sorted(path.glob("*.gguf"))
-    sets = {_set_name(each.name) for each in paths}
+    sets = {_set_name(one.name) for one in paths}
     if len(sets) == 1:
         return paths[0]
     names = ", ".join(sorted(sets)[:SHOWN_FILES])
@@ -238,21 +238,21 @@ def _about(part: ParsedFile) -> Iterator[Finding]:
     return (finding.at(str(part.file.path)) for finding in part.header.findings)
 
 
-def _lost(part: ParsedFile) -> Iterator[Finding]:
+def _with_counts(part: ParsedFile) -> Iterator[Finding]:
     """Yield the findings about a file; of a cut header they say how much is there."""
     header = part.header
     keys, tensors = header.announced
     counts = f"{len(header.entries):,} of {keys:,} keys"
     counts += f" and {len(_listed(header).infos.names):,} of {tensors:,} tensor infos are there"
-    for each in _about(part):
-        is_cut = each.rule in HEADER_CUT
-        yield replace(each, message=f"{each.message}; {counts}") if is_cut else each
+    for problem in _about(part):
+        is_cut = problem.rule in HEADER_CUT
+        yield replace(problem, message=f"{problem.message}; {counts}") if is_cut else problem
 
 
 def _raise_first(findings: Iterable[Finding], excused: Collection[str] = ()) -> list[Finding]:
     """Raise the first error that is not excused; return the findings that are."""
     listed = list(findings)
-    wrong = first_error(each for each in listed if each.rule not in excused)
+    wrong = first_error(finding for finding in listed if finding.rule not in excused)
     if wrong:
         raise wrong.exception()
     return [finding for finding in listed if finding.rule in excused]
@@ -322,8 +322,8 @@ def _about_shard(part: ParsedFile, place: int, parts: list[ParsedFile]) -> Itera
     header, file = part.header, part.file.path.name
     number, count = _split(header, "split.no", -1), shard_count(header)
     if (number, count) != (place, len(parts)):
-        said = {"number": number + 1, "count": count, "place": place + 1, "total": len(parts)}
-        yield _placed(part, "shard-number", "split.no", file=file, **said)
+        values = {"number": number + 1, "count": count, "place": place + 1, "total": len(parts)}
+        yield _placed(part, "shard-number", "split.no", file=file, **values)
     if header.byte_order != parts[0].header.byte_order:
         yield _placed(part, "shard-byte-order", "", file=file, byte_order=header.byte_order)
 
@@ -360,7 +360,7 @@ def model_of(parts: list[ParsedFile]) -> Model:
 def _tensors(parts: list[ParsedFile]) -> Tensors:
     """Return the tensors of all parts; each is created on access."""
     infos = [_listed(part.header).infos for part in parts]
-    ends = list(accumulate(len(each.names) for each in infos))
+    ends = list(accumulate(len(info.names) for info in infos))
 
     begins = [part.header.data_offset for part in parts]
 
@@ -369,7 +369,7 @@ def _tensors(parts: list[ParsedFile]) -> Tensors:
         index = number - ends[place] + len(infos[place].names)
         return _tensor(parts[place], begins[place], index)
 
-    return Tensors.lying(chain.from_iterable(each.names for each in infos), make)
+    return Tensors.lying(chain.from_iterable(info.names for info in infos), make)
 
 
 def _listed(header: Header) -> Places:
@@ -387,8 +387,8 @@ def _tensor(part: ParsedFile, begin: int, index: int) -> Tensor:
 def _reopened(files: list[MappedFile], shards: bool, partial: bool) -> Model:  # noqa: FBT001 (pickled)
     """Open the files of a pickled model again; unpickling has compared them with those pickled."""
     model = open(files[0].path, shards=shards, partial=partial)
-    states = [(each.status.st_size, each.status.st_mtime_ns) for each in files]
-    if states == [(each.status.st_size, each.status.st_mtime_ns) for each in model.inputs]:
+    states = [(file.status.st_size, file.status.st_mtime_ns) for file in files]
+    if states == [(file.status.st_size, file.status.st_mtime_ns) for file in model.inputs]:
         return model
     model.close()
     raise FormatError(

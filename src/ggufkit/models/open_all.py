@@ -45,8 +45,8 @@ def open_all(name: str) -> Iterator[list[tuple[CachedModel, Model]]]:
         tasks = [functools.partial(open_files, files) for _, files in named_sets]
         models: list[Model] = []
         with pool_of(min(PARALLEL_HEADERS, max(len(tasks), 1))) as pool:
-            models.extend(opened.enter_context(each) for each in in_turn(pool, tasks, len(tasks)))
-        yield [(each, model) for (each, _), model in zip(named_sets, models, strict=True)]
+            models.extend(opened.enter_context(model) for model in in_turn(pool, tasks, len(tasks)))
+        yield [(path, model) for (path, _), model in zip(named_sets, models, strict=True)]
 
 
 def _warm(files: Sequence[RangeFile | Path]) -> None:

@@ -113,13 +113,13 @@ def expected_bytes(data: bytes, lack: HeaderLack) -> int:
 class KnownVocabulary:
     """What the beginning of a header tells of its vocabulary.
 
-    `kind` is tokenizer.ggml.model, `seen` the keys so far and `last` the one that is not whole.
+    `kind` is tokenizer.ggml.model, `keys` the names so far and `last` the one that is not whole.
     """
 
     kind: bytes = b""
     tokens: int = 0
     nbytes: int = 0
-    seen: frozenset[bytes] = frozenset()
+    keys: frozenset[bytes] = frozenset()
     last: bytes = b""
 
     @classmethod
@@ -136,7 +136,7 @@ class KnownVocabulary:
                 known = replace(known, tokens=count, nbytes=end - value_at)
         size = int.from_bytes(data[lack.key_at : lack.key_at + COUNT_BYTES], "little")
         last = data[lack.key_at + COUNT_BYTES :][: min(size, MAX_KEY_BYTES)]
-        return replace(known, seen=frozenset(names | {last}), last=last)
+        return replace(known, keys=frozenset(names | {last}), last=last)
 
     @property
     def token_bytes(self) -> float:
@@ -153,4 +153,4 @@ class KnownVocabulary:
             _MERGES: self.nbytes + self.tokens if has_merges else 0,
             _MAP: MAP_BYTES if self.kind in MAPPED else 0,
         }
-        return sum(size for key, size in sizes.items() if key not in self.seen)
+        return sum(size for key, size in sizes.items() if key not in self.keys)

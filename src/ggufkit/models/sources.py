@@ -235,7 +235,7 @@ def _type_of(name: str, dtype: np.dtype[Any]) -> TensorType:
     if kind is None and dtype.name == "bfloat16":
         return tensor_type("BF16")
     if kind is None:
-        known = ", ".join(str(each) for each in _TYPE_OF_DTYPE)
+        known = ", ".join(str(d) for d in _TYPE_OF_DTYPE)
         raise TensorTypeError(
             f"tensor {name!r}: no tensor type holds NumPy's {dtype}",
             remedy=f"Convert to one of {known}, or give packed bytes with their type",

@@ -48,7 +48,7 @@ class Explanation:
 
 
 def explain(
-    done: Quantization,
+    quantization: Quantization,
     written: Model | None = None,
     *,
     threads: int | None = None,
@@ -59,7 +59,7 @@ def explain(
     `written` is the opened output; without it no data is read, and errors are None.
     `progress(done, total)` counts tensors. Raises ShapeError if `written` is not the output.
     """
-    total = sum(decision.after.nbytes for decision in done.decisions) or 1
+    total = sum(decision.after.nbytes for decision in quantization.decisions) or 1
     explanations = [
         Explanation(
             decision.after.name,
@@ -69,17 +69,17 @@ def explain(
             decision.after.nbytes,
             decision.after.nbytes / total,
         )
-        for decision in done.decisions
+        for decision in quantization.decisions
     ]
     if written is None:
         return explanations
-    errors = list(_errors(done, written, worker_count(threads), progress))
-    weight = sensitivities([each.name for each in explanations])
-    losses = [weight[each.name] * error for each, error in zip(explanations, errors, strict=True)]
-    lost = sum(losses) or 1
+    errors = list(_errors(quantization, written, worker_count(threads), progress))
+    weight = sensitivities([tensor.name for tensor in explanations])
+    losses = [weight[item.name] * error for item, error in zip(explanations, errors, strict=True)]
+    whole = sum(losses) or 1
     return [
-        replace(each, error=math.sqrt(error), share=loss / lost)
-        for each, error, loss in zip(explanations, errors, losses, strict=True)
+        replace(tensor, error=math.sqrt(error), share=loss / whole)
+        for tensor, error, loss in zip(explanations, errors, losses, strict=True)
     ]
 
 
@@ -97,11 +97,11 @@ def _reasons(decision: Decision) -> Iterator[str]:
 
 
 def _errors(
-    done: Quantization, written: Model, threads: int, progress: Progress | None
+    quantization: Quantization, written: Model, threads: int, progress: Progress | None
 ) -> Iterator[float]:
     """Yield the squared error of each tensor relative to its squares."""
     tasks: list[list[Callable[[], tuple[float, float]]]] = []
-    for decision in done.decisions:
+    for decision in quantization.decisions:
         tensor = written.tensors.get(decision.after.name)
         if tensor is None or (tensor.type, tensor.shape) != (
             decision.after.type,
@@ -113,9 +113,9 @@ def _errors(
             )
         tasks.append(list(_pieces(decision, tensor)) if decision.is_changed else [])
     with pool_of(threads) as pool:
-        measured = in_turn(pool, (task for each in tasks for task in each), 2 * threads)
-        for number, each in enumerate(tasks, 1):
-            parts = [next(measured) for _ in each]
+        measured = in_turn(pool, (task for group in tasks for task in group), 2 * threads)
+        for number, name in enumerate(tasks, 1):
+            parts = [next(measured) for _ in name]
             error, energy = (sum(part[side] for part in parts) for side in (0, 1))
             if progress:
                 progress(number, len(tasks))

@@ -238,8 +238,10 @@ def outcome_text(tensor: Tensor) -> str:
         return "errors fed back"
     if not any(outcome.helps for outcome in outcomes):
         return f"errors not fed back: {why_unhelped(outcomes)}"
-    plain = sum(each.plain for each in outcomes)
-    corrected = sum(each.error if each.helps and each.error else each.plain for each in outcomes)
+    plain = sum(tensor.plain for tensor in outcomes)
+    corrected = sum(
+        tensor.error if tensor.helps and tensor.error else tensor.plain for tensor in outcomes
+    )
     return f"errors fed back: {corrected / plain - 1:+.0%} on inputs held out"
 
 
@@ -258,7 +260,7 @@ class _SharedResult(Generic[T]):
     """A result, once it is there; its lock is held while it is made."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    found: list[T] = field(default_factory=list)
+    values: list[T] = field(default_factory=list)
 
 
 class ResultCache(Generic[T]):
@@ -278,6 +280,6 @@ class ResultCache(Generic[T]):
             if len(self._results) > self._size:
                 self._results.popitem(last=False)
         with result.lock:
-            if not result.found:
-                result.found.append(make())
-            return result.found[0]
+            if not result.values:
+                result.values.append(make())
+            return result.values[0]

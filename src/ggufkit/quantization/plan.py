@@ -48,7 +48,7 @@ def plan(
     """
     data = imatrix if isinstance(imatrix, Imatrix | None) else Imatrix.open(imatrix)
     if recipes is None:
-        recipes = [one for one in RECIPES.values() if one != KEEP_ALL]
+        recipes = [recipe for recipe in RECIPES.values() if recipe != KEEP_ALL]
     requested = [recipes] if isinstance(recipes, str | Recipe) else recipes
     return [_planned(model, recipe, data, search) for recipe in requested]
 
@@ -56,12 +56,12 @@ def plan(
 def _planned(
     model: Model, recipe: str | Recipe, imatrix: Imatrix | None, search: Search | None
 ) -> PlannedSize:
-    done = decide(model, recipe, imatrix=imatrix, search=search)
+    result = decide(model, recipe, imatrix=imatrix, search=search)
     return PlannedSize(
-        done.recipe.name,
-        layout(done.model, "model.gguf").nbytes,
-        bits_per_weight(done.model.tensors.values()),
-        sum(decision.fell_from is not None for decision in done.decisions),
-        len(done.uncovered),
-        len(done.unsearched),
+        result.recipe.name,
+        layout(result.model, "model.gguf").nbytes,
+        bits_per_weight(result.model.tensors.values()),
+        sum(decision.fell_from is not None for decision in result.decisions),
+        len(result.uncovered),
+        len(result.unsearched),
     )

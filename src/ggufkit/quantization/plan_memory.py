@@ -38,7 +38,7 @@ def plan_memory(
     are those of `estimate`. Raises as `estimate` does, and TensorTypeError for an unknown recipe.
     """
     lengths = list(contexts)
-    variants = _smaller(model) if recipes is None else [_quantized(model, each) for each in recipes]
+    variants = _smaller(model) if recipes is None else [_quantized(model, r) for r in recipes]
     rows: list[PlannedMemory] = []
     for name, quantized in variants:
         for context in lengths:
@@ -59,20 +59,20 @@ def largest_recipe(
     context = options.get("context")
     candidates = [*plan_memory(model, [None], [context], **options)]
     candidates += plan_memory(model, None, [context], **options)
-    return next((each for each in candidates if each.estimate.fit(memory).is_whole), None)
+    return next((plan for plan in candidates if plan.estimate.fit(memory).is_whole), None)
 
 
 def _quantized(model: Model, recipe: str | Recipe | None) -> tuple[str | None, Model]:
     """Return the name of a recipe, and the model that it makes."""
     if recipe is None:
         return None, model
-    done = decide(model, recipe)
-    return done.recipe.name, done.model
+    result = decide(model, recipe)
+    return result.recipe.name, result.model
 
 
 def _smaller(model: Model) -> list[tuple[str | None, Model]]:
     """Return the recipes that make a model smaller with what they make, the largest first."""
     variants = [_quantized(model, recipe) for recipe in RECIPES.values() if recipe != KEEP_ALL]
     own = model.nbytes
-    smaller = [each for each in variants if each[1].nbytes < own]
-    return sorted(smaller, key=lambda each: -each[1].nbytes)
+    smaller = [variant for variant in variants if variant[1].nbytes < own]
+    return sorted(smaller, key=lambda variant: -variant[1].nbytes)

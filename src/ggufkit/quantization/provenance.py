@@ -60,8 +60,8 @@ class Provenance:
         """Return the keys that carry this in a file."""
         settings = json.dumps(self.settings, ensure_ascii=False, separators=(",", ":"))
         digests = {IMATRIX: self.imatrix, HESSIAN: self.hessian}
-        given = {key: value for key, value in digests.items() if value}
-        return {SOURCE: self.source, **given, SETTINGS: settings}
+        known = {key: value for key, value in digests.items() if value}
+        return {SOURCE: self.source, **known, SETTINGS: settings}
 
 
 def provenance_of(metadata: Metadata) -> Provenance | None:
@@ -107,34 +107,34 @@ def quantize_with_provenance(
         like = options.get("like")
         if like is not None:
             options["like"] = opener.open(like, "like")
-        done = decide(source, recipe, **options)
-        refuse(done, allow_requantize=allow_requantize)
+        result = decide(source, recipe, **options)
+        refuse(result, allow_requantize=allow_requantize)
         content = content_digest(source, threads, progress)
-        return opener.hand_over(with_provenance(done, options, content).model)
+        return opener.hand_over(with_provenance(result, options, content).model)
 
 
 def content_digest(
     source: Model, threads: int | None = None, progress: Progress | None = None
 ) -> str:
     """Return the content digest of a model; reads all its data."""
-    found = digest(source, CONTENT, tensors=False, threads=threads, progress=progress)
-    return found.model[CONTENT]
+    digests = digest(source, CONTENT, tensors=False, threads=threads, progress=progress)
+    return digests.model[CONTENT]
 
 
-def with_provenance(done: Quantization, options: QuantizeOptions, content: str) -> Quantization:
+def with_provenance(result: Quantization, options: QuantizeOptions, content: str) -> Quantization:
     """Return the result with keys for its settings and for a source with the digest `content`."""
     imatrix = options.get("imatrix")
     data = imatrix if isinstance(imatrix, Imatrix | None) else Imatrix.open(imatrix)
-    settings = _settings(done.recipe, options)
+    settings = _settings(result.recipe, options)
     hessian = hessian_of(options)
     digests = (
         imatrix_digest(data) if data else "",
         content_digest(hessian.source) if hessian else "",
     )
-    said = Provenance(content, digests[0], settings, digests[1])
-    model = done.model
-    metadata = model.metadata.without(*KEYS, missing_ok=True).updated(said.keys())
-    return replace(done, model=model.replace(metadata=metadata))
+    provenance = Provenance(content, digests[0], settings, digests[1])
+    model = result.model
+    metadata = model.metadata.without(*KEYS, missing_ok=True).updated(provenance.keys())
+    return replace(result, model=model.replace(metadata=metadata))
 
 
 def unread_keys(recipe: Recipe, options: QuantizeOptions) -> dict[str, str]:
@@ -145,14 +145,14 @@ def unread_keys(recipe: Recipe, options: QuantizeOptions) -> dict[str, str]:
 
 def imatrix_digest(imatrix: Imatrix) -> str:
     """Return the SHA-256 of importance data: of its names, sums and counts, in any file format."""
-    made = hashlib.sha256(IMATRIX_FORM)
+    sha256 = hashlib.sha256(IMATRIX_FORM)
     for name, entry in sorted(imatrix.entries.items()):
         sums, counts = entry.sums.astype("<f4"), entry.counts.astype("<i8")
         head = json.dumps([name, imatrix.is_legacy, sums.shape, counts.shape])
-        made.update(head.encode())
-        made.update(sums.tobytes())
-        made.update(counts.tobytes())
-    return made.hexdigest()
+        sha256.update(head.encode())
+        sha256.update(sums.tobytes())
+        sha256.update(counts.tobytes())
+    return sha256.hexdigest()
 
 
 # Settings as JSON, and back.
@@ -160,10 +160,10 @@ def imatrix_digest(imatrix: Imatrix) -> str:
 
 def _settings(recipe: Recipe, options: QuantizeOptions) -> dict[str, Any]:
     types = types_by_name(options.get("types"), options.get("like"))
-    given = {key: _plain(key, value) for key, value in options.items() if key not in _ELSEWHERE}
-    given["types"] = {name: kind.name for name, kind in types.items()}
-    kept = {key: value for key, value in sorted(given.items()) if value not in _UNSET}
-    return {"ggufkit": __version__, **_plain_recipe(recipe), **kept}
+    settings = {key: _plain(key, value) for key, value in options.items() if key not in _ELSEWHERE}
+    settings["types"] = {name: kind.name for name, kind in types.items()}
+    changed = {key: value for key, value in sorted(settings.items()) if value not in _UNSET}
+    return {"ggufkit": __version__, **_plain_recipe(recipe), **changed}
 
 
 _UNSET: Final[tuple[object, ...]] = (None, False, [], {})
@@ -183,8 +183,8 @@ def _plain_recipe(recipe: Recipe) -> dict[str, Any]:
 
 def _plain(key: str, value: Any) -> Any:  # noqa: ANN401 (an option, and JSON)
     if key == "override_kv":
-        held = Metadata(value or {})
-        return {k: [held.type_name(k), plain_exactly(v)] for k, v in held.typed_items()}
+        values = Metadata(value or {})
+        return {k: [values.type_name(k), plain_exactly(v)] for k, v in values.typed_items()}
     if key == "tensor_types":
         return [[pattern, tensor_type(kind).name] for pattern, kind in value]
     if key in {"output_tensor_type", "token_embedding_type"}:
@@ -195,18 +195,18 @@ def _plain(key: str, value: Any) -> Any:  # noqa: ANN401 (an option, and JSON)
 def options_of(settings: Mapping[str, Any]) -> tuple[Recipe, QuantizeOptions]:
     """Return recipe and options of recorded settings; FormatError if they cannot be read."""
     try:
-        given = {key: value for key, value in settings.items() if key != "ggufkit"}
-        base = find_recipe(given.pop("recipe"))
-        name, patterns = given.pop("recipe_name", base.name), given.pop("patterns", ())
+        options = {key: value for key, value in settings.items() if key != "ggufkit"}
+        base = find_recipe(options.pop("recipe"))
+        name, patterns = options.pop("recipe_name", base.name), options.pop("patterns", ())
         recipe = replace(base, name=name, patterns=patterns_of(patterns))
-        if "override_kv" in given:
-            given["override_kv"] = {k: typed(*each) for k, each in given["override_kv"].items()}
-        if "tensor_types" in given:
-            given["tensor_types"] = [tuple(each) for each in given["tensor_types"]]
+        if "override_kv" in options:
+            options["override_kv"] = {k: typed(*pair) for k, pair in options["override_kv"].items()}
+        if "tensor_types" in options:
+            options["tensor_types"] = [tuple(value) for value in options["tensor_types"]]
     except MISFORMED as error:
         raise _damaged(str(error)) from None
     known = QuantizeOptions.__annotations__.keys() - set(_ELSEWHERE)
-    if unknown := given.keys() - known:
+    if unknown := options.keys() - known:
         key = min(unknown)
-        raise _damaged(f"ggufkit does not know the setting {key!r}: {brief(given[key])}")
-    return recipe, cast("QuantizeOptions", given)
+        raise _damaged(f"ggufkit does not know the setting {key!r}: {brief(options[key])}")
+    return recipe, cast("QuantizeOptions", options)

@@ -24,7 +24,7 @@ from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.imatrix.hessian import Hessian
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.any_model import AnyModel, as_model, derives_model, opened, require_weights
-from ggufkit.models.layers import block_count, layer_of, named, prune_layers
+from ggufkit.models.layers import block_count, layer_of, prune_layers, tensor_names
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.sources import retyped
 from ggufkit.quantization.choice.conditions import ModelFacts
@@ -122,9 +122,9 @@ def quantize(
         like = options.get("like")
         if like is not None:
             options["like"] = stack.enter_context(opened(like, "like"))
-        done = decide(model, recipe, **options)
-    refuse(done, allow_requantize=allow_requantize)
-    return done.model
+        result = decide(model, recipe, **options)
+    refuse(result, allow_requantize=allow_requantize)
+    return result.model
 
 
 def decide(
@@ -135,7 +135,7 @@ def decide(
     require_weights(model)
     chosen = _recipe(recipe, options.get("like"))
     hessian, requests = hessian_of(options), _requests(options)
-    data, lost = _selected(options, hessian)
+    data, idle = _selected(options, hessian)
     overrides = Metadata(mapping("override_kv", options.get("override_kv")))
     # llama.cpp's loader applies overrides too.
     facts = facts_of(model.metadata.updated(overrides), model.tensors)
@@ -167,10 +167,10 @@ def decide(
     shard_counts = _shard_counts(model, decisions) if keeps_split else None
     names_known = {**model.tensors, **pruned.tensors}
     require_names(names_known, requests, mapping("types", options.get("types")))
-    lost += unmatched((tensor.name for tensor in tensors), chosen, requests)
-    read = (*model.inputs, *(hessian.source.inputs if hessian else ()))
-    result.made_from(read, model.readers_limit, *([data[0].limit] if data else []))
-    return Quantization(result, decisions, chosen, data is not None, shard_counts, lost, search)
+    idle += unmatched((tensor.name for tensor in tensors), chosen, requests)
+    inputs = (*model.inputs, *(hessian.source.inputs if hessian else ()))
+    result.made_from(inputs, model.readers_limit, *([data[0].limit] if data else []))
+    return Quantization(result, decisions, chosen, data is not None, shard_counts, idle, search)
 
 
 # Options.
@@ -219,9 +219,9 @@ def _selected(
     matrix = imatrix if isinstance(imatrix, Imatrix) else Imatrix.open(imatrix)
     path = matrix.path if isinstance(imatrix, Imatrix) else imatrix
     chosen = matrix.selected(include, exclude)
-    lost = (part for part in (*include, *exclude) if not any(part in n for n in matrix.entries))
+    idle = (part for part in (*include, *exclude) if not any(part in n for n in matrix.entries))
     importance = (chosen, os.fsdecode(path) if path else "") if chosen.entries else None
-    return importance, tuple(lost)
+    return importance, tuple(idle)
 
 
 def _encodable(type: AnyType | None) -> TensorType | None:
@@ -273,7 +273,7 @@ def _decision(  # noqa: PLR0913 (a part of `decide`)
     return Decision(
         tensor,
         after,
-        fell_from=choice.wanted if choice.fell_back else None,
+        fell_from=choice.requested if choice.fell_back else None,
         promoted_from=choice.type if kind != choice.type else None,
         needs_imatrix=_needs(recipe, kind, tensor),
         why=choice.why,
@@ -310,24 +310,24 @@ def _shard_counts(model: Model, decisions: Iterable[Decision]) -> tuple[int, ...
 # Refusals.
 
 
-def refuse(done: Quantization, *, allow_requantize: bool) -> None:
+def refuse(result: Quantization, *, allow_requantize: bool) -> None:
     """Raise an error if the result must not be written: see `quantize`."""
-    if done.requantized and not allow_requantize:
-        kinds = ", ".join(sorted({d.before.type.name for d in done.requantized}))
+    if result.requantized and not allow_requantize:
+        kinds = ", ".join(sorted({d.before.type.name for d in result.requantized}))
         raise TensorTypeError(
-            f"{_named(done.requantized)}: quantized already ({kinds}), and quantizing again loses "
-            "quality",
+            f"{_names(result.requantized)}: quantized already ({kinds}), "
+            "and quantizing again loses quality",
             remedy="Start from the F32, F16 or BF16 model, or allow it (allow_requantize=True)",
         )
-    if done.uncovered:
-        kinds = ", ".join(sorted({d.after.type.name for d in done.uncovered}))
+    if result.uncovered:
+        kinds = ", ".join(sorted({d.after.type.name for d in result.uncovered}))
         raise MissingImportanceError(
-            f"{done.recipe.name} makes {_named(done.uncovered)} {kinds}, but the importance "
+            f"{result.recipe.name} makes {_names(result.uncovered)} {kinds}, but the importance "
             "data for this is missing",
             remedy="Give an importance matrix that covers them (imatrix=...), take the nearest "
             "types that need none (promote_uncovered=True), or name types (tensor_types=...)",
         )
 
 
-def _named(decisions: Iterable[Decision]) -> str:
-    return named([decision.after.name for decision in decisions])
+def _names(decisions: Iterable[Decision]) -> str:
+    return tensor_names([decision.after.name for decision in decisions])

@@ -49,15 +49,15 @@ def read_recipe(path: str | Path) -> Recipe:
         raise FormatError(error.message, remedy=error.remedy, path=str(file)) from None
 
 
-def _recipe(name: str, said: dict[str, Any]) -> Recipe:
-    for key, value in said.items():
+def _recipe(name: str, table: dict[str, Any]) -> Recipe:
+    for key, value in table.items():
         if key not in _KEYS or not isinstance(value, _KEYS[key]):
             raise ValueTypeError(
                 f"a recipe has no {key!r} of this form",
                 remedy='A recipe has base = "Q4_K_M" and a table [types] of "pattern" = "Q6_K"',
             )
-    base = find_recipe(said["base"]) if "base" in said else KEEP_ALL
-    pairs = ((pattern, _type_name(kind)) for pattern, kind in said.get("types", {}).items())
+    base = find_recipe(table["base"]) if "base" in table else KEEP_ALL
+    pairs = ((pattern, _type_name(kind)) for pattern, kind in table.get("types", {}).items())
     return replace(base, name=name, patterns=patterns_of(pairs))
 
 
@@ -101,10 +101,10 @@ def matching(
     They are no error, because several models may share the file.
     """
     known = list(names)
-    lost = [p.pattern for p, _ in patterns_of(listed) if not any(map(p.search, known))]
-    if lost:
-        say(f"{path}: no tensor name contains {', '.join(map(repr, lost))}")
-    return [each for each in listed if each[0] not in lost]
+    idle = [p.pattern for p, _ in patterns_of(listed) if not any(map(p.search, known))]
+    if idle:
+        say(f"{path}: no tensor name contains {', '.join(map(repr, idle))}")
+    return [row for row in listed if row[0] not in idle]
 
 
 # Values for keys.

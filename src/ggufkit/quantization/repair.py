@@ -149,10 +149,10 @@ def repair(  # noqa: PLR0913 (the options of `target` and `evaluate`)
         starts = _starts(known, problem.options)
         recipes = list(_recipes_that_fit(model, problem, options))
         total = len(starts) + len(recipes) + steps
-        done = iter(range(1, total + 1))
+        counter = iter(range(1, total + 1))
         tried = _Trials(
             _LoadedTypes(variants, model, options).divergence,
-            lambda: progress(next(done), total) if progress else None,
+            lambda: progress(next(counter), total) if progress else None,
         )
         survivors = [
             losses for what, losses in starts.items() if tried.offer(what, problem.types(losses))
@@ -186,15 +186,15 @@ def _recipes_that_fit(
     """Yield the types of the largest recipes that are no larger than the problem allows."""
     recipes = []
     for name, recipe in RECIPES.items():
-        done = decide(model, recipe, imatrix=options.get("imatrix"))
-        if done.uncovered:
+        result = decide(model, recipe, imatrix=options.get("imatrix"))
+        if result.uncovered:
             continue
-        tensors = (d.after for d in done.decisions if d.after.name in problem.options)
+        tensors = (d.after for d in result.decisions if d.after.name in problem.options)
         types = {tensor.name: tensor.type for tensor in tensors}
         nbytes = problem.nbytes_of(types)
         if nbytes is not None and nbytes <= problem.allowance:
             recipes.append((nbytes, name, types))
-    recipes.sort(key=lambda each: each[0], reverse=True)
+    recipes.sort(key=lambda pair: pair[0], reverse=True)
     for _, name, types in recipes[:RECIPES_TRIED]:
         yield name, types
 
@@ -206,7 +206,7 @@ def _change_groups(
     groups = [group for group in known.groups if group.levels]
     changed = dict(losses)
     remaining = steps
-    for group in sorted(groups, key=lambda each: -each.levels[-1].divergence):
+    for group in sorted(groups, key=lambda g: -g.levels[-1].divergence):
         for factor in FACTORS:
             other = {**changed, **_scaled(changed, group.tensors, factor)}
             types = problem.types(other)

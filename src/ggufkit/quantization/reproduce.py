@@ -79,47 +79,47 @@ def reproduce(  # noqa: PLR0913 (two files, and what the first was made with)
     importance data is missing or is not that of the file, FormatError for keys that cannot be read.
     """
     with opened(file, "file") as model, opened(source, "source") as origin:
-        said = provenance_of(model.metadata)
-        if said is None:
+        provenance = provenance_of(model.metadata)
+        if provenance is None:
             raise ValueTypeError(
                 "this file does not say what it derives from",
                 remedy="`quantize --provenance` writes files that do",
             )
         data: QuantizeOptions = {
-            "imatrix": _data(said, imatrix, model.metadata),
-            "hessian": _hessian(said, hessian, model.metadata),
+            "imatrix": _data(provenance, imatrix, model.metadata),
+            "hessian": _hessian(provenance, hessian, model.metadata),
         }
         content = content_digest(origin, threads, progress)
-        recipe, options = options_of(said.settings)
+        recipe, options = options_of(provenance.settings)
         options.update(data)
         try:
-            done = decide(origin, recipe, **options)
+            remade = decide(origin, recipe, **options)
         except (GGUFError, *MISFORMED) as error:
             raise ValueTypeError(
                 f"the settings in the file do not fit this source: {str(error).rstrip('.')}",
                 remedy="Name the source that the file was quantized from",
             ) from error
-        keys = replace(said, source=content).keys()
-        metadata = done.model.metadata.without(*KEYS, missing_ok=True).updated(keys)
-        again = replace(done, model=done.model.replace(metadata=metadata))
+        keys = replace(provenance, source=content).keys()
+        metadata = remade.model.metadata.without(*KEYS, missing_ok=True).updated(keys)
+        again = replace(remade, model=remade.model.replace(metadata=metadata))
         compared = diff(again.model, model, threads=threads, progress=progress)
         order = {name: number for number, name in enumerate(model.tensors)}
-        changed = sorted(compared.tensors, key=lambda each: order.get(each.name, -1))
+        changed = sorted(compared.tensors, key=lambda change: order.get(change.name, -1))
         return Reproduction(
-            said,
+            provenance,
             len(model.tensors),
             tuple(changed),
             compared.keys,
-            has_same_source=content == said.source,
+            has_same_source=content == provenance.source,
             has_same_layout=not compared and _has_same_layout(again, model),
         )
 
 
 def _data(
-    said: Provenance, imatrix: Imatrix | AnyPath | None, metadata: Metadata
+    origin: Provenance, imatrix: Imatrix | AnyPath | None, metadata: Metadata
 ) -> Imatrix | None:
     """Return the importance data that the file was made with, named as it was then."""
-    if not said.imatrix:
+    if not origin.imatrix:
         if imatrix is not None:
             raise ValueTypeError(
                 "the file was made without importance data", remedy="Leave the imatrix out"
@@ -130,25 +130,25 @@ def _data(
             "the file was made with importance data", remedy="Give its imatrix too"
         )
     data = imatrix if isinstance(imatrix, Imatrix) else Imatrix.open(imatrix)
-    if (actual := imatrix_digest(data)) != said.imatrix:
+    if (actual := imatrix_digest(data)) != origin.imatrix:
         raise MissingImportanceError(
-            f"the file was made with other importance data: its digest is {said.imatrix}, that of "
-            f"the data given {actual}",
+            f"the file was made with other importance data: its digest is {origin.imatrix}, and "
+            f"that of the data given is {actual}",
             remedy="Give the importance matrix that the file was made with",
         )
     path = metadata.text(IMATRIX_FILE)
     return replace(data, path=Path(path) if path else None)
 
 
-def _hessian(said: Provenance, path: AnyPath | None, metadata: Metadata) -> Hessian | None:
+def _hessian(origin: Provenance, path: AnyPath | None, metadata: Metadata) -> Hessian | None:
     """Return the Hessian that the file was made with, named as it was then."""
-    if path is None and not said.hessian:
+    if path is None and not origin.hessian:
         return None
-    if path is None or not said.hessian:
-        verb, remedy = ("with", "Give it too") if said.hessian else ("without", "Leave it out")
+    if path is None or not origin.hessian:
+        verb, remedy = ("with", "Give it too") if origin.hessian else ("without", "Leave it out")
         raise MissingImportanceError(f"the file was made {verb} a Hessian", remedy=remedy)
     opened_hessian = Hessian.open(path)
-    if content_digest(opened_hessian.source) != said.hessian:
+    if content_digest(opened_hessian.source) != origin.hessian:
         raise MissingImportanceError(
             "the file was made with another Hessian",
             remedy="Give the Hessian file that the file was made with",
@@ -156,9 +156,9 @@ def _hessian(said: Provenance, path: AnyPath | None, metadata: Metadata) -> Hess
     return replace(opened_hessian, path=Path(metadata.text(HESSIAN_FILE)))
 
 
-def _has_same_layout(done: Quantization, file: Model) -> bool:
+def _has_same_layout(remade: Quantization, file: Model) -> bool:
     """Whether the file written again would have the same bytes outside of tensors, too."""
-    plan = layout(done.model, "model.gguf", shard_counts=done.shard_counts)
+    plan = layout(remade.model, "model.gguf", shard_counts=remade.shard_counts)
     if len(plan.files) != len(file.inputs):
         return False
     return all(map(_is_file, plan.files, file.inputs))
@@ -169,7 +169,7 @@ def _is_file(planned: PlannedFile, file: AnyFile) -> bool:
     if planned.nbytes != file.nbytes or bytes(file.read(0, len(planned.head))) != planned.head:
         return False
     offset = len(planned.head)
-    for extent in sorted(planned.extents, key=lambda each: each.offset):
+    for extent in sorted(planned.extents, key=lambda extent: extent.offset):
         if file.read(offset, extent.offset - offset).any():
             return False
         offset = extent.offset + extent.nbytes

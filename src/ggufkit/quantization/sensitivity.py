@@ -18,7 +18,7 @@ from ggufkit.errors import TensorTypeError, ValueTypeError
 from ggufkit.evaluation.variants import CONTEXT, Variants
 from ggufkit.format.types import tensor_type
 from ggufkit.imatrix.matrix import Imatrix
-from ggufkit.models.layers import layer_of, named
+from ggufkit.models.layers import layer_of, tensor_names
 from ggufkit.models.model import Model, Tensor, bits_per_weight
 from ggufkit.models.open import open as open_model
 from ggufkit.quantization.choice.type_choice import fitting
@@ -69,13 +69,13 @@ def measure_sensitivity(  # noqa: PLR0913 (the options of `evaluate`)
         resting = float(variants.measure({}).field("divergence").mean())  # rounding of the base
         passes = list(itertools.product(groups, LEVELS))
         levels: dict[str, dict[float, Level]] = {name: {} for name in groups}
-        for done, (name, kind) in enumerate(passes, 1):
+        for count, (name, kind) in enumerate(passes, 1):
             level = _level(variants, model, groups[name], kind, data, resting)
             levels[name][level.error] = level  # once, if both levels are the same type
             if progress:
-                progress(done, len(passes))
+                progress(count, len(passes))
         predictions, limit = variants.scores.field("surprise").size, model.readers_limit
-    found = [
+    rows = [
         Group(
             name,
             tuple(t.name for t in members),
@@ -84,7 +84,7 @@ def measure_sensitivity(  # noqa: PLR0913 (the options of `evaluate`)
         for name, members in groups.items()
     ]
     unused = [Group(UNUSED, rest, ())] if rest else []
-    return Sensitivity((*found, *unused), context, predictions, limit)
+    return Sensitivity((*rows, *unused), context, predictions, limit)
 
 
 def require_plain(model: Model, path: AnyPath) -> AnyPath:
@@ -92,7 +92,7 @@ def require_plain(model: Model, path: AnyPath) -> AnyPath:
     quantized = [tensor.name for tensor in eligible(model) if tensor.type.is_quantized]
     if quantized:
         raise TensorTypeError(
-            f"{named(quantized)}: quantized already, so other values cannot be tried in it",
+            f"{tensor_names(quantized)}: quantized already, so other values cannot be tried in it",
             remedy="Measure the F32, F16 or BF16 model",
         )
     return path
@@ -142,7 +142,7 @@ def _level(  # noqa: PLR0913 (a part of the function above)
     finally:
         variants.restore()
     return Level(
-        "/".join(sorted({str(each) for each in types.values()})),
+        "/".join(sorted({str(type_) for type_ in types.values()})),
         bits_per_weight(quantized[tensor.name] for tensor in tensors) or 0.0,
         float(np.mean(errors)),
         max(divergence - resting, 0.0),

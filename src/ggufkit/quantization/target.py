@@ -94,17 +94,19 @@ class SizeProblem:
 
     def nbytes_of(self, types: Mapping[str, TensorType]) -> int | None:
         """Return the bytes of a choice of types, None if it has a type that is no option."""
-        sizes = {(name, o.type): o.nbytes for name, each in self.options.items() for o in each}
+        sizes = {
+            (name, o.type): o.nbytes for name, options in self.options.items() for o in options
+        }
         nbytes = [sizes.get((name, types[name])) for name in self.options]
-        return None if None in nbytes else sum(each or 0 for each in nbytes)
+        return None if None in nbytes else sum(size or 0 for size in nbytes)
 
     def types(self, losses: Losses) -> dict[str, TensorType]:
         """Return the types that fit with the least total loss."""
         weighted = {
-            name: [replace(option, loss=losses[name](option.loss)) for option in each]
-            for name, each in self.options.items()
+            name: [replace(option, loss=losses[name](option.loss)) for option in options]
+            for name, options in self.options.items()
         }
-        return {name: each.type for name, each in allocate(weighted, self.allowance).items()}
+        return {name: option.type for name, option in allocate(weighted, self.allowance).items()}
 
 
 def size_problem(  # noqa: PLR0913 (those of `target`)
@@ -127,17 +129,17 @@ def size_problem(  # noqa: PLR0913 (those of `target`)
 
     if nbytes is not None:
         # Bytes for tensors, padded to the alignment, in a file of `nbytes`.
-        smallest = {name: min(each, key=_size) for name, each in options.items()}
+        smallest = {name: min(choices, key=_size) for name, choices in options.items()}
         types = {name: option.type for name, option in smallest.items()}
         smallest_model = decide(model, types=types, imatrix=data, override_kv=override_kv).model
         aligned = {
             name: [
                 replace(option, nbytes=padded(option.nbytes, smallest_model.alignment))
-                for option in each
+                for option in rows
             ]
-            for name, each in options.items()
+            for name, rows in options.items()
         }
-        tensors = sum(min(map(_size, each)) for each in aligned.values())
+        tensors = sum(min(map(_size, choices)) for choices in aligned.values())
         least = layout(smallest_model, "model.gguf").nbytes
         if nbytes < least:
             raise _too_small(
@@ -170,7 +172,7 @@ def _within_bits(
     other_bytes = sum(
         tensor.nbytes for tensor in model.tensors.values() if tensor.name not in options
     )
-    least = other_bytes + sum(min(map(_size, each)) for each in options.values())
+    least = other_bytes + sum(min(map(_size, choices)) for choices in options.values())
     if int(bpw * elements / BITS) < least:
         bits = math.ceil(100 * BITS * least / elements) / 100
         raise _too_small(f"has {bits:.2f} bits per weight", has_imatrix)
@@ -188,16 +190,16 @@ def _measured(
         weights = imatrix.weights(tensor.name, tensor.shape) if imatrix else None
         return measure(tensor, kinds, weights)
 
-    found: dict[str, list[Option]] = {}
+    by_name: dict[str, list[Option]] = {}
     with pool_of(threads) as pool:
         measured = in_turn(pool, (partial(options, tensor) for tensor in tensors), len(tensors))
-        for tensor, each in zip(tensors, measured, strict=True):
-            if not each:
+        for tensor, row in zip(tensors, measured, strict=True):
+            if not row:
                 raise TensorTypeError(
                     f"no candidate type fits tensor {tensor.name!r} of shape {tensor.shape}",
                     remedy="Add a type that fits, such as Q8_0 or F16",
                 )
-            found[tensor.name] = each
+            by_name[tensor.name] = row
             if progress:
-                progress(len(found), len(tensors))
-    return found
+                progress(len(by_name), len(tensors))
+    return by_name

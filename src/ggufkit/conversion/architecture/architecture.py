@@ -91,9 +91,9 @@ _NOT_FIELDS: Final = {"like": str, "fresh": list, "tensors": dict}
 _KINDS: Final[dict[str, type]] = {
     **_NOT_FIELDS,
     **{
-        each.name: {"str": str, "tuple[str, ...]": list}.get(str(each.type), dict)
-        for each in fields(Architecture)
-        if each.name not in ("path", "rules")
+        field.name: {"str": str, "tuple[str, ...]": list}.get(str(field.type), dict)
+        for field in fields(Architecture)
+        if field.name not in ("path", "rules")
     },
 }
 
@@ -114,8 +114,8 @@ def classes(config: Mapping[str, Any]) -> list[str]:
     """Return the class names of a configuration; those of its text model come first."""
     text = config.get("text_config")
     inner = text.get("architectures") if isinstance(text, Mapping) else None
-    found = inner or config.get("architectures") or []
-    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+    names = inner or config.get("architectures") or []
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def find(
@@ -132,29 +132,29 @@ def find(
     serves them.
     """
     texts = _texts(folders, projectors=projectors)
-    wanted = classes[0] if classes else ""
+    first = classes[0] if classes else ""
     likely = {stem: (path, text) for stem, (path, text) in texts.items()
-              if wanted in text or not path.startswith(OWN)}  # fmt: skip
+              if first in text or not path.startswith(OWN)}  # fmt: skip
     homes = _homes(likely)  # reading all our files takes half of the time of a small model
-    if wanted in homes:
-        known = [_architecture(stem, texts) for stem in homes[wanted]]
-        fitting = [each for each in known if not each.convert_if or _fits(each, config or {})]
-        fitting.sort(key=lambda each: (each.path.startswith(OWN), not each.convert_if))
+    if first in homes:
+        known = [_architecture(stem, texts) for stem in homes[first]]
+        fitting = [arch for arch in known if not arch.convert_if or _fits(arch, config or {})]
+        fitting.sort(key=lambda arch: (arch.path.startswith(OWN), not arch.convert_if))
         return (fitting or known)[0]
-    if projectors and wanted in _homes(_texts(folders)):
+    if projectors and first in _homes(_texts(folders)):
         raise CheckpointError(
-            f"no projector is known for {brief(wanted)}", remedy="Convert it without the projector"
+            f"no projector is known for {brief(first)}", remedy="Convert it without the projector"
         )
-    if not projectors and wanted in _homes(_texts(folders, projectors=True)):
+    if not projectors and first in _homes(_texts(folders, projectors=True)):
         raise CheckpointError(
-            f"only the projector of {brief(wanted)} is known",
+            f"only the projector of {brief(first)} is known",
             remedy="Convert the projector alone (mmproj=...)",
         )
     homes = _homes(texts)
-    near = difflib.get_close_matches(wanted[:MAX_CLASS], homes, 1, 0.5)
+    near = difflib.get_close_matches(first[:MAX_CLASS], homes, 1, 0.5)
     hint = f"the nearest known is {near[0]} ({homes[near[0]][0]}); " if near else ""
     raise CheckpointError(
-        f"the architecture {brief(wanted or '(none in config.json)')} is unknown",
+        f"the architecture {brief(first or '(none in config.json)')} is unknown",
         remedy=f"{hint}a file can teach it, in a folder that you name (arch_path=...): "
         "docs/architectures.md",
     )
@@ -195,18 +195,18 @@ def _texts(folders: Iterable[Path], *, projectors: bool = False) -> dict[str, tu
             raise FormatError(f"{folder} is not a folder", remedy="Give a folder of TOML files")
         for path in sorted((folder / PROJECTORS if projectors else folder).glob("*.toml")):
             texts.setdefault(path.stem, (str(path), read_small(path, Most.ARCHITECTURE).decode()))
-    for stem, found in _own_texts(PROJECTORS if projectors else "files").items():
-        texts.setdefault(stem, found)
+    for stem, own in _own_texts(PROJECTORS if projectors else "files").items():
+        texts.setdefault(stem, own)
     return texts
 
 
 @functools.cache
 def _own_texts(name: str) -> dict[str, tuple[str, str]]:
     folder = resources.files("ggufkit.conversion.architecture") / name
-    found = {each.name: each for each in folder.iterdir() if each.name.endswith(".toml")}
+    files = {file.name: file for file in folder.iterdir() if file.name.endswith(".toml")}
     return {
-        name.removesuffix(".toml"): (f"{OWN}{name}", found[name].read_text("utf-8"))
-        for name in sorted(found)
+        name.removesuffix(".toml"): (f"{OWN}{name}", files[name].read_text("utf-8"))
+        for name in sorted(files)
     }
 
 

@@ -86,10 +86,10 @@ class ConfigFacts:
 
     def _part(self, table: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return an object of the configuration with defaults, None if it is absent."""
-        found = self.value(table.get("of"))
-        if not isinstance(found, Mapping) or not found:
+        parent = self.value(table.get("of"))
+        if not isinstance(parent, Mapping) or not parent:
             return None
-        part = dict(found)
+        part = dict(parent)
         for name, default in table.items():
             if name != "of" and part.get(name) is None:
                 inner = functools.partial(_first, part, self.more)
@@ -118,7 +118,7 @@ class ConfigFacts:
         present = {name for name, value in self.fields.items() if value is not None}
         names = alternatives(self.architecture)
         for name in set(defaults) - present:
-            other = next((each for each in names.get(name, ()) if each in present), None)
+            other = next((own for own in names.get(name, ()) if own in present), None)
             if other is not None:
                 self.fields[name] = self.lookup(other)
                 self.read.add(name)
@@ -156,8 +156,8 @@ class ConfigFacts:
     def unexpected(self) -> Iterator[str]:
         """Yield the fields whose values llama.cpp does not support."""
         for name, value, values in self._others(self.architecture.expects):
-            wanted = " or ".join(repr(each) for each in values if each is not None) or "nothing"
-            yield f"{name} is {brief(value)}, but llama.cpp always computes with {wanted}"
+            allowed = " or ".join(repr(one) for one in values if one is not None) or "nothing"
+            yield f"{name} is {brief(value)}, but llama.cpp always computes with {allowed}"
 
     def _others(self, table: Mapping[str, list[Any] | str]) -> Iterator[tuple[str, Any, list[Any]]]:
         """Yield the fields of a table with a value that the table does not allow."""
@@ -196,20 +196,20 @@ def _tells(name: str, value: Any) -> bool:  # noqa: ANN401 (as JSON is)
 
 def _first(part: Mapping[str, Any], more: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401
     """Return a field of a part of the configuration, or an object of another file."""
-    found = part.get(name)
-    return more.get(name) if found is None else found
+    value = part.get(name)
+    return more.get(name) if value is None else value
 
 
 def alternatives(architecture: Architecture) -> dict[str, list[str]]:
     """Return the other names of each field: expressions join them to it with `or`."""
     entries = (*architecture.early, *architecture.metadata, *architecture.defaults.items())
     texts = [text for _, text in entries if isinstance(text, str)]
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for group in (group for text in texts for group in expressions.alternatives(text)):
         names = [name for name in group if name not in OTHER_MEANINGS]
         for name in names:
-            found.setdefault(name, []).extend(names)
-    return found
+            groups.setdefault(name, []).extend(names)
+    return groups
 
 
 # Key-values, with the types of llama.cpp's converter.
@@ -217,17 +217,17 @@ def alternatives(architecture: Architecture) -> dict[str, list[str]]:
 
 def parameters(facts: ConfigFacts, table: ConfigEntries) -> tuple[dict[str, TypedValue], list[str]]:
     """Return the architecture's key-values in order, and the keys that cannot be computed."""
-    found: dict[str, TypedValue] = {}
+    values: dict[str, TypedValue] = {}
     problems: list[str] = []
     for key, expression in table:
         full = full_key(facts.architecture, key)
         try:
             value = facts.value(expression)
             if value is not None and not _is_null(expression, facts):
-                found[full] = _typed(value)
+                values[full] = _typed(value)
         except GGUFError as error:
             problems.append(f"{full}: {error.message}")
-    return found, problems
+    return values, problems
 
 
 def _is_null(expression: Any, facts: ConfigFacts) -> bool:  # noqa: ANN401 (as TOML is)

@@ -58,9 +58,9 @@ class Draft(Checkpoint):
 
     def names(self, folder: str, suffix: str) -> list[str]:
         """Return the sorted names of the files with a suffix in a folder."""
-        found = (name.removeprefix(f"{folder}/") for name in self.contents
+        names = (name.removeprefix(f"{folder}/") for name in self.contents
                  if name.startswith(f"{folder}/") and name.endswith(suffix))  # fmt: skip
-        return sorted(found)
+        return sorted(names)
 
     def text(self, name: str) -> str | None:
         """Return a file's text, None if missing."""
@@ -79,13 +79,13 @@ def candidates(model: Model, folders: Sequence[Path] = ()) -> list[Architecture]
     """
     name = str(model.metadata.get("general.architecture", ""))
     known = architectures(folders)
-    named = [(stem, each) for stem, each in known.items() if each.name == name]
-    named.sort(key=lambda item: item[0] == name)  # other names are special cases
-    found = [each for _, each in named]
+    matches = [(stem, arch) for stem, arch in known.items() if arch.name == name]
+    matches.sort(key=lambda item: item[0] == name)  # other names are special cases
+    choices = [arch for _, arch in matches]
     functions = bound(MODEL, model)
-    fitting = [a for a in found if expressions.evaluate(a.export_if, lambda _: None, functions)]
-    if found:
-        return fitting or found
+    fitting = [a for a in choices if expressions.evaluate(a.export_if, lambda _: None, functions)]
+    if choices:
+        return fitting or choices
     raise CheckpointError(
         f"the architecture {brief(name or '(none in the file)')} is unknown",
         remedy="`ggufkit archs` lists the known ones; a file can teach it, in a folder that you "
@@ -114,17 +114,17 @@ def _favoured(architecture: Architecture) -> list[set[str]]:
     texts = [*architecture.shapes.values(), *architecture.required]
     texts += [t for rule in architecture.rules for target in rule.targets
               for step in target.steps for t in step.arguments]  # fmt: skip
-    found = {name for text in texts if text.count(" or ") == 0 or "[" in text
+    names = {name for text in texts if text.count(" or ") == 0 or "[" in text
              for name in expressions.names(text)}  # fmt: skip
     for table in architecture.defaults_of.values():
-        found.update(table)
-    return [found, _USUAL]
+        names.update(table)
+    return [names, _USUAL]
 
 
 def _token_ids(model: Model) -> dict[str, int]:
     keys = {role: f"tokenizer.ggml.{key}_token_id" for role, key in _ROLES.items()}
-    held = {role: plain(model.metadata[key]) for role, key in keys.items() if key in model.metadata}
-    return {f"{role}_token_id": number for role, number in held.items() if type(number) is int}
+    ids = {role: plain(model.metadata[key]) for role, key in keys.items() if key in model.metadata}
+    return {f"{role}_token_id": number for role, number in ids.items() if type(number) is int}
 
 
 def _solve(model: Model, architecture: Architecture, solver: Solver) -> None:
@@ -156,12 +156,12 @@ def _config(model: Model, architecture: Architecture, solver: Solver) -> dict[st
     for name, text in architecture.export.items():
         if (value := solver.value(text)) is not None:
             solver.fields.update(_placed(solver.fields, name.split("."), value))
-    found = {k: v for k, v in solver.fields.items() if k not in _INTERNAL and v is not None}
+    values = {k: v for k, v in solver.fields.items() if k not in _INTERNAL and v is not None}
     texts = {name: text for name, text in architecture.export.items() if isinstance(text, str)}
     nulls = {name: None for name, text in texts.items() if text.endswith(_NULL)}
-    found = nulls | found
-    classes = found.pop("architectures", next(iter(architecture.classes), ""))
-    return {"architectures": [classes], **dict(sorted(found.items()))}
+    values = nulls | values
+    classes = values.pop("architectures", next(iter(architecture.classes), ""))
+    return {"architectures": [classes], **dict(sorted(values.items()))}
 
 
 def _placed(fields: Mapping[str, Any], names: Sequence[str], value: Any) -> dict[str, Any]:  # noqa: ANN401 (as JSON is)
@@ -171,12 +171,12 @@ def _placed(fields: Mapping[str, Any], names: Sequence[str], value: Any) -> dict
     """
     first, *below = names
     if first.endswith("[]"):
-        held = fields.get(first[:-2]) or [{} for _ in value]
-        objects = (each if isinstance(each, dict) else {} for each in held)
-        made = [_placed(old, below, item) for old, item in zip(objects, value, strict=True)]
-        return {**fields, first[:-2]: made}
-    held = fields.get(first)
-    inner = held if isinstance(held, dict) else {}
+        old_items = fields.get(first[:-2]) or [{} for _ in value]
+        objects = (item if isinstance(item, dict) else {} for item in old_items)
+        items = [_placed(part, below, item) for part, item in zip(objects, value, strict=True)]
+        return {**fields, first[:-2]: items}
+    old = fields.get(first)
+    inner = old if isinstance(old, dict) else {}
     return {**fields, first: _placed(inner, below, value) if below else value}
 
 

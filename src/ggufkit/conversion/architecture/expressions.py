@@ -80,14 +80,14 @@ def arguments(text: str) -> list[str]:
     call = parse(f"arguments({text})")
     if not isinstance(call, ast.Call) or call.keywords:
         raise ValueError(f"{text!r} is not a list of expressions")
-    return [ast.unparse(each) for each in call.args]
+    return [ast.unparse(node) for node in call.args]
 
 
 def alternatives(text: str) -> list[list[str]]:
     """Return the names of each `a or b or c` in an expression that joins only names."""
     groups = [node.values for node in ast.walk(parse(text)) if isinstance(node, ast.BoolOp)]
-    named = ([each.id for each in group if isinstance(each, ast.Name)] for group in groups)
-    return [names for names, group in zip(named, groups, strict=True) if len(names) == len(group)]
+    members = ([item.id for item in group if isinstance(item, ast.Name)] for group in groups)
+    return [names for names, group in zip(members, groups, strict=True) if len(names) == len(group)]
 
 
 _ALLOWED: Final = (
@@ -106,12 +106,12 @@ def _value(node: ast.expr, lookup: Lookup, functions: Functions) -> Any:  # noqa
         whole = _value(node.value, lookup, functions)
         return whole.get(node.attr) if isinstance(whole, Mapping) else None
     if isinstance(node, ast.BoolOp):
-        values = (_value(each, lookup, functions) for each in node.values)
+        values = (_value(item, lookup, functions) for item in node.values)
         return next((value for value in values if value is not None), None)
     if isinstance(node, ast.Call):
         return _called(node, lookup, functions)
     if isinstance(node, ast.List):
-        items = [_value(each, lookup, functions) for each in node.elts]
+        items = [_value(item, lookup, functions) for item in node.elts]
         return None if None in items else items
     if isinstance(node, ast.ListComp):
         return _listed(node, lookup, functions)
@@ -126,7 +126,7 @@ def _called(node: ast.Call, lookup: Lookup, functions: Functions) -> Any:  # noq
         raise CheckpointError(
             f"unknown function {ast.unparse(node.func)!r}", remedy=f"The functions are {known}"
         )
-    arguments = [_value(each, lookup, functions) for each in node.args]
+    arguments = [_value(node, lookup, functions) for node in node.args]
     if any(argument is None for argument in arguments):
         return None
     return functions[node.func.id](*arguments)
@@ -141,7 +141,7 @@ def _listed(node: ast.ListComp, lookup: Lookup, functions: Functions) -> list[An
     if not isinstance(items, list):
         raise TypeError(f"{brief(items)} is not a list")
     own = ({target.id: item, NUMBER: number} for number, item in enumerate(items))
-    return [_value(node.elt, functools.partial(_own_or, each, lookup), functions) for each in own]
+    return [_value(node.elt, functools.partial(_own_or, row, lookup), functions) for row in own]
 
 
 def _own_or(own: Mapping[str, Any], lookup: Lookup, name: str) -> Any:  # noqa: ANN401
@@ -150,12 +150,12 @@ def _own_or(own: Mapping[str, Any], lookup: Lookup, name: str) -> Any:  # noqa: 
 
 def _item(node: ast.Subscript, lookup: Lookup, functions: Functions) -> Any:  # noqa: ANN401
     """Return an item of a list, None beyond its end."""
-    items, at = (_value(each, lookup, functions) for each in (node.value, node.slice))
-    if items is None or at is None:
+    items, index = (_value(node, lookup, functions) for node in (node.value, node.slice))
+    if items is None or index is None:
         return None
     if not isinstance(items, list):
         raise TypeError(f"{brief(items)} is not a list")
-    return items[at] if 0 <= _number(at) < len(items) else None
+    return items[index] if 0 <= _number(index) < len(items) else None
 
 
 def _computed(node: ast.expr, lookup: Lookup, functions: Functions) -> Any:  # noqa: ANN401
@@ -163,11 +163,11 @@ def _computed(node: ast.expr, lookup: Lookup, functions: Functions) -> Any:  # n
         inner = _value(node.operand, lookup, functions)
         return None if inner is None else -_number(inner)
     assert isinstance(node, ast.BinOp)  # noqa: S101 (`parse` refuses everything else)
-    left = _value(node.left, lookup, functions)
-    right = _value(node.right, lookup, functions)
-    if left is None or right is None:
+    first = _value(node.left, lookup, functions)
+    second = _value(node.right, lookup, functions)
+    if first is None or second is None:
         return None
-    return _OPERATORS[type(node.op)](_number(left), _number(right))
+    return _OPERATORS[type(node.op)](_number(first), _number(second))
 
 
 def _number(value: Any) -> int | float:  # noqa: ANN401

@@ -47,9 +47,9 @@ def bound(
 ) -> dict[str, Callable[..., Any]]:
     """Return the functions that only read arguments, and those that also read `about`."""
     return {
-        name: functools.partial(each.do, about) if each.asks else each.do
-        for name, each in FUNCTIONS.items()
-        if each.asks in ("", asks)
+        name: functools.partial(function.do, about) if function.asks else function.do
+        for name, function in FUNCTIONS.items()
+        if function.asks in ("", asks)
     }
 
 
@@ -86,21 +86,21 @@ def _ids_named(fields: Mapping[str, Any], count: int, word: str) -> list[str]:
     """Return the names of so many ids; fields whose names end with _id name some of them."""
     integer(count, "a number of ids", most=MAX_IDS)
     names = [f"<|{word}_{number}|>" for number in range(count)]
-    for key, found in fields.items():
+    for key, labels in fields.items():
         stem = key.removesuffix("_id")
-        ids = {f"{stem}_{each}": number for each, number in found.items()} if isinstance(
-            found, Mapping
-        ) else {stem: found}  # fmt: skip
+        ids = {f"{stem}_{label}": number for label, number in labels.items()} if isinstance(
+            labels, Mapping
+        ) else {stem: labels}  # fmt: skip
         for name, number in ids.items() if stem != key else ():
             if isinstance(number, int):
                 names[number] = f"<|{name}|>"
     return names
 
 
-def _ids_but(start: int, stop: int, left: int) -> list[int]:
+def _ids_but(start: int, stop: int, removed: int) -> list[int]:
     """Return the ids from `start` to `stop`, except one."""
     integer(stop - start, "a number of ids", most=MAX_IDS)
-    return [number for number in range(start, stop) if number != left]
+    return [number for number in range(start, stop) if number != removed]
 
 
 def _dynamic_base(kind: str, base: float, alpha: float, dimensions: int) -> float | None:
@@ -130,7 +130,7 @@ def _are_of(flags: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
 
 def _has(model: Model, name: str) -> bool:
     """Whether a tensor has this name, or a name that ends with it."""
-    return any(each == name or each.endswith(f".{name}") for each in model.tensors)
+    return any(tensor == name or tensor.endswith(f".{name}") for tensor in model.tensors)
 
 
 def _own(model: Model, key: str) -> Any:  # noqa: ANN401
@@ -146,7 +146,7 @@ def _first_number(model: Model, name: str) -> Any:  # noqa: ANN401
     return shortest(float(model.tensors[name].numpy().reshape(-1)[0]))
 
 
-def _named(model: Model, word: str) -> bool:
+def _has_name_with(model: Model, word: str) -> bool:
     """Whether the name of the model, or of a base model, contains a word."""
     keys = ("general.name", "general.basename", "general.base_model.0.name")
     return any(word in str(model.metadata.get(key, "")).lower() for key in keys)
@@ -166,12 +166,12 @@ def _equal_to(value: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
 
 def _key_of(table: Mapping[Any, Any], value: Any) -> Any:  # noqa: ANN401
     """Return the key of a value in a table, OPEN if missing."""
-    return next((key for key, each in table.items() if each == value), OPEN)
+    return next((key for key, entry in table.items() if entry == value), OPEN)
 
 
 def _positions_of(value: Any, _: Known) -> Sequence[Any]:  # noqa: ANN401
-    found = _key_of(_TRAINED, value)
-    return () if found is OPEN else found
+    key = _key_of(_TRAINED, value)
+    return () if key is OPEN else key
 
 
 # How sparse Gemma 3n's activations are: shares of zeros, and the limits that give them.
@@ -195,7 +195,7 @@ def _share(scale: float) -> float:
     """Return the shortest share that has this quantile."""
     share = NormalDist().cdf(scale)
     rounded = (round(share, digits) for digits in range(1, 9))
-    return next((each for each in rounded if _quantile(each) == np.float32(scale)), share)
+    return next((r for r in rounded if _quantile(r) == np.float32(scale)), share)
 
 
 # The table.
@@ -208,7 +208,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
         lambda alibi, most: most if alibi else 0.0,
         lambda most, _: (most > 0, whole(shortest(most) or 8)),
     ),
-    "are": Function(lambda kinds, kind, _: [each == kind for each in kinds], _are_of),
+    "are": Function(lambda kinds, kind, _: [item == kind for item in kinds], _are_of),
     "at_layers": Function(layer_lists.at_layers, layer_lists.where),
     "bias_of_slopes": Function(of_checkpoint.bias_of_slopes, asks=FACTS),
     "bool": Function(bool, _last),
@@ -234,7 +234,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     ),
     "equals": Function(lambda value, other: [False, True][value == other], _equal_to),
     "extended": Function(layer_lists.extended, lambda values, _: (values,)),
-    "flat": Function(lambda lists: [item for each in lists for item in each]),
+    "flat": Function(lambda lists: [item for inner in lists for item in inner]),
     "folder_name": Function(lambda facts: facts.checkpoint.folder.absolute().name, asks=FACTS),
     "first_number": Function(_first_number, asks=MODEL),
     "floats": Function(
@@ -281,9 +281,9 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "long_rope_attention": Function(rope.long_rope_attention),
     "max": Function(max),
     "min": Function(min),
-    "named": Function(_named, asks=MODEL),
+    "named": Function(_has_name_with, asks=MODEL),
     "numbers": Function(of_checkpoint.numbers, asks=FACTS),
-    "numbers_in": Function(lambda text: [int(each) for each in re.findall(r"\d+", text)]),
+    "numbers_in": Function(lambda text: [int(digits) for digits in re.findall(r"\d+", text)]),
     "of_full_layers": Function(layer_lists.of_full_layers),
     "order": Function(lambda items: sorted(range(len(items)), key=items.__getitem__)),
     "nonzero": Function(lambda number: number or None, _last),
@@ -294,7 +294,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "periodic": Function(layer_lists.periodic, layer_lists.offset_and_period),
     "pooling": Function(lambda facts: pooling.pooling_type(facts.checkpoint), asks=FACTS),
     "pooling_mode": Function(
-        pooling.classifier_pooling, lambda number, _: (pooling.named(number) or OPEN,)
+        pooling.classifier_pooling, lambda number, _: (pooling.name_of_pooling(number) or OPEN,)
     ),
     "single": Function(lambda value: value[0] if isinstance(value, list) else value),
     "shifted": Function(
@@ -319,7 +319,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
         lambda model: str(model.metadata.get("tokenizer.ggml.model", "none")), asks=MODEL
     ),
     "trained_positions": Function(_trained_positions, _positions_of),
-    "uniform": Function(lambda items, item: all(each == item for each in items)),
+    "uniform": Function(lambda items, item: all(own == item for own in items)),
     "unless": Function(lambda value, other, then: None if value == other else then, _last),
     "vocabulary_size": Function(of_checkpoint.vocabulary_size, asks=FACTS),
     "widened": Function(layer_lists.widened, layer_lists.narrowed),

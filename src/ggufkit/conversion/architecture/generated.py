@@ -44,12 +44,12 @@ def generate(facts: ConfigFacts) -> Iterator[Tensor]:
 
 def _dimensions(facts: ConfigFacts, field: str) -> int | None:
     """Return the dimensions of a head, None if the configuration does not tell."""
-    found = facts.value(field)
-    return None if found is None else integer(found, field, most=MAX_DIMENSIONS)
+    value = facts.value(field)
+    return None if value is None else integer(value, field, most=MAX_DIMENSIONS)
 
 
-def _share(found: object) -> float:
-    return finite_number(found, "the share of dimensions that rotate", least=0, most=1)
+def _share(value: object) -> float:
+    return finite_number(value, "the share of dimensions that rotate", least=0, most=1)
 
 
 def _llama3_factors(facts: ConfigFacts) -> FactorArray | None:
@@ -99,7 +99,7 @@ def _factors(field: str, facts: ConfigFacts) -> FactorArray | None:
             f"rope_scaling.{field} is not a list with one number for each pair of the "
             f"{dimensions} dimensions"
         )
-    return np.array([finite_number(each, field, most=MAX_FLOAT32) for each in factors], np.float32)
+    return np.array([finite_number(n, field, most=MAX_FLOAT32) for n in factors], np.float32)
 
 
 def _sinusoids(facts: ConfigFacts) -> FactorArray | None:

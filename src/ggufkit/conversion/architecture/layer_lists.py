@@ -46,13 +46,13 @@ def by_layer(
     types: Any,  # noqa: ANN401
     kind: str,
     there: int,
-    elsewhere: int,
+    otherwise: int,
     other: str = FULL,  # noqa: ARG001 (the kind of the rest, for the way back)
 ) -> list[int]:
     """Return a list with one number for layers of a kind and another for the rest."""
     if not isinstance(types, list):
         raise CheckpointError(f"layer_types is {brief(types)}, not a list")
-    return [there if each == kind else elsewhere for each in types]
+    return [there if type_ == kind else otherwise for type_ in types]
 
 
 def types_by_layer(numbers: Any, known: Known) -> Solved:  # noqa: ANN401
@@ -62,16 +62,16 @@ def types_by_layer(numbers: Any, known: Known) -> Solved:  # noqa: ANN401
     kind, other = known[1], known[4] if len(known) > _KINDS_OF_LAYERS else FULL
     if other is None:  # a default that export computes later
         return ()
-    held = known[2] if known[2] is not None else known[3]
-    found = next((n for n in numbers if n != held), OPEN)
-    first = held if known[2] is not None else found
+    number = known[2] if known[2] is not None else known[3]
+    otherwise = next((n for n in numbers if n != number), OPEN)
+    first = number if known[2] is not None else otherwise
     types = [kind if n == first else other for n in numbers]
-    return types, OPEN, *((OPEN, found) if known[2] is not None else (found, OPEN))
+    return types, OPEN, *((OPEN, otherwise) if known[2] is not None else (otherwise, OPEN))
 
 
-def by_kind(types: Sequence[str], kind: str, there: int, elsewhere: int) -> int | list[int]:
+def by_kind(types: Sequence[str], kind: str, there: int, otherwise: int) -> int | list[int]:
     """Return a number for each layer by its kind, or one number if the other kind has none."""
-    return there if not elsewhere else [there if each == kind else elsewhere for each in types]
+    return there if not otherwise else [there if type_ == kind else otherwise for type_ in types]
 
 
 def numbers_by_kind(numbers: Any, known: Known) -> Solved:  # noqa: ANN401
@@ -81,9 +81,9 @@ def numbers_by_kind(numbers: Any, known: Known) -> Solved:  # noqa: ANN401
     types, kind = known[0], known[1]
     if types is None:
         return ()
-    there = next((n for n, each in zip(numbers, types, strict=False) if each == kind), OPEN)
-    elsewhere = next((n for n, each in zip(numbers, types, strict=False) if each != kind), OPEN)
-    return OPEN, OPEN, there, elsewhere
+    there = next((n for n, type_ in zip(numbers, types, strict=False) if type_ == kind), OPEN)
+    otherwise = next((n for n, type_ in zip(numbers, types, strict=False) if type_ != kind), OPEN)
+    return OPEN, OPEN, there, otherwise
 
 
 def of_full_layers(config: Mapping[str, Any], types: Sequence[str], field: str) -> Any:  # noqa: ANN401
@@ -97,7 +97,7 @@ def widened(size: int, count: int, shared: int, is_double: bool) -> int | list[i
     """Return the feed-forward size, twice as large in the last `shared` layers if `is_double`."""
     if not is_double:
         return size
-    return [size if each < count - shared else 2 * size for each in layers(count)]
+    return [size if layer < count - shared else 2 * size for layer in layers(count)]
 
 
 def narrowed(sizes: Any, _: Known) -> Solved:  # noqa: ANN401
@@ -111,8 +111,8 @@ def divisible_sizes(multipliers: Sequence[float], width: int, divisor: int) -> l
 
 
 def _divisible(size: float, divisor: int) -> int:
-    found = max(divisor, int(size + divisor / 2) // divisor * divisor)
-    return found + divisor if found < _LEAST * size else found
+    rounded = max(divisor, int(size + divisor / 2) // divisor * divisor)
+    return rounded + divisor if rounded < _LEAST * size else rounded
 
 
 def multipliers(sizes: Any, known: Known) -> Solved:  # noqa: ANN401
@@ -122,9 +122,9 @@ def multipliers(sizes: Any, known: Known) -> Solved:  # noqa: ANN401
     return [size / known[1] for size in sizes], OPEN, OPEN
 
 
-def at_layers(count: int, numbers: Sequence[int], there: Any, elsewhere: Any) -> list[Any]:  # noqa: ANN401
+def at_layers(count: int, numbers: Sequence[int], there: Any, otherwise: Any) -> list[Any]:  # noqa: ANN401
     """Return a list with one value for the given layers and another for the rest."""
-    return [there if each in numbers else elsewhere for each in layers(count)]
+    return [there if layer in numbers else otherwise for layer in layers(count)]
 
 
 def period(numbers: Sequence[int]) -> int | None:
@@ -132,7 +132,7 @@ def period(numbers: Sequence[int]) -> int | None:
     if not numbers:
         return None
     length = numbers[0] + 1
-    if any(each != length * (index + 1) - 1 for index, each in enumerate(numbers)):
+    if any(number != length * (index + 1) - 1 for index, number in enumerate(numbers)):
         raise CheckpointError(f"the layers {brief(numbers)} are not equally spaced")
     return length
 
@@ -141,37 +141,37 @@ def where(numbers: Any, known: Known) -> Solved:  # noqa: ANN401
     """Return the layers whose number is not the known one of the rest, and that number."""
     if not isinstance(numbers, list):
         return ()
-    found = [index for index, n in enumerate(numbers) if n != known[3]]
-    return OPEN, found, numbers[found[0]] if found else OPEN, OPEN
+    indexes = [index for index, n in enumerate(numbers) if n != known[3]]
+    return OPEN, indexes, numbers[indexes[0]] if indexes else OPEN, OPEN
 
 
-def periodic(count: int, offset: int, period: int, there: Any, elsewhere: Any) -> list[Any]:  # noqa: ANN401
+def periodic(count: int, offset: int, period: int, there: Any, otherwise: Any) -> list[Any]:  # noqa: ANN401
     """Return a list with one value for every `period`-th layer from `offset` on."""
-    is_there = ((each - offset) % period == 0 and each >= offset for each in layers(count))
-    return [there if here else elsewhere for here in is_there]
+    is_there = ((layer - offset) % period == 0 and layer >= offset for layer in layers(count))
+    return [there if here else otherwise for here in is_there]
 
 
 def offset_and_period(numbers: Any, known: Known) -> Solved:  # noqa: ANN401
     """Return the first layer whose number is not that of the rest, and the step to the next."""
     if not isinstance(numbers, list):
         return ()
-    found = [index for index, n in enumerate(numbers) if n != known[4]]
-    if not found:
+    indexes = [index for index, n in enumerate(numbers) if n != known[4]]
+    if not indexes:
         return ()
-    period = found[1] - found[0] if len(found) > 1 else len(numbers)
-    return OPEN, found[0], period, numbers[found[0]], OPEN
+    period = indexes[1] - indexes[0] if len(indexes) > 1 else len(numbers)
+    return OPEN, indexes[0], period, numbers[indexes[0]], OPEN
 
 
 def sliding_types(pattern: Any, _: Known) -> Solved:  # noqa: ANN401
     """Return the types of layers from a list of whether they slide."""
-    return ([SLIDING if each else FULL for each in pattern],) if isinstance(pattern, list) else ()
+    return ([SLIDING if own else FULL for own in pattern],) if isinstance(pattern, list) else ()
 
 
 def leading_layers(types: Any, kind: str) -> int:  # noqa: ANN401
     """Return how many of the first layers are of a kind."""
     if not isinstance(types, list):
         raise CheckpointError(f"{brief(types)} is not a list of layers")
-    return next((n for n, each in enumerate(types) if each != kind), len(types))
+    return next((n for n, type_ in enumerate(types) if type_ != kind), len(types))
 
 
 def linear(types: Any, total: int, count: int) -> list[bool]:  # noqa: ANN401
@@ -185,16 +185,16 @@ def linear_types(pattern: Any, known: Known) -> Solved:  # noqa: ANN401
     """Return the types of layers from a list of which attend linearly."""
     if not isinstance(pattern, list) or not isinstance(known[1], int):
         return ()
-    return ([LINEAR if each else FULL for each in pattern[: known[1]]],)
+    return ([LINEAR if is_linear else FULL for is_linear in pattern[: known[1]]],)
 
 
 def layer_kinds(pattern: Any) -> list[str]:  # noqa: ANN401
     """Return the kinds of Nemotron-H's layers from its letters or words."""
     table = _LETTERS if isinstance(pattern, str) else _WORDS
-    unknown = next((each for each in pattern if each not in table), None)
+    unknown = next((item for item in pattern if item not in table), None)
     if unknown is not None:
         raise CheckpointError(f"layers of the kind {brief(unknown)} are unknown")
-    return [table[each] for each in pattern]
+    return [table[item] for item in pattern]
 
 
 def hybrid_pattern(heads: Sequence[int], sizes: Sequence[int], feed_forward: str) -> str:
@@ -205,16 +205,16 @@ def hybrid_pattern(heads: Sequence[int], sizes: Sequence[int], feed_forward: str
 
 def layers_with(model: Model, suffix: str) -> list[int]:
     """Return the layers that have a tensor of this name."""
-    found = (re.fullmatch(rf"blk\.(\d+)\.{re.escape(suffix)}", name) for name in model.tensors)
-    return sorted(int(each[1]) for each in found if each)
+    matches = (re.fullmatch(rf"blk\.(\d+)\.{re.escape(suffix)}", name) for name in model.tensors)
+    return sorted(int(match[1]) for match in matches if match)
 
 
 def extended(values: Any, count: int, value: Any) -> list[Any]:  # noqa: ANN401
     """Return the first values, at most `count`, with `value` after them up to `count`."""
     if not isinstance(values, list):
         raise CheckpointError(f"{brief(values)} is not a list")
-    kept = values[:count]
-    return [*kept, *(value for _ in layers(count - len(kept)))]
+    first = values[:count]
+    return [*first, *(value for _ in layers(count - len(first)))]
 
 
 def last_of_groups(whole: int, size: int, count: int) -> list[str]:

@@ -83,7 +83,7 @@ def both_suffixes(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return a table with each `{w}` row replaced by one for weight and one for bias."""
     spelled: dict[str, Any] = {}
     for pattern, value in table.items():
-        word = next((each for each in _SUFFIXES if each in pattern), "{w}")
+        word = next((end for end in _SUFFIXES if end in pattern), "{w}")
         for suffix in _SUFFIXES[word] if word in pattern else ("",):
             spelled[pattern.replace(word, suffix)] = _spelled(value, word, suffix)
     return spelled
@@ -103,7 +103,7 @@ def scale_rules(rules: Iterable[NameRule], ends: Sequence[str]) -> Iterator[Name
 
 def _spelled(value: Any, word: str, suffix: str) -> Any:  # noqa: ANN401 (as TOML is)
     if isinstance(value, list):
-        return [_spelled(each, word, suffix) for each in value]
+        return [_spelled(item, word, suffix) for item in value]
     return value.replace(word, suffix) if isinstance(value, str) else value
 
 

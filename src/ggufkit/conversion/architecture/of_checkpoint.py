@@ -48,12 +48,12 @@ def token_id(facts: Configuration, text: str) -> int | None:
     known = (facts.checkpoint.json("tokenizer_config.json") or {}).get("added_tokens_decoder")
     entries = list(known.items()) if isinstance(known, Mapping) else []
     added = (facts.checkpoint.json("tokenizer.json") or {}).get("added_tokens")
-    for each in added if isinstance(added, list) else ():
-        entries.append((each.get("id") if isinstance(each, Mapping) else None, each))
-    named = (number for number, each in entries
-             if isinstance(each, Mapping) and each.get("content") == text)  # fmt: skip
+    for token in added if isinstance(added, list) else ():
+        entries.append((token.get("id") if isinstance(token, Mapping) else None, token))
+    numbered = (number for number, token in entries
+             if isinstance(token, Mapping) and token.get("content") == text)  # fmt: skip
     special = (facts.checkpoint.json("tekken.json") or {}).get("special_tokens") or []
-    numbers = (*named, *(each["rank"] for each in special if each["token_str"] == text))
+    numbers = (*numbered, *(token["rank"] for token in special if token["token_str"] == text))
     return next((int(number) for number in numbers if number is not None), None)
 
 
@@ -61,15 +61,15 @@ def numbers(facts: Configuration, template: str) -> list[float] | None:
     """Return the numbers of tensors with one element, one for each layer."""
     tensors = facts.checkpoint.tensors
     names = [template.replace("{i}", str(i)) for i in layers(facts.lookup("block_count") or 0)]
-    held = [tensors[name] for name in names if name in tensors and tensors[name].elements == 1]
-    return [float(each.numpy().reshape(-1)[0]) for each in held] or None
+    scalars = [tensors[name] for name in names if name in tensors and tensors[name].elements == 1]
+    return [float(scalar.numpy().reshape(-1)[0]) for scalar in scalars] or None
 
 
 def integers(facts: Configuration, name: str) -> npt.NDArray[np.uint64] | None:
     """Return the numbers of a tensor of integers whose name ends so, None if there is none."""
-    found = (each for each in facts.checkpoint.tensors.values() if each.name.endswith(name))
-    held = next(found, None)
-    return None if held is None else held.numpy().astype(np.uint64)
+    matches = (own for own in facts.checkpoint.tensors.values() if own.name.endswith(name))
+    tensor = next(matches, None)
+    return None if tensor is None else tensor.numpy().astype(np.uint64)
 
 
 def zero_rows(facts: Configuration, name: str) -> list[int] | None:
@@ -79,8 +79,8 @@ def zero_rows(facts: Configuration, name: str) -> list[int] | None:
     if not known or embeddings is None:
         return None
     beyond = embeddings[len(known) :]
-    found = np.flatnonzero(~np.any(beyond.numpy(), axis=1)) if beyond.elements else ()
-    return [len(known) + int(each) for each in found]
+    rows = np.flatnonzero(~np.any(beyond.numpy(), axis=1)) if beyond.elements else ()
+    return [len(known) + int(row) for row in rows]
 
 
 def bias_of_slopes(facts: Configuration, heads: int) -> int | None:
@@ -106,8 +106,8 @@ def layers_named(facts: Configuration, prefix: str) -> int | None:
     """Return the number of layers whose tensors begin with `prefix`; None without any tensors."""
     names = facts.checkpoint.tensors
     ends = (name.removeprefix("model.").removeprefix(prefix) for name in names if prefix in name)
-    found = [int(end.split(".")[0]) + 1 for end in ends if end.split(".")[0].isdecimal()]
-    return max(found, default=0) if names else None
+    counts = [int(end.split(".")[0]) + 1 for end in ends if end.split(".")[0].isdecimal()]
+    return max(counts, default=0) if names else None
 
 
 def tensor(facts: Configuration, name: str) -> Tensor | None:
@@ -118,25 +118,25 @@ def tensor(facts: Configuration, name: str) -> Tensor | None:
     names = itertools.takewhile(
         tensors.__contains__, (name.replace("{x}", str(number)) for number in itertools.count())
     )
-    held = [tensors[each] for each in names]
-    return stack(name, held) if held else None
+    parts = [tensors[part] for part in names]
+    return stack(name, parts) if parts else None
 
 
 def all_layers(facts: Configuration, layers: int, predicting: int) -> int:
     """Return the number of layers, with as many predicting ones as have tensors."""
     most = layers + predicting
-    found = (_LAYER.match(name) for name in facts.checkpoint.tensors)
-    numbers = [int(each[1]) + 1 for each in found if each]
+    matches = (_LAYER.match(name) for name in facts.checkpoint.tensors)
+    numbers = [int(match[1]) + 1 for match in matches if match]
     return min(most, max(layers, *numbers)) if numbers else most
 
 
 def lengths(facts: Configuration, pattern: str, axis: int) -> list[int] | None:
     """Return an axis of the checkpoint's tensors of a pattern, by number, None without any."""
     spelled = re.escape(pattern).replace(r"\{i\}", r"(\d+)").replace(r"\*", ".*")
-    found = [(re.fullmatch(spelled, name), each) for name, each in facts.checkpoint.tensors.items()]
+    matches = [(re.fullmatch(spelled, name), own) for name, own in facts.checkpoint.tensors.items()]
     lengths = {
-        int(match[1]) if match.re.groups else 0: each.shape[axis]
-        for match, each in found
-        if match and axis < len(each.shape)
+        int(match[1]) if match.re.groups else 0: own.shape[axis]
+        for match, own in matches
+        if match and axis < len(own.shape)
     }
     return [lengths[number] for number in sorted(lengths)] or None

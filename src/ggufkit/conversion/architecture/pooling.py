@@ -39,7 +39,7 @@ def pooling_type(checkpoint: Checkpoint) -> int | None:
             remedy=f"Fetch {place} too, or remove {_MODULES} to convert without pooling",
         )
     enabled = [name for name, field in FIELDS.items() if config.get(field)]
-    number = numbered(enabled[0] if enabled else config.get("pooling_mode"))
+    number = number_of_pooling(enabled[0] if enabled else config.get("pooling_mode"))
     if number is None:
         raise CheckpointError(f"the pooling in {place} is not mean, cls or last token")
     return number
@@ -57,19 +57,19 @@ def modules_of(checkpoint: Checkpoint, kind: str) -> Iterator[str]:
             yield str(module.get("path") or "")
 
 
-def numbered(name: Any) -> int | None:  # noqa: ANN401 (as JSON is)
+def number_of_pooling(name: Any) -> int | None:  # noqa: ANN401 (as JSON is)
     """Return the number of a pooling type by its name."""
     return NUMBERS.get(name) if isinstance(name, str) else None
 
 
-def named(number: Any) -> str | None:  # noqa: ANN401 (as metadata is)
+def name_of_pooling(number: Any) -> str | None:  # noqa: ANN401 (as metadata is)
     """Return the name of a pooling type by its number."""
     return next((name for name, own in NUMBERS.items() if own == number), None)
 
 
 def classifier_pooling(name: Any) -> int:  # noqa: ANN401 (as JSON is)
     """Return the number of a classifier's pooling type."""
-    number = numbered(name) if name in _CLASSIFIERS else None
+    number = number_of_pooling(name) if name in _CLASSIFIERS else None
     if number is None:
         raise CheckpointError(f"a classifier pools by {brief(name)}, not by cls or mean")
     return number
@@ -80,7 +80,7 @@ def pooling_files(number: Any, width: Any) -> dict[str, Any]:  # noqa: ANN401 (a
 
     `width` is the length of an embedding.
     """
-    if named(number) is None:
+    if name_of_pooling(number) is None:
         return {}
     home = "sentence_transformers.models"
     modules = [

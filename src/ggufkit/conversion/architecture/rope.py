@@ -53,38 +53,38 @@ FIELDS: Final = (*_BASES, *_LOCAL_BASES, *_PARTIAL, *_ORIGINAL, "rope_parameters
 
 def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rope parameters, including those that are direct fields of config.json."""
-    held = config["rope_parameters"] if "rope_parameters" in config else config.get("rope_scaling")
-    if not isinstance(held, Mapping | None):
+    rope = config["rope_parameters"] if "rope_parameters" in config else config.get("rope_scaling")
+    if not isinstance(rope, Mapping | None):
         raise CheckpointError("rope_scaling is not an object")
-    found = dict(held or {})
-    if "full_attention" in found or "sliding_attention" in found:
-        return found
+    values = dict(rope or {})
+    if "full_attention" in values or "sliding_attention" in values:
+        return values
     local = _first(config, _LOCAL_BASES)
     if local is not None:
-        found["sliding_attention"] = {"rope_theta": local}
-    if "rope_type" not in found and found.get("type") is not None:
-        found["rope_type"] = found["type"]
+        values["sliding_attention"] = {"rope_theta": local}
+    if "rope_type" not in values and values.get("type") is not None:
+        values["rope_type"] = values["type"]
     for name, sources in _MIRRORED.items():
         value = _first(config, sources)
-        if name not in found and value is not None:
-            found[name] = value
-    bases = found.get("rope_theta")
+        if name not in values and value is not None:
+            values[name] = value
+    bases = values.get("rope_theta")
     if isinstance(bases, list) and len(bases) > 1:  # Step 3.5: of full and of sliding layers
-        found |= {"rope_theta": bases[0], "sliding_attention": {"rope_theta": bases[1]}}
-    return found
+        values |= {"rope_theta": bases[0], "sliding_attention": {"rope_theta": bases[1]}}
+    return values
 
 
 def facts(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what architecture files call `rope`; absent parameters are None or missing."""
-    found = parameters(config)
-    main = dict(found.get("full_attention", found))
+    values = parameters(config)
+    main = dict(values.get("full_attention", values))
     kind = main.get("rope_type")
     factor = main.get("factor")
-    named = _KINDS.get(str(kind))
-    scaling = named if named == "longrope" or factor is not None else None
+    kind_of = _KINDS.get(str(kind))
+    scaling = kind_of if kind_of == "longrope" or factor is not None else None
     if scaling == "yarn" and main.get("original_max_position_embeddings") is None:
         raise CheckpointError("rope_scaling of type yarn lacks original_max_position_embeddings")
-    if kind is not None and named is None and str(kind).lower() not in UNNAMED:
+    if kind is not None and kind_of is None and str(kind).lower() not in UNNAMED:
         raise CheckpointError(f"the rope type {kind!r} is unknown")
     is_yarn = scaling == "yarn"
     attention = main.get("attention_factor")
@@ -96,9 +96,9 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         "yarn_attention": (main.get("attn_factor") if attention is None else attention)
         if is_yarn
         else None,
-        "local_share": dict(found.get("sliding_attention") or {}).get("partial_rotary_factor"),
-        "local_theta": dict(found.get("sliding_attention") or {}).get("rope_theta"),
-        "sections": _sections(found.get("mrope_section")),
+        "local_share": dict(values.get("sliding_attention") or {}).get("partial_rotary_factor"),
+        "local_theta": dict(values.get("sliding_attention") or {}).get("rope_theta"),
+        "sections": _sections(values.get("mrope_section")),
     }
     return {**main, **derived, "theta": main.get("rope_theta")}
 
@@ -167,18 +167,18 @@ def rope_fields(rope: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[
 
     Factors of frequencies are tensors in a GGUF file.
     """
-    found = {field: rope[name] for field, name in _BACK.items() if name in rope}
-    theta = found.get("rope_theta")
+    fields = {field: rope[name] for field, name in _BACK.items() if name in rope}
+    theta = fields.get("rope_theta")
     if (proportional := _proportional(rope, tensors)) is not None:
         return {"rope_parameters": proportional}
     scaling = _scaling(rope) or _long_scaling(tensors) or _llama3_scaling(tensors, theta)
     if scaling:
-        found["rope_scaling"] = scaling
+        fields["rope_scaling"] = scaling
     if "original" in rope and rope.get("scaling") != "yarn":
-        found["original_max_position_embeddings"] = rope["original"]
+        fields["original_max_position_embeddings"] = rope["original"]
     if "sections" in rope:
-        found["rope_scaling"] = {"rope_type": "default", "mrope_section": rope["sections"]}
-    return found
+        fields["rope_scaling"] = {"rope_type": "default", "mrope_section": rope["sections"]}
+    return fields
 
 
 UNROTATED: Final = 1e30  # a factor that leaves a pair of dimensions as it is
@@ -216,15 +216,15 @@ def _scaling(rope: Mapping[str, Any]) -> dict[str, Any] | None:
         "llama_4_scaling_beta": rope.get("llama_4_scaling_beta"),
         "mscale": rope.get("mscale_all_dim"),  # llama.cpp treats both as the same
     }
-    given = {name: value for name, value in names.items() if value is not None}
-    return {"rope_type": kind, **given, **rope.get("yarn", {})}
+    values = {name: value for name, value in names.items() if value is not None}
+    return {"rope_type": kind, **values, **rope.get("yarn", {})}
 
 
 def _long_scaling(tensors: Mapping[str, Tensor]) -> dict[str, Any] | None:
     if _LONG not in tensors or _SHORT not in tensors:
         return None
     long, short = (_factors(tensors[name]) for name in (_LONG, _SHORT))
-    spelled = [[shortest(float(n)) for n in each] for each in (long, short)]
+    spelled = [[shortest(float(n)) for n in factors] for factors in (long, short)]
     return {"type": "longrope", "long_factor": spelled[0], "short_factor": spelled[1]}
 
 
@@ -255,8 +255,8 @@ def _llama3_scaling(tensors: Mapping[str, Tensor], base: object) -> dict[str, An
             "high_freq_factor": high,
             "original_max_position_embeddings": original,
         }
-        made = llama3_factors({**candidate, "rope_theta": theta}, 2 * len(factors), steps)
-        if made is not None and np.array_equal(made, factors):
+        computed = llama3_factors({**candidate, "rope_theta": theta}, 2 * len(factors), steps)
+        if computed is not None and np.array_equal(computed, factors):
             return candidate
     raise CheckpointError(
         f"{_LLAMA3} contains factors of an unknown scaling method",

@@ -96,12 +96,12 @@ class Solver:
 
     def _assign_inside(self, node: ast.Attribute, value: Any) -> None:  # noqa: ANN401
         path: list[str] = []
-        at: ast.expr = node
-        while isinstance(at, ast.Attribute):
-            path.insert(0, at.attr)
-            at = at.value
-        assert isinstance(at, ast.Name)  # noqa: S101 (the language allows only names there)
-        inside = self.fields.setdefault(at.id, {})
+        inner: ast.expr = node
+        while isinstance(inner, ast.Attribute):
+            path.insert(0, inner.attr)
+            inner = inner.value
+        assert isinstance(inner, ast.Name)  # noqa: S101 (the language allows only names there)
+        inside = self.fields.setdefault(inner.id, {})
         for name in path[:-1]:
             inside = inside.setdefault(name, {})
         inside.setdefault(path[-1], value)
@@ -109,12 +109,12 @@ class Solver:
     def _chosen(self, node: ast.BoolOp) -> ast.expr:
         """Return the alternative to solve: a favoured name, else the first name."""
         before = list(itertools.takewhile(self._is_unknown, node.values))
-        named = [each for each in before if isinstance(each, ast.Name)]
+        names = [name for name in before if isinstance(name, ast.Name)]
         for group in self._favoured:
-            favoured = [each for each in named if each.id in group]
+            favoured = [name for name in names if name.id in group]
             if favoured:
                 return favoured[0]
-        return (named or node.values)[0]
+        return (names or node.values)[0]
 
     def _is_unknown(self, node: ast.expr) -> bool:
         return not isinstance(node, ast.Name) or node.id not in self.fields
@@ -122,10 +122,10 @@ class Solver:
     def _solve_arithmetic(self, node: ast.BinOp, value: Any) -> None:  # noqa: ANN401
         if isinstance(value, bool) or not isinstance(value, int | float):
             return
-        left, right = self._evaluated(node.left), self._evaluated(node.right)
+        first, second = self._evaluated(node.left), self._evaluated(node.right)
         kind = type(node.op)
-        is_left = left is None or (right is not None and not self._is_open(node.right))
-        table, known = (_UNKNOWN_LEFT, right) if is_left else (_UNKNOWN_RIGHT, left)
+        is_left = first is None or (second is not None and not self._is_open(node.right))
+        table, known = (_UNKNOWN_LEFT, second) if is_left else (_UNKNOWN_RIGHT, first)
         if kind not in table or not isinstance(known, int | float):
             return
         try:
@@ -136,7 +136,7 @@ class Solver:
 
     def _is_open(self, node: ast.expr) -> bool:
         """Whether an expression has a value only because it has alternatives."""
-        choices = [each for each in ast.walk(node) if isinstance(each, ast.BoolOp)]
+        choices = [part for part in ast.walk(node) if isinstance(part, ast.BoolOp)]
         return any(self._evaluated(choice.values[0]) is None for choice in choices)
 
     def _solve_call(self, node: ast.Call, value: Any) -> None:  # noqa: ANN401
@@ -145,12 +145,12 @@ class Solver:
         if row is None or row.undo is None:
             return
         known = [self._evaluated(argument) for argument in node.args]
-        for argument, found in zip(node.args, row.undo(value, known), strict=False):
-            if found is not OPEN:
-                self._solve(argument, found)
+        for argument, result in zip(node.args, row.undo(value, known), strict=False):
+            if result is not OPEN:
+                self._solve(argument, result)
 
 
-def _is_same(one: Any, other: Any) -> bool:  # noqa: ANN401
-    if isinstance(one, np.generic):
-        one = one.item()
-    return one is not None and bool(one == other)
+def _is_same(value: Any, other: Any) -> bool:  # noqa: ANN401
+    if isinstance(value, np.generic):
+        value = value.item()
+    return value is not None and bool(value == other)

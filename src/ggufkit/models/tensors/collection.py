@@ -40,15 +40,15 @@ class Tensors(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         """Return a tensor; an unknown name raises MissingTensorError with the nearest one."""
         try:
-            found = self._by_name[name]
+            entry = self._by_name[name]
         except KeyError:
             near = difflib.get_close_matches(str(name), self._by_name, 1)
             remedy = f"Did you mean {near[0]!r}?" if near else ""
             raise MissingTensorError(f"the model has no tensor {name!r}", remedy=remedy) from None
-        if isinstance(found, Tensor):
-            return found
-        made = self._by_name[name] = self._make(found)
-        return made
+        if isinstance(entry, Tensor):
+            return entry
+        tensor = self._by_name[name] = self._make(entry)
+        return tensor
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names."""

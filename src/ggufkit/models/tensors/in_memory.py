@@ -38,8 +38,8 @@ def model(tensors: Mapping[str, Any], metadata: Mapping[str, object] | None = No
     Values of `metadata` get the types that `ggufkit.format.coerce.typed_value` documents. Raises
     TensorTypeError, ShapeError and ValueTypeError for values that GGUF cannot hold.
     """
-    made = Tensors(as_tensor(name, value) for name, value in mapping("tensors", tensors).items())
-    return Model(Metadata({} if metadata is None else metadata), made)
+    arrays = Tensors(as_tensor(name, value) for name, value in mapping("tensors", tensors).items())
+    return Model(Metadata({} if metadata is None else metadata), arrays)
 
 
 def as_tensor(name: str, value: object) -> Tensor:
@@ -94,8 +94,8 @@ class YieldedRows(Made):
 
     def read(self, start: int, stop: int) -> Bytes:
         """Ask for the rows, and pack them."""
-        made = self.rows(start, stop)
-        numbers = np.asarray(list(made) if isinstance(made, Iterator) else made)
+        rows = self.rows(start, stop)
+        numbers = np.asarray(list(rows) if isinstance(rows, Iterator) else rows)
         row_bytes = self.type.row_bytes(self.width)
         is_packed = numbers.dtype == np.uint8
         expected = (stop - start) * (row_bytes if is_packed else self.width)

@@ -142,34 +142,34 @@ class Tensor:
         self._require_known()
         if out is not None:
             return self._into(out, dtype)
-        wanted = self.dtype if dtype is None else dtype
-        if not self._is_stored_as(wanted):
+        target = self.dtype if dtype is None else dtype
+        if not self._is_stored_as(target):
             if copy is False:
                 raise ValueError(f"{self!r} must be decoded, which makes a copy")
-            return self._decoded(wanted)
+            return self._decoded(target)
         stored = self._bytes().view("u2" if self.type.dtype is None else f"<{self.type.dtype}")
         return stored.reshape(self.shape).copy() if copy else stored.reshape(self.shape)
 
-    def _is_stored_as(self, wanted: npt.DTypeLike) -> bool:
+    def _is_stored_as(self, dtype: npt.DTypeLike) -> bool:
         """Whether the bytes are already elements of a dtype."""
         if self.source.byte_order != "little":
             return False
-        if isinstance(wanted, str) and wanted == "bfloat16":
+        if isinstance(dtype, str) and dtype == "bfloat16":
             return self.type.name == "BF16"
-        return self.type.dtype is not None and np.dtype(wanted) == np.dtype(self.type.dtype)
+        return self.type.dtype is not None and np.dtype(dtype) == np.dtype(self.type.dtype)
 
-    def _decoded(self, wanted: npt.DTypeLike) -> Elements:
+    def _decoded(self, dtype: npt.DTypeLike) -> Elements:
         """Return the elements in an array of their own."""
-        is_bits = isinstance(wanted, str) and wanted == "bfloat16"
+        is_bits = isinstance(dtype, str) and dtype == "bfloat16"
         rows = self.source.read(0, self.rows)
         native = to_byte_order(rows, self.type, self.source.byte_order, "little")
         if self.type.dtype is not None and not is_bits:
             flat = np.ascontiguousarray(native).reshape(-1)
-            return flat.view(f"<{self.type.dtype}").reshape(self.shape).astype(wanted)
-        is_direct = is_bits or np.dtype(wanted).name in {"float32", "float16", "bfloat16"}
-        found = codec.dequantize(native, self.type, dtype=wanted if is_direct else np.float32)
-        found = found.reshape(self.shape)
-        return found if is_direct else found.astype(wanted)
+            return flat.view(f"<{self.type.dtype}").reshape(self.shape).astype(dtype)
+        is_direct = is_bits or np.dtype(dtype).name in {"float32", "float16", "bfloat16"}
+        values = codec.dequantize(native, self.type, dtype=dtype if is_direct else np.float32)
+        values = values.reshape(self.shape)
+        return values if is_direct else values.astype(dtype)
 
     def _into(self, out: Elements, dtype: npt.DTypeLike | None) -> Elements:
         """Fill an array."""
@@ -180,17 +180,17 @@ class Tensor:
                 remedy="Pass an array of the tensor's shape",
             )
         is_bits = isinstance(dtype, str) and dtype == "bfloat16"
-        wanted = out.dtype if dtype is None or is_bits else np.dtype(dtype)
-        if wanted != out.dtype or (is_bits and out.dtype != np.uint16):
+        target = out.dtype if dtype is None or is_bits else np.dtype(dtype)
+        if target != out.dtype or (is_bits and out.dtype != np.uint16):
             raise ValueError(f"`out` is of {out.dtype}, but `dtype` is {dtype}")
         is_packed = self.type.dtype is None and self.shape and out.flags.c_contiguous
-        if is_packed and wanted.name in {"float32", "float16", "bfloat16"}:
+        if is_packed and target.name in {"float32", "float16", "bfloat16"}:
             rows = self.source.read(0, self.rows)
             native = to_byte_order(rows, self.type, self.source.byte_order, "little")
             flat = out.reshape(self.rows, self.shape[-1])
-            codec.dequantize(native, self.type, dtype=wanted, out=flat)
+            codec.dequantize(native, self.type, dtype=target, out=flat)
         else:
-            np.copyto(out, self.numpy("bfloat16" if is_bits else wanted), casting="unsafe")
+            np.copyto(out, self.numpy("bfloat16" if is_bits else target), casting="unsafe")
         return out
 
     def _require_known(self) -> None:
@@ -266,8 +266,8 @@ class Tensor:
                 remedy="Use an integer, a slice or a list of integers; NumPy on numpy() for more",
             ) from None
         (row,) = self._checked(np.asarray([number])).tolist()
-        one = self._between(row, row + 1)
-        return Tensor(self.name, self.type, self.shape[1:], one.nbytes, one.source)
+        single = self._between(row, row + 1)
+        return Tensor(self.name, self.type, self.shape[1:], single.nbytes, single.source)
 
     def _between(self, start: int, stop: int) -> Tensor:
         """Return the rows from `start` to `stop` of the first axis."""
@@ -288,9 +288,9 @@ class Tensor:
                 remedy=f"Use whole numbers, or {count} bools",
             )
         numbers = index.astype(np.int64)
-        strange = (numbers < -count) | (numbers >= count)
-        if strange.any():
-            message = f"tensor {self.name!r} has {count} rows, no row {numbers[strange][0]}"
+        outside = (numbers < -count) | (numbers >= count)
+        if outside.any():
+            message = f"tensor {self.name!r} has {count} rows, no row {numbers[outside][0]}"
             raise IndexError(message)
         return np.where(numbers < 0, numbers + count, numbers)
 

@@ -68,16 +68,16 @@ class TypeRequests:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The type of one tensor, and why; `wanted` differs if rows do not divide into its blocks."""
+    """The type of one tensor, and why; `requested` differs if its blocks do not divide rows."""
 
     type: TensorType
-    wanted: TensorType
+    requested: TensorType
     why: str = ""
 
     @property
     def fell_back(self) -> bool:
-        """Whether the tensor's rows did not fit the wanted type."""
-        return self.type != self.wanted
+        """Whether the tensor's rows did not fit the requested type."""
+        return self.type != self.requested
 
 
 def role_of(name: str) -> str:
@@ -198,7 +198,7 @@ class _Walk:
     requests: TypeRequests
     imatrix: bool
     type_counts: Counter[str]  # of each role, in the whole model
-    met: Counter[str] = field(default_factory=Counter)
+    role_counts: Counter[str] = field(default_factory=Counter)
 
     def choice(self, tensor: Tensor, role: str) -> Choice:
         """Return the choice for the next tensor."""
@@ -231,7 +231,7 @@ class _Walk:
     def _requested(self, name: str, role: str, mixes: bool) -> tuple[TensorType, str] | None:  # noqa: FBT001
         """Return the type that the user set, and how; None if the recipe decides."""
         requests = self.requests
-        by_pattern = _found(name, requests.patterns)
+        by_pattern = _by_name(name, requests.patterns)
         own = by_pattern is not None and name == PER_LAYER_EMBEDDING
         if requests.token_embedding_type and role == "embedding" and not own:
             return requests.token_embedding_type, "this type is given for token embeddings"
@@ -239,7 +239,7 @@ class _Walk:
             return requests.output_tensor_type, "this type is given for the output"
         # llama-quantize ignores patterns if the recipe is F32, F16 or BF16.
         return (
-            by_pattern if by_pattern is not None and mixes else _found(name, self.recipe.patterns)
+            by_pattern if by_pattern is not None and mixes else _by_name(name, self.recipe.patterns)
         )
 
     def _is_eligible(self, tensor: Tensor) -> bool:
@@ -261,17 +261,17 @@ class _Walk:
             return self.requests.output_tensor_type, "this type is given for the output"
         place = self._place(tensor, role, base)
         rules = self.recipe.rules.get(role, ())
-        taken = next((rule for rule in rules if all(test.holds(place) for test in rule.when)), None)
-        self.met[role] += 1
+        match = next((rule for rule in rules if all(test.holds(place) for test in rule.when)), None)
+        self.role_counts[role] += 1
         is_lifted = role == "attention_v" and self.facts.is_70b and not self.recipe.by_count
-        kind = taken.type if taken else base.name
-        why = _rule_text(role, taken) if taken else "base type of the recipe"
+        kind = match.type if match else base.name
+        why = _rule_text(role, match) if match else "base type of the recipe"
         if is_lifted and kind in LIFTED_IN_70B:
             return tensor_type(LIFTED_IN_70B[kind]), f"{why}; more bits in models of 70B"
         return tensor_type(kind), why
 
     def _place(self, tensor: Tensor, role: str, base: TensorType) -> TensorPlace:
-        layer = self.met[role]
+        layer = self.role_counts[role]
         if role in FEED_FORWARD and self.facts.experts > 1 and not self.recipe.by_count:
             layer_in_name = _layer_of(tensor.name)
             layer = layer if layer_in_name is None else layer_in_name
@@ -291,14 +291,14 @@ _choice = functools.lru_cache(Choice)  # many tensors share one choice
 
 def require_names(known: Collection[str], requests: TypeRequests, types: Iterable[str]) -> None:
     """Raise MissingTensorError for a name or pattern of the user that no tensor has."""
-    lost = [
+    unknown = [
         pattern.pattern for pattern, _ in requests.patterns if not any(map(pattern.search, known))
     ]
-    lost += [name for name in types if name not in known]
-    if lost:
-        near = difflib.get_close_matches(lost[0], known, 1, cutoff=0.4)
+    unknown += [name for name in types if name not in known]
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], known, 1, cutoff=0.4)
         raise MissingTensorError(
-            f"no tensor has the name {lost[0]!r}, for which a type is given",
+            f"no tensor has the name {unknown[0]!r}, for which a type is given",
             remedy=f"Did you mean {near[0]!r}?" if near else "`ggufkit inspect` shows the names",
         )
 
@@ -314,7 +314,7 @@ def unmatched(names: Iterable[str], recipe: Recipe, requests: TypeRequests) -> t
     )
 
 
-def _found(name: str, patterns: Patterns) -> tuple[TensorType, str] | None:
+def _by_name(name: str, patterns: Patterns) -> tuple[TensorType, str] | None:
     for pattern, kind in patterns:
         if pattern.search(name):
             return kind, f"its name matches {pattern.pattern!r}"

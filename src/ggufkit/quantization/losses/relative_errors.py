@@ -39,7 +39,7 @@ def allocate(options: Mapping[str, Sequence[Option]], budget: int) -> dict[str, 
     changes. If two options have the same size, only the better one counts. Raises ShapeError if
     even the smallest options do not fit.
     """
-    hulls = {name: _hull(each) for name, each in options.items()}
+    hulls = {name: _hull(choices) for name, choices in options.items()}
     chosen = {name: hull[0] for name, hull in hulls.items()}
     room = budget - sum(option.nbytes for option in chosen.values())
     if room < 0:
@@ -69,7 +69,7 @@ def _slope(lower: Option, upper: Option) -> float:
 def _hull(options: Sequence[Option]) -> list[Option]:
     """Return the options on the lower convex hull, the smallest first."""
     hull: list[Option] = []
-    for option in sorted(options, key=lambda each: (each.nbytes, each.loss)):
+    for option in sorted(options, key=lambda choice: (choice.nbytes, choice.loss)):
         if hull and option.loss >= hull[-1].loss:
             continue
         while len(hull) > 1 and _slope(hull[-2], hull[-1]) >= _slope(hull[-1], option):
@@ -85,8 +85,8 @@ def _filled(
     savings = sorted(
         (
             (option.loss - chosen[name].loss, name, option)
-            for name, each in options.items()
-            for option in each
+            for name, choices in options.items()
+            for option in choices
             if option.loss < chosen[name].loss
         ),
         key=lambda saving: saving[:2],
@@ -148,8 +148,8 @@ def _relative_error(
         rows = sample[owners == owner]
         weights = None if columns is None else columns[owner]
         packed = codec.quantize(rows, kind, imatrix=weights, threads=1)
-        lost = rows - codec.dequantize(packed, kind, threads=1)
-        error += weighted_squares(lost, weights)
+        loss = rows - codec.dequantize(packed, kind, threads=1)
+        error += weighted_squares(loss, weights)
         energy += weighted_squares(rows, weights)
     return error / energy if energy else 0.0
 

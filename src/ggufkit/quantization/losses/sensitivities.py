@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from ggufkit.errors import MISFORMED, FormatError, MissingTensorError
-from ggufkit.models.layers import named
+from ggufkit.models.layers import tensor_names
 from ggufkit.system.descriptors import AnyPath, as_path, write_at
 from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit
 from ggufkit.system.staging import staged
@@ -62,15 +62,15 @@ def sensitivities(names: Collection[str]) -> dict[str, float]:
     Tensors of a kind share its sensitivity; tied embeddings add that of the output.
     """
     members = Counter(map(kind_of, names))
-    found = {name: _of_kind(name) / members[kind_of(name)] for name in names}
-    if EMBEDDINGS in found and OUTPUT not in found:
-        found[EMBEDDINGS] += _of_kind(OUTPUT)
-    return found
+    weights = {name: _of_kind(name) / members[kind_of(name)] for name in names}
+    if EMBEDDINGS in weights and OUTPUT not in weights:
+        weights[EMBEDDINGS] += _of_kind(OUTPUT)
+    return weights
 
 
 def losses_by_kind(names: Collection[str]) -> Losses:
     """Return the loss of each tensor by its relative error, from the table of kinds."""
-    return {name: partial(operator.mul, each) for name, each in sensitivities(names).items()}
+    return {name: partial(operator.mul, weight) for name, weight in sensitivities(names).items()}
 
 
 def kind_of(name: str) -> str:
@@ -109,11 +109,11 @@ class Group:
         Lines join the measured levels; the last one goes on. More error never loses less.
         """
         errors = [0.0, *(level.error for level in self.levels)]
-        found = [0.0, *np.maximum.accumulate([level.divergence for level in self.levels])]
+        losses = [0.0, *np.maximum.accumulate([level.divergence for level in self.levels])]
         if error <= errors[-1] or errors[-1] == 0:
-            whole = float(np.interp(error, errors, found))
+            whole = float(np.interp(error, errors, losses))
         else:
-            whole = found[-1] * error / errors[-1]
+            whole = losses[-1] * error / errors[-1]
         return whole / len(self.tensors)
 
     @property
@@ -144,11 +144,13 @@ class Sensitivity:
         location = as_path(path)
         raw = read_small(location, Most.VALUES)
         try:
-            said = json_object(json.loads(raw), "the file")
-            if said["format"] != FORMAT:
-                raise ValueError(said["format"])
-            groups = tuple(map(_group, json_list(said["groups"], "groups")))
-            context, predictions = (integer(said[key], key) for key in ("context", "predictions"))
+            document = json_object(json.loads(raw), "the file")
+            if document["format"] != FORMAT:
+                raise ValueError(document["format"])
+            groups = tuple(map(_group, json_list(document["groups"], "groups")))
+            context, predictions = (
+                integer(document[key], key) for key in ("context", "predictions")
+            )
             return replace(Sensitivity(groups, context, predictions), path=location)
         except MISFORMED:
             raise FormatError(
@@ -189,7 +191,7 @@ class Sensitivity:
         if missing:
             place = f"{self.path}: " if self.path else ""
             raise MissingTensorError(
-                f"{place}the sensitivities are of another model: they lack {named(missing)}",
+                f"{place}the sensitivities are of another model: they lack {tensor_names(missing)}",
                 remedy="Measure this model: `ggufkit sensitivity`",
             )
         by_kind = sensitivities(names)
@@ -203,17 +205,17 @@ class Sensitivity:
         }
 
 
-def _group(found: object) -> Group:
-    said = json_object(found, "a group")
-    tensors = tuple(short_text(name, "a tensor") for name in json_list(said["tensors"], "tensors"))
+def _group(value: object) -> Group:
+    row = json_object(value, "a group")
+    tensors = tuple(short_text(name, "a tensor") for name in json_list(row["tensors"], "tensors"))
     if not tensors:
         raise ValueError("a group without tensors")
-    levels = map(_level, json_list(said["levels"], "levels"))
-    name = short_text(said["name"], "name")
+    levels = map(_level, json_list(row["levels"], "levels"))
+    name = short_text(row["name"], "name")
     return Group(name, tensors, tuple(sorted(levels, key=operator.attrgetter("error"))))
 
 
-def _level(found: object) -> Level:
-    said = json_object(found, "a level")
-    numbers = (finite_number(said[key], key, least=0) for key in ("bits", "error", "divergence"))
-    return Level(short_text(said["type"], "type"), *numbers)
+def _level(value: object) -> Level:
+    row = json_object(value, "a level")
+    numbers = (finite_number(row[key], key, least=0) for key in ("bits", "error", "divergence"))
+    return Level(short_text(row["type"], "type"), *numbers)
