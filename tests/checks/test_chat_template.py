@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import subprocess
 
 import pytest
 
@@ -12,6 +11,7 @@ from ggufkit.checks.model_view import ModelView
 from ggufkit.checks.template_sandbox import MAX_CHARACTERS, faults
 from ggufkit.format.metadata import Metadata
 from ggufkit.models.model import Model, Tensors
+from ggufkit.system import sandbox
 
 SOUND = "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
 
@@ -92,11 +92,10 @@ def test_template_with_a_name_gets_tools_and_documents():
 
 
 def test_stops_a_child_that_does_not_end(monkeypatch):
-    def endless(command, **options):
-        raise subprocess.TimeoutExpired(command, options["timeout"])
-
-    monkeypatch.setattr(subprocess, "run", endless)
-    assert rules(SOUND) == ["template-limit"]
+    monkeypatch.setattr(sandbox, "MAX_WAIT", 2)
+    assert rules(
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    ) == ["template-limit"]
 
 
 def test_without_jinja2_templates_are_searched_but_not_rendered(monkeypatch):

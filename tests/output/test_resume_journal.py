@@ -81,17 +81,11 @@ def test_torn_journal_header_is_not_taken_as_a_different_input(model, out, inter
     finish(model, out)
 
 
-@pytest.mark.parametrize(
-    ("head", "version"),
-    [
-        ("ggufkit journal of plan " + "0" * 64, "an older version"),
-        ("ggufkit resume journal 2, version 0.0.1, plan " + "0" * 64, "version 0.0.1"),
-    ],
-)
-def test_refuses_a_journal_of_another_version_and_names_it(model, out, interrupted, head, version):
+def test_refuses_a_journal_of_another_version_and_names_it(model, out, interrupted):
     _, staged = interrupted
-    hidden(out, RESUME_JOURNAL).write_bytes(head.encode() + b"\n0 0 64 00000000\n")
-    with pytest.raises(OutputError, match=f"{version} of ggufkit") as caught:
+    head = b"ggufkit resume journal 2, version 0.0.1, plan " + b"0" * 64
+    hidden(out, RESUME_JOURNAL).write_bytes(head + b"\n0 0 64 00000000\n")
+    with pytest.raises(OutputError, match=r"version 0\.0\.1 of ggufkit") as caught:
         finish(model, out)
     assert "that version" in caught.value.remedy
     assert hidden(out, RESUME).read_bytes() == staged

@@ -8,7 +8,7 @@ import pytest
 from ggufkit import quants
 from ggufkit.format.types import tensor_type
 from ggufkit.quants.block_parts import block_parts
-from ggufkit.quants.level_codes import level_codes
+from ggufkit.quants.gptq import level_codes
 from ggufkit.quants.search import SEARCHED
 
 WIDTH = 512

@@ -160,9 +160,3 @@ def test_does_not_read_an_oversized_journal(path):
         file.truncate(1 << 40)
     with pytest.raises(FormatError, match="not a journal"):
         edit_journal.pending(path)
-
-
-def test_refuses_a_journal_of_an_older_version_and_names_it(path):
-    hidden(path, EDIT).write_bytes(b"ggufkit journal 1\n" + bytes(90))
-    with pytest.raises(FormatError, match="older version of ggufkit"):
-        edit_journal.pending(path)

@@ -19,8 +19,7 @@ from ggufkit.checks.consistency import about_missing_architecture, inconsistenci
 from ggufkit.checks.declared_metadata import false_declarations
 from ggufkit.checks.model_view import ModelView, Violation
 from ggufkit.checks.projector import about_projector
-from ggufkit.checks.tensor_data import audit
-from ggufkit.checks.unfinished import unfinished
+from ggufkit.checks.tensor_data import audit, unfinished
 from ggufkit.checks.vocabulary import vocabulary_faults
 from ggufkit.diffusion.architecture import is_diffusion
 from ggufkit.format.arguments import refusal

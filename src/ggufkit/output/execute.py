@@ -20,13 +20,13 @@ from ggufkit.output.chunks import (
     Chunk,
     PlacedExtent,
     Written,
+    coalesced_extents,
     grouped,
     run,
     run_pickled,
     shortened,
     whole,
 )
-from ggufkit.output.coalesced_extents import coalesced_extents
 from ggufkit.output.layout import Plan, PlannedFile
 from ggufkit.output.resume import ByteRun, ResumeJournal, journal_of
 from ggufkit.output.verify import WrittenFile, verify_copies

@@ -30,7 +30,6 @@ from ggufkit.system.mapped_file import MappedFile
 MAX_BYTES: Final = 64 << 20  # of a journal; a model of 1 TiB needs 6 MiB
 _HEAD: Final = "ggufkit resume journal 2, version {version}, plan {digest}\n"
 _ANY_HEAD: Final = re.compile(r"ggufkit resume journal 2, version (\S+), plan [0-9a-f]{64}\n")
-_OLD_HEAD: Final = re.compile(r"ggufkit journal of plan [0-9a-f]{64}\n")
 _LINE: Final = re.compile(r"(\d{1,19}) (\d{1,19}) (\d{1,19}) ([0-9a-f]{8})\n", re.ASCII)
 
 
@@ -123,11 +122,10 @@ def _require_head(content: str, head: str, target: Path, *, is_new: bool) -> Non
     if is_new or line == head:
         return
     other = _ANY_HEAD.fullmatch(line)
-    if _OLD_HEAD.fullmatch(line) or (other and other[1] != __version__):
-        version = f"version {other[1]}" if other else "an older version"
+    if other and other[1] != __version__:
         raise OutputError(
-            f"what is unfinished of {target} was begun by {version} of ggufkit, and this is "
-            f"version {__version__}",
+            f"what is unfinished of {target} was begun by version {other[1]} of ggufkit, and this "
+            f"is version {__version__}",
             remedy="Finish it with that version, or write again without resuming",
         )
     if other:

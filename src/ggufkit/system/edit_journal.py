@@ -42,7 +42,6 @@ MAX_STEPS: Final = 8  # that can be undone
 MAX_HISTORY: Final = 64 << 20  # bytes of headers kept for undo, besides the last edit's
 SAMPLE: Final = 64 << 10  # bytes at each end of the tensor data that identify it
 _MAGIC: Final = b"ggufkit journal 2\n"
-_OLD_MAGIC: Final = b"ggufkit journal 1\n"
 _NUMBERS: Final = struct.Struct("<QQQQQQ")
 _LENGTH: Final = struct.Struct("<Q")
 _DIGEST_BYTES: Final = hashlib.sha256().digest_size
@@ -288,8 +287,8 @@ def follow(old: Path, new: Path) -> None:
 def _load(path: Path) -> EditJournal | None:
     """Return the journal in a file, None if there is no file.
 
-    Raises FormatError for a journal that is damaged or made by an older version, and
-    ForeignFileError for a file that this user's ggufkit did not make.
+    Raises FormatError for a damaged journal, and ForeignFileError for a file that this user's
+    ggufkit did not make.
     """
     try:
         descriptor = open_own(path, os.O_RDONLY)
@@ -303,13 +302,6 @@ def _load(path: Path) -> EditJournal | None:
     journal = EditJournal.decode(content)
     if journal is not None:
         return journal
-    if content.startswith(_OLD_MAGIC):
-        raise FormatError(
-            "an older version of ggufkit made this journal, and this version does not follow it",
-            remedy="Run `ggufkit recover` of that version; or, if the model next to it is whole, "
-            "remove the journal",
-            path=str(path),
-        )
     raise FormatError(
         "this is not a journal of ggufkit, or it is damaged",
         remedy="Remove it if you have since replaced the model file",

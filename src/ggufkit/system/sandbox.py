@@ -19,14 +19,12 @@ import threading
 import weakref
 from typing import Any, Final
 
-MAX_SECONDS: Final = 5  # of processor time
 MAX_WAIT: Final = 20  # seconds by the clock
 MAX_BYTES: Final = 1 << 30  # of memory
 MAX_ANSWER: Final = 64 << 20  # bytes of an answer as JSON
 _CHILD: Final = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
-    "from ggufkit.system import sandbox; "
-    "getattr(sandbox, sys.argv[3])(sys.argv[2], int(sys.argv[4]))"
+    "from ggufkit.system import sandbox; sandbox.serve(sys.argv[2], int(sys.argv[3]))"
 )
 
 
@@ -36,28 +34,11 @@ class StoppedError(Exception):
 
 def answer_of(module: str, job: object) -> Any:  # noqa: ANN401 (as JSON is)
     """Return the result of a module's `answer` for a job; StoppedError beyond the limits."""
-    sent = json.dumps(job).encode()
+    servant = Servant(module)
     try:
-        done = subprocess.run(  # noqa: S603 (what is not ours is data on stdin)
-            _command(module, "serve", MAX_BYTES),
-            input=sent,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=MAX_WAIT,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise StoppedError(f"it takes more than {MAX_WAIT} seconds") from None
-    except OSError as error:
-        raise StoppedError(f"no process could be started: {error}") from None
-    if done.returncode:
-        raise StoppedError("it needs too much time or memory, or its output is too long")
-    return json.loads(done.stdout)
-
-
-def _command(module: str, function: str, memory: int) -> list[str]:
-    paths = json.dumps([path for path in sys.path if path])
-    return [sys.executable, "-I", "-c", _CHILD, paths, module, function, str(memory)]
+        return servant.answer_of(job, MAX_WAIT)
+    finally:
+        servant.stop()
 
 
 class Servant:
@@ -132,8 +113,10 @@ class Servant:
             return self._process
         self.stop()
         try:
+            paths = json.dumps([path for path in sys.path if path])
+            arguments = (paths, self.module, str(self.memory))
             self._process = subprocess.Popen(  # noqa: S603 (what is not ours is data on stdin)
-                _command(self.module, "serve_many", self.memory),
+                [sys.executable, "-I", "-c", _CHILD, *arguments],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             )  # fmt: skip
         except OSError as error:
@@ -153,17 +136,9 @@ def end_servants() -> None:
 
 
 def serve(module: str, memory: int) -> None:
-    """Run in the child: read a job from stdin, and write the answer to stdout."""
-    answer = importlib.import_module(module).answer
-    job = json.load(sys.stdin)
-    limit(memory=memory)
-    sys.stdout.write(_encoded(answer(job)))
-
-
-def serve_many(module: str, memory: int) -> None:
     """Run in the child: answer one line of JSON after another, until stdin ends."""
     answer = importlib.import_module(module).answer
-    limit(None, memory)
+    limit(memory)
     for line in sys.stdin:
         _end_after(MAX_WAIT + 1)
         print(_encoded(answer(json.loads(line))), flush=True)  # noqa: T201 (the answer)
@@ -184,12 +159,10 @@ def _encoded(answer: object) -> str:
     return text
 
 
-def limit(seconds: int | None = MAX_SECONDS, memory: int = MAX_BYTES) -> None:
+def limit(memory: int) -> None:
     """Set the limits of this process, so that the system stops it."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource  # noqa: PLC0415 (not on Windows, where the parent's clock must do)
 
-        if seconds is not None:
-            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import resource
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -187,7 +188,8 @@ def render_template(data: bytes, _: Path) -> None:
 def _render(job: dict[str, Any], writing: int) -> None:
     """Be the child that `templates` would begin, and end; where it is stopped, say nothing."""
     try:
-        sandbox.limit(TEMPLATE_SECONDS)
+        resource.setrlimit(resource.RLIMIT_CPU, (TEMPLATE_SECONDS, TEMPLATE_SECONDS))
+        sandbox.limit(sandbox.MAX_BYTES)
         os.write(writing, json.dumps([*template_sandbox.faults(job)]).encode())
         os._exit(0)
     except MemoryError:
