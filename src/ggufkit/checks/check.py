@@ -68,8 +68,7 @@ class FindingList(list[Finding]):
 
     def _repr_html_(self) -> str:
         rows = [
-            (each.severity, each.rule, each.path, each.offset, each.message, each.remedy)
-            for each in self[:SHOWN_ROWS]
+            (f.severity, f.rule, f.path, f.offset, f.message, f.remedy) for f in self[:SHOWN_ROWS]
         ]
         columns = ("severity", "rule", "file", "offset", "message", "remedy")
         return table(columns, rows, len(self)) if self else "<p>no findings</p>"
@@ -100,7 +99,7 @@ def check(
         raise refusal("path", path, "a path or a model")
     models = check_models(place, looking)
     findings = itertools.chain(*models.values())
-    return FindingList(sorted(findings, key=lambda each: (each.path, each.offset)))
+    return FindingList(sorted(findings, key=lambda f: (f.path, f.offset)))
 
 
 def _is_in_files(model: Model) -> bool:
@@ -118,7 +117,7 @@ def _check_unwritten(model: Model, looking: Looking) -> list[Finding]:
         (file,) = layout(model, "model.gguf").files
         parts = [ParsedFile(BytesFile(file.head, NOT_WRITTEN), parse(file.head, file.nbytes))]
         offsets = {extent.name: extent.offset for extent in file.extents}
-    findings = [each for part in parts for each in _check_part(part)]
+    findings = [finding for part in parts for finding in _check_part(part)]
     if not any(map(_is_broken, parts)):
         findings += _about_whole(parts, looking, model, offsets)
     return FindingList(_in_order(findings))
@@ -127,7 +126,7 @@ def _check_unwritten(model: Model, looking: Looking) -> list[Finding]:
 def check_models(path: str | os.PathLike[str], looking: Looking) -> dict[str, list[Finding]]:
     """Return the findings of each model, by the path of its first file."""
     if is_remote(path):
-        return {str(path): _in_order(_CheckRun(looking).elsewhere(str(path)))}
+        return {str(path): _in_order(_CheckRun(looking).remote_findings(str(path)))}
     place = resolve(Path(path))
     if not place.is_dir():
         return {str(path): _in_order(_CheckRun(looking).file(place))}
@@ -140,16 +139,16 @@ def check_models(path: str | os.PathLike[str], looking: Looking) -> dict[str, li
 
 
 def _in_order(findings: Iterable[Finding]) -> list[Finding]:
-    return sorted(_told_once(list(findings)), key=lambda each: (each.path, each.offset))
+    return sorted(_told_once(list(findings)), key=lambda f: (f.path, f.offset))
 
 
 def _told_once(findings: list[Finding]) -> Iterator[Finding]:
     """Remove findings of zero tensors in a file whose end was never written."""
-    ends = {each.path: each.offset for each in findings if each.rule == "unfinished"}
-    for each in findings:
-        is_same = each.rule.startswith("data-zero") and each.offset >= ends.get(each.path, np.inf)
+    ends = {f.path: f.offset for f in findings if f.rule == "unfinished"}
+    for f in findings:
+        is_same = f.rule.startswith("data-zero") and f.offset >= ends.get(f.path, np.inf)
         if not is_same:
-            yield each
+            yield f
 
 
 def _unreadable(path: Path, reason: str) -> Finding:
@@ -177,12 +176,12 @@ class _CheckRun:
         except OSError as error:
             yield _unreadable(path, str(error))
 
-    def elsewhere(self, name: str) -> Iterator[Finding]:
+    def remote_findings(self, name: str) -> Iterator[Finding]:
         """Check the model called `name` on a server: the headers of all its files together."""
         with contextlib.ExitStack() as opened:
             files = files_of(name)
             parsed_parts = parsed_together(files, opened)
-            parts = [each for each in parsed_parts if isinstance(each, ParsedFile)]
+            parts = [part for part in parsed_parts if isinstance(part, ParsedFile)]
             yield from about_absent(files, parsed_parts)
             for part in parts:
                 yield from _check_part(part)
@@ -253,20 +252,20 @@ def _about_whole(
         path, offset = _place(broken, model, parts[0], offsets)
         noted.setdefault(path, Findings()).add(broken.rule, offset, **broken.details)
     for path, findings in noted.items():
-        yield from (each.at(str(path)) for each in findings.all())
+        yield from (finding.at(str(path)) for finding in findings.all())
 
 
 def _faults(model: Model, looking: Looking) -> Iterator[Violation]:
-    seen = ModelView.of(model)
+    view = ModelView.of(model)
     if not is_diffusion(model.architecture, model.tensors):
-        yield from about_missing_architecture(seen)
-    yield from about_adapter(seen)
-    yield from about_projector(seen)
-    if seen.is_language_model:
-        yield from inconsistencies(seen)
-        yield from vocabulary_faults(seen)
-        yield from false_declarations(seen, names=looking.names)
-    yield from template_faults(seen)
+        yield from about_missing_architecture(view)
+    yield from about_adapter(view)
+    yield from about_projector(view)
+    if view.is_language_model:
+        yield from inconsistencies(view)
+        yield from vocabulary_faults(view)
+        yield from false_declarations(view, names=looking.names)
+    yield from template_faults(view)
     if looking.data:
         yield from audit(model, threads=looking.threads, progress=looking.progress)
 
@@ -300,10 +299,10 @@ def _about_split_keys(first: ParsedFile) -> Iterator[Finding]:
 
 def _about_quantization(parts: list[ParsedFile]) -> Iterator[Finding]:
     first = parts[0]
-    types = {each for part in parts for each in part.header.places.infos.types()}
+    types = {kind for part in parts for kind in part.header.places.infos.types()}
     if "general.quantization_version" in first.header.entries:
         return
-    if any(each.is_quantized for each in types):
+    if any(kind.is_quantized for kind in types):
         yield finding("quantization-version", first.header.end).at(str(first.file.path))
 
 
@@ -315,21 +314,21 @@ def _check_part(part: ParsedFile) -> Iterator[Finding]:
             _about_texts(key, entry.decode(), entry.value_at, findings)
         elif entry.type is ValueType.STRING and not entry.is_utf8():
             findings.add("string-utf8", entry.value_at, where="the value of", key=key)
-    lost: list[Finding] = []
+    flaws: list[Finding] = []
     if not _is_broken(part):
         with part.file.unchanged():
             _about_padding(header, part.file.data, findings)
             if isinstance(part.file, MappedFile):  # not worth the requests to a server
-                lost += unfinished(part)
+                flaws += unfinished(part)
         _about_end(header, findings)
     is_image_model = is_diffusion(_architecture(header), header.places.infos.names)
-    for each in (*header.findings, *findings.all(), *lost):
+    for problem in (*header.findings, *findings.all(), *flaws):
         if not (
-            is_image_model and each.breaks == "llama.cpp"
+            is_image_model and problem.breaks == "llama.cpp"
         ):  # no rule of llama.cpp concerns them
-            yield each.at(str(part.file.path))
-        elif each.rule == "dims-ggml":
-            yield finding("diffusion-dims", each.offset).at(str(part.file.path))
+            yield problem.at(str(part.file.path))
+        elif problem.rule == "dims-ggml":
+            yield finding("diffusion-dims", problem.offset).at(str(part.file.path))
 
 
 def _architecture(header: Header) -> str:

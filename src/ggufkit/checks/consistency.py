@@ -152,8 +152,8 @@ def inconsistencies(view: ModelView) -> Iterator[Violation]:
         yield Violation(
             "architecture-unknown", {"architecture": view.architecture}, key=ARCHITECTURE
         )
-    read = [view.own(name) for name in known.types] if known else []
-    for key, actual, expected in wrong_types(view, [key for key in read if key in view.metadata]):
+    checks = [view.own(name) for name in known.types] if known else []
+    for key, actual, expected in wrong_types(view, [key for key in checks if key in view.metadata]):
         yield wrong_type(view, key, actual, expected)
     yield from about_tokenizer(view)
     yield from about_tokens(view)

@@ -51,7 +51,7 @@ class ModelView:
     def __post_init__(self) -> None:
         """Count the blocks once."""
         matches = (BLOCK.match(name) for name in self.model.tensors)
-        layers = max((int(each[1]) + 1 for each in matches if each), default=0)
+        layers = max((int(match[1]) + 1 for match in matches if match), default=0)
         object.__setattr__(self, "layers", layers)
 
     @classmethod

@@ -70,7 +70,7 @@ def _about_encoder(view: ModelView, encoder: str) -> Iterator[Violation]:
     key = f"clip.{encoder}.block_count"
     blocks = view.number(key)
     matches = (_BLOCK.match(name) for name in view.model.tensors)
-    layers = max((int(each[2]) + 1 for each in matches if each and each[1] == letter), default=0)
+    layers = max((int(m[2]) + 1 for m in matches if m and m[1] == letter), default=0)
     if blocks is not None and blocks > layers and kind not in _UNEVEN:
         yield at_key("block-count", key, blocks=blocks, layers=layers)
 
@@ -78,8 +78,8 @@ def _about_encoder(view: ModelView, encoder: str) -> Iterator[Violation]:
 def _about_names(view: ModelView) -> Iterator[Violation]:
     """Yield the tensors that llama.cpp does not read, one of each name."""
     known = read_names()
-    unread = (each for each in view.model.tensors.values() if not known.fullmatch(each.name))
-    for tensor in {any_block(each.name): each for each in unread}.values():
+    unread = (tensor for tensor in view.model.tensors.values() if not known.fullmatch(tensor.name))
+    for tensor in {any_block(extra.name): extra for extra in unread}.values():
         yield at_tensor("tensor-unread", tensor)
 
 

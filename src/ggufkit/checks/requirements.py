@@ -68,10 +68,10 @@ def requirements(architecture: str) -> Requirements | None:
     )
     others = (key for key, who in table["optional"].items() if architecture in who)
     kinds = {key: name for name, keys in table["types"].items() for key in keys}
-    read = {key: kinds.get(key, "uint32") for key in (*table["common"], *own, *others)}
+    kinds_read = {key: kinds.get(key, "uint32") for key in (*table["common"], *own, *others)}
     return Requirements(
         keys=(*_OF_ALL, *own),
-        types=read,
+        types=kinds_read,
         arrays=frozenset(table["arrays"]),
         has_equal_heads=architecture in table["equal_heads"],
         rotates_whole_heads=architecture in table["whole_rope"],

@@ -74,7 +74,7 @@ def faults(job: dict[str, Any]) -> Iterator[Fault]:
     if all(results) and not job["is_special"]:  # such a template may need another form of tools
         yield results[0] | {"rule": _ON_ALL.get(results[0]["rule"], results[0]["rule"])}
     else:
-        yield from (each for each in results if each.get("rule", _REFUSED) != _REFUSED)
+        yield from (result for result in results if result.get("rule", _REFUSED) != _REFUSED)
 
 
 def _about(template: Any, name: str, job: dict[str, Any]) -> Fault:  # noqa: ANN401
@@ -100,7 +100,7 @@ def _render(template: Any, name: str, job: dict[str, Any]) -> str:  # noqa: ANN4
     conversation = CONVERSATIONS[name]
     rendered, failure = "", None
     for user in (_USER, _PARTS):
-        messages = [user if each is _USER else each for each in conversation["messages"]]
+        messages = [user if message is _USER else message for message in conversation["messages"]]
         try:
             rendered = _limited(
                 template.generate(_variables(job) | conversation | {"messages": messages})

@@ -59,18 +59,18 @@ def audit(
     Opaque types are skipped. `progress(done, total)` counts bytes.
     """
     workers = reading_threads([model], threads)
-    done = Tally(progress)
-    tensors = [each for each in model.tensors.values() if _is_readable(each) and each.nbytes]
-    done.expect(sum(tensor.nbytes for tensor in tensors))
+    tally = Tally(progress)
+    tensors = [t for t in model.tensors.values() if _is_readable(t) and t.nbytes]
+    tally.expect(sum(t.nbytes for t in tensors))
     with pool_of(workers) as pool:
         ahead = _looked_at(pool, tensors, 2 * workers)
-        for tensor in tensors:
-            seen = _TileContent()
-            for start, stop in byte_ranges(tensor, TILE_BYTES):
-                blocks = start // tensor.type.block_bytes
-                seen = seen.joined(next(ahead), blocks * tensor.type.block_size, blocks)
-                done.add(stop - start)
-            yield from _faults(tensor, seen)
+        for t in tensors:
+            content = _TileContent()
+            for start, stop in byte_ranges(t, TILE_BYTES):
+                blocks = start // t.type.block_bytes
+                content = content.joined(next(ahead), blocks * t.type.block_size, blocks)
+                tally.add(stop - start)
+            yield from _faults(t, content)
 
 
 def _is_readable(tensor: Tensor) -> bool:
@@ -125,16 +125,16 @@ def _first(before: int | None, here: int | None, offset: int) -> int | None:
     return before if here is None or before is not None else here + offset
 
 
-def _faults(tensor: Tensor, seen: _TileContent) -> Iterator[Violation]:
-    if seen.nan is not None:
-        yield at_tensor("data-nan", tensor, index=seen.nan)
-    if seen.infinity is not None:
-        yield at_tensor("data-infinite", tensor, index=seen.infinity)
-    if seen.block is not None:
-        yield at_tensor("data-block", tensor, type=tensor.type.name, block=seen.block)
-    if seen.is_zero and (tensor.rows > 1 or tensor.name.endswith(_NORM)):
+def _faults(tensor: Tensor, content: _TileContent) -> Iterator[Violation]:
+    if content.nan is not None:
+        yield at_tensor("data-nan", tensor, index=content.nan)
+    if content.infinity is not None:
+        yield at_tensor("data-infinite", tensor, index=content.infinity)
+    if content.block is not None:
+        yield at_tensor("data-block", tensor, type=tensor.type.name, block=content.block)
+    if content.is_zero and (tensor.rows > 1 or tensor.name.endswith(_NORM)):
         yield at_tensor("data-zero", tensor, shape=list(tensor.shape))
-    elif seen.is_zero:
+    elif content.is_zero:
         yield at_tensor("data-zero-vector", tensor)
 
 

@@ -53,17 +53,17 @@ def _missing(view: ModelView, known: Requirements, experts: int | None) -> Itera
             yield from _absent(view, demand, count)
     for name, tensor in known_tensors(view.architecture).items() if experts else ():
         if tensor.is_required:
-            yield from (each for each in _each(name, count) if each not in view.model.tensors)
+            yield from (full for full in _in_blocks(name, count) if full not in view.model.tensors)
 
 
 def _absent(view: ModelView, demand: TensorRequirement, blocks: int) -> Iterator[str]:
-    others = _each(demand.unless, blocks) if demand.unless else itertools.repeat("")
-    for name, other in zip(_each(demand.name, blocks), others, strict=False):
+    others = _in_blocks(demand.unless, blocks) if demand.unless else itertools.repeat("")
+    for name, other in zip(_in_blocks(demand.name, blocks), others, strict=False):
         if name not in view.model.tensors and other not in view.model.tensors:
             yield name
 
 
-def _each(name: str, blocks: int) -> Iterator[str]:
+def _in_blocks(name: str, blocks: int) -> Iterator[str]:
     if "{i}" not in name:
         yield name
         return
@@ -94,7 +94,7 @@ def _about_shape(
         return
     implied = [_implied(known.shape, sizes) for sizes in variants]
     shape = _without_ones(tensor.shape)
-    if any(each is None or _without_ones(each) == shape for each in implied):
+    if any(dims is None or _without_ones(dims) == shape for dims in implied):
         return
     yield at_tensor("tensor-shape", tensor, shape=list(tensor.shape), wanted=list(implied[0] or ()))
 

@@ -81,10 +81,10 @@ def _about_types(view: ModelView, tokens: list[str]) -> Iterator[Violation]:
     if not isinstance(types, np.ndarray) or types.dtype.kind not in "iu":
         return
     last = len(TYPE_NAMES) - 1
-    strange = np.flatnonzero((types < 0) | (types > last))
-    if strange.size:
-        first = int(strange[0])
-        details = {"count": strange.size, "index": first, "type": int(types[first])}
+    outside = np.flatnonzero((types < 0) | (types > last))
+    if outside.size:
+        first = int(outside[0])
+        details = {"count": outside.size, "index": first, "type": int(types[first])}
         yield at_key("token-type", TYPES, last=last, **details)
     for name in _BOUNDS:
         key = f"tokenizer.ggml.{name}_token_id"

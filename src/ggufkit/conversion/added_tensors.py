@@ -61,7 +61,7 @@ def with_dense_modules(checkpoint: Checkpoint) -> Checkpoint:
             file = opened_file(checkpoint, f"{home}/model.safetensors")
             opened.callback(file.close)
             files.append(file)
-            tensors += _held(file, home, stem)
+            tensors += _read_head_file(file, home, stem)
         opened.pop_all()
     return replace(
         checkpoint,
@@ -71,15 +71,15 @@ def with_dense_modules(checkpoint: Checkpoint) -> Checkpoint:
     )
 
 
-def _held(file: AnyFile, home: str, stem: str) -> list[Tensor]:
+def _read_head_file(file: AnyFile, home: str, stem: str) -> list[Tensor]:
     """Return the matrices of a dense layer, under the names of llama.cpp; it has no biases."""
-    held, problems = read_tensors(file)
+    tensors, problems = read_tensors(file)
     if problems:
         raise CheckpointError(f"{home}/model.safetensors cannot be read", problems)
     return [
-        replace(each, name=each.name.replace("linear", stem))
-        for each in held
-        if each.name.endswith(".weight")
+        replace(tensor, name=tensor.name.replace("linear", stem))
+        for tensor in tensors
+        if tensor.name.endswith(".weight")
     ]
 
 
@@ -93,24 +93,24 @@ def with_mask_embedding(checkpoint: Checkpoint) -> Checkpoint:
     if checkpoint.target is None or path is None:
         return checkpoint
     number, row = _mask(path, checkpoint.config)
-    held = {name.removeprefix("model."): each for name, each in checkpoint.tensors.items()}
-    own = held.get(_EMBEDDINGS.removeprefix("model."))
+    tensors = {name.removeprefix("model."): tensor for name, tensor in checkpoint.tensors.items()}
+    own = tensors.get(_EMBEDDINGS.removeprefix("model."))
     target = open_checkpoint(
         checkpoint.target.folder, follow_links=checkpoint.follow_links, may_lack_tensors=True
     )
     try:
         embeddings = own or _of_target(target, _EMBEDDINGS)
-        made = [_with_row(embeddings, number, row)]
-        if _HEAD not in held:
+        rows = [_with_row(embeddings, number, row)]
+        if _HEAD not in tensors:
             is_tied = target.config.get("tie_word_embeddings", False)
-            made.insert(0, renamed(_of_target(target, _EMBEDDINGS if is_tied else _HEAD), _HEAD))
+            rows.insert(0, renamed(_of_target(target, _EMBEDDINGS if is_tied else _HEAD), _HEAD))
     except BaseException:
         target.close()
         raise
     return replace(
         checkpoint,
         config={**checkpoint.config, "has_embed_tokens": True},
-        tensors=Tensors([*made, *(t for t in checkpoint.tensors.values() if t is not own)]),
+        tensors=Tensors([*rows, *(t for t in checkpoint.tensors.values() if t is not own)]),
         files=(*checkpoint.files, *target.files),
     )
 
@@ -118,16 +118,16 @@ def with_mask_embedding(checkpoint: Checkpoint) -> Checkpoint:
 def _mask(path: Path, config: Mapping[str, Any]) -> tuple[int, npt.NDArray[np.float32]]:
     """Return the id of the mask token and its vector."""
     with contextlib.closing(MappedFile(path)) as file:
-        held = read_dictionary(file)
-        number, vector = held.get("mask_token_id"), held.get("embedding")
+        tokens = read_dictionary(file)
+        number, vector = tokens.get("mask_token_id"), tokens.get("embedding")
         row = np.array(vector.numpy(), np.float32) if isinstance(vector, Tensor) else None
     if not isinstance(number, int) or row is None or row.ndim != 1:
         raise CheckpointError(f"{path} has no mask_token_id, or no vector called embedding")
     settings = config.get("dflash_config")
-    wanted = (settings if isinstance(settings, Mapping) else config).get("mask_token_id")
-    if number != wanted:
+    token_id = (settings if isinstance(settings, Mapping) else config).get("mask_token_id")
+    if number != token_id:
         raise CheckpointError(
-            f"{path} has the mask token {number}, and config.json says {brief(wanted)}"
+            f"{path} has the mask token {number}, and config.json says {brief(token_id)}"
         )
     return number, row
 

@@ -34,6 +34,6 @@ class Choices:
     @property
     def keys(self) -> list[str]:
         """The metadata keys whose values the user gives."""
-        given = {"general.name": self.name, "tokenizer.ggml.pre": self.pre}
-        given |= self.overrides or {}
-        return [key for key, value in given.items() if value is not None]
+        values = {"general.name": self.name, "tokenizer.ggml.pre": self.pre}
+        values |= self.overrides or {}
+        return [key for key, value in values.items() if value is not None]

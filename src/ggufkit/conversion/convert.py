@@ -180,9 +180,9 @@ def opened_checkpoint(
     with contextlib.ExitStack() as small_files:
         is_remote = isinstance(folder, str) and is_hub_name(folder)
         forms = MISTRAL_FORMS if mistral_format else FORMS
-        found = small_files.enter_context(fetched(str(folder), forms)) if is_remote else (folder,)
+        folders = small_files.enter_context(fetched(str(folder), forms)) if is_remote else (folder,)
         checkpoint = open_checkpoint(
-            *found, follow_links=follow_links, mistral_format=mistral_format,
+            *folders, follow_links=follow_links, mistral_format=mistral_format,
             may_lack_tensors=choices.vocab_only and not is_remote,
         )  # fmt: skip
         try:
@@ -268,13 +268,13 @@ def _chosen(checkpoint: Checkpoint, choices: Choices) -> Architecture:
         "folder": str(checkpoint.folder).lower(),
         "card": (checkpoint.text("README.md") or "").lower(),
     }
-    found = find(drafting(names) if choices.dspark else names, choices.arch_path, described)
+    architecture = find(drafting(names) if choices.dspark else names, choices.arch_path, described)
     settings = checkpoint.config.get("quantization_config")
     if not isinstance(settings, Mapping) or not is_nvfp4(settings):
-        return found
-    scales = tuple(scale_rules(found.rules, SCALES))
-    uneven = (*found.uneven, *(rule.targets[0].name for rule in scales))
-    return replace(found, rules=(*found.rules, *scales), uneven=uneven, stacks=())
+        return architecture
+    scales = tuple(scale_rules(architecture.rules, SCALES))
+    uneven = (*architecture.uneven, *(rule.targets[0].name for rule in scales))
+    return replace(architecture, rules=(*architecture.rules, *scales), uneven=uneven, stacks=())
 
 
 def _tokenizer(
@@ -327,30 +327,30 @@ def _placed(
     ends = (".weight", *SCALES)
     first = {f"{name.removesuffix('.weight')}{end}" for name in packed for end in ends}
     # The converter writes NVFP4 matrices and their scales before all others.
-    made = sorted(
+    tensors = sorted(
         [*generate(facts), *placement.tensors], key=lambda tensor: tensor.name not in first
     )
-    problems = [*placement.problems, *about_layers(facts, placement), *about_shapes(facts, made)]
-    made = in_file_order(made, facts.architecture)
-    types = {with_fields(each, facts): kept for each, kept in facts.architecture.types.items()}
+    problems = [*placement.problems, *about_layers(facts, placement), *about_shapes(facts, tensors)]
+    tensors = in_file_order(tensors, facts.architecture)
+    types = {with_fields(name, facts): own for name, own in facts.architecture.types.items()}
     is_q8 = choices.fp8_as_q8 or SOURCE in types.values()
     fp8 = plain.fp8 if is_q8 else ()
     from_fp8 = {name for name, last in placement.sources.items() if last in fp8}
-    arranged = _arranged(made, facts, choices)
-    kept, unstored = stored_each(arranged, kind, types, from_fp8)
+    arranged = _arranged(tensors, facts, choices)
+    outputs, unstored = stored_each(arranged, kind, types, from_fp8)
     if not problems:
         _note_skipped([*placement.skipped, *plain.skipped], facts, say)
-    return kept, [*problems, *unstored]
+    return outputs, [*problems, *unstored]
 
 
-def _arranged(made: list[Tensor], facts: ConfigFacts, choices: Choices) -> list[Tensor]:
+def _arranged(tensors: list[Tensor], facts: ConfigFacts, choices: Choices) -> list[Tensor]:
     """Return the tensors that the user chose, joined as the user chose."""
     name = facts.architecture.name
     if choices.mtp:
-        made = only_prediction(made, facts)
+        tensors = only_prediction(tensors, facts)
     if choices.fuse_gate_up_exps:
-        made = fused_experts(made, name)
-    return fused_qkv(made, name) if choices.fuse_qkv else made
+        tensors = fused_experts(tensors, name)
+    return fused_qkv(tensors, name) if choices.fuse_qkv else tensors
 
 
 def _file_type(kind: str, tensors: Sequence[Tensor], architecture: Architecture) -> int:
@@ -378,7 +378,7 @@ def _about_unread(facts: ConfigFacts, choices: Choices, say: Notify) -> Iterator
 def _note_skipped(names: list[str], facts: ConfigFacts, say: Notify) -> None:
     # The numbers of some tensors are in keys.
     in_keys = [re.sub(r"\{\w+\}", "*", pattern) for pattern in facts.architecture.from_keys]
-    elsewhere = (*in_keys, *ADAPTERS)
-    skipped = [name for name in names if not any(fnmatchcase(name, each) for each in elsewhere)]
+    others = (*in_keys, *ADAPTERS)
+    skipped = [name for name in names if not any(fnmatchcase(name, o) for o in others)]
     if skipped:
         say(f"skipped as llama.cpp does: {len(skipped)} tensors ({first_names(skipped, 3)})")

@@ -34,7 +34,7 @@ from ggufkit.conversion.choices import Choices
 from ggufkit.conversion.convert import converted
 from ggufkit.conversion.diffusion.original_shapes import with_original_shapes
 from ggufkit.conversion.diffusion.rename import with_diffusers_names
-from ggufkit.conversion.ggufkit_json import kept
+from ggufkit.conversion.ggufkit_json import json_content
 from ggufkit.conversion.invert_mapping import invert_mapping
 from ggufkit.conversion.map_tensors import with_fields
 from ggufkit.conversion.tokenizer.export import tokenizer_files, tokenizer_texts
@@ -175,17 +175,17 @@ def plan_export(  # noqa: PLR0913 (the arguments of `export`)
         return model.replace(tensors=plainer)
 
     texts = {**_tokenizer(model, note), "README.md": model_card(model.metadata)}
-    made = _best(model, prepared, texts, arch_path)
-    config = {**made.draft.config, "torch_dtype": _WORDS[kind]}
-    files = {"config.json": as_json(config), **made.draft.contents}
-    draft = replace(made.draft, config=config, contents={**files, KEPT: b""})
+    best = _best(model, prepared, texts, arch_path)
+    config = {**best.draft.config, "torch_dtype": _WORDS[kind]}
+    files = {"config.json": as_json(config), **best.draft.contents}
+    draft = replace(best.draft, config=config, contents={**files, KEPT: b""})
     is_decoded = any(
-        t.type.is_quantized and made.model.tensors[t.name].type != t.type for t in tensors
+        t.type.is_quantized and best.model.tensors[t.name].type != t.type for t in tensors
     )
     passed = _RETYPED if is_decoded else ()
-    files[KEPT] = as_json(_kept(made.model, draft, kind, arch_path, passed, note))
-    if made.lost:
-        keys = first_names(made.lost)
+    files[KEPT] = as_json(_kept_content(best.model, draft, kind, arch_path, passed, note))
+    if best.lost:
+        keys = first_names(best.lost)
         note(f"config.json cannot store these keys exactly, only {KEPT} can: {keys}")
     laid = lay_folder([[*draft.tensors.values()]], files, shard_size)
     return replace(laid, limit=model.readers_limit)
@@ -235,7 +235,7 @@ def _without_copied_head(model: Model, say: Notify) -> Model:
     )
 
 
-def _kept(  # noqa: PLR0913 (the arguments of `export`)
+def _kept_content(  # noqa: PLR0913 (the arguments of `export`)
     model: Model,
     draft: Draft,
     kind: str,
@@ -245,7 +245,7 @@ def _kept(  # noqa: PLR0913 (the arguments of `export`)
 ) -> dict[str, object]:
     """Return the content of ggufkit.json: what converting the checkpoint would not give."""
     try:
-        made = converted(draft, Choices(kind.lower(), arch_path=arch_path))
+        back = converted(draft, Choices(kind.lower(), arch_path=arch_path))
     except GGUFError as error:
         why = "; ".join(getattr(error, "problems", ())) or error.message
         say(
@@ -254,8 +254,8 @@ def _kept(  # noqa: PLR0913 (the arguments of `export`)
             else "the file has no tensors: the folder holds its tokenizer and keys, and "
             "`ggufkit convert` cannot make a model of it"
         )
-        return kept(model, model)  # no differences are known
-    return kept(model, made, passed)
+        return json_content(model, model)  # no differences are known
+    return json_content(model, back, passed)
 
 
 def _tokenizer(model: Model, say: Notify) -> dict[str, bytes]:
@@ -356,7 +356,7 @@ def _attempt(model: Model, architecture: Architecture, texts: dict[str, bytes]) 
     draft = replace(draft, tensors=Tensors(tensors))
     number = model.metadata.get("general.file_type")
     facts.fields["file_type"] = None if number is None else plain(number)
-    return _Attempt(model, draft, problems, list(_lost(model, facts)))
+    return _Attempt(model, draft, problems, list(_lost_keys(model, facts)))
 
 
 def _from_keys(model: Model, facts: ConfigFacts) -> Iterator[Tensor]:
@@ -364,27 +364,27 @@ def _from_keys(model: Model, facts: ConfigFacts) -> Iterator[Tensor]:
     for pattern, text in facts.architecture.from_keys.items():
         key, _, kind = text.partition(" as ")
         values = model.metadata.get(full_key(facts.architecture, key))
-        found = [] if values is None else plain(values)
-        if kind == "integers" and found:
-            yield from_array(with_fields(pattern, facts), np.array(found, np.int64))
+        items = [] if values is None else plain(values)
+        if kind == "integers" and items:
+            yield from_array(with_fields(pattern, facts), np.array(items, np.int64))
             continue
         is_plain = kind == "number"
-        for layer, number in enumerate(found if isinstance(found, list) else [found]):
+        for layer, number in enumerate(items if isinstance(items, list) else [items]):
             array = np.array(number if is_plain else [number], np.float32)
             yield from_array(pattern.replace("{i}", str(layer)), array)
 
 
-def _lost(model: Model, facts: ConfigFacts) -> Iterator[str]:
+def _lost_keys(model: Model, facts: ConfigFacts) -> Iterator[str]:
     """Yield the keys that converting the exported configuration would not restore."""
     architecture = facts.architecture
     tables = (parameters(facts, t)[0] for t in (architecture.early, architecture.metadata))
-    made = {key: value for table in tables for key, value in table.items()}
+    fields = {key: value for table in tables for key, value in table.items()}
     written = {full_key(architecture, key) for key in entries(architecture)}
-    told = {full_key(architecture, text.split()[0]) for text in architecture.from_keys.values()}
-    for key in dict.fromkeys([*model.metadata, *made]):
-        if key in told:
+    known = {full_key(architecture, text.split()[0]) for text in architecture.from_keys.values()}
+    for key in dict.fromkeys([*model.metadata, *fields]):
+        if key in known:
             continue
         if key.startswith(f"{architecture.name}.") or key in written:
-            before, after = model.metadata.get(key), made.get(key)
+            before, after = model.metadata.get(key), fields.get(key)
             if before is None or after is None or plain(before) != plain(after):
                 yield key

@@ -32,57 +32,57 @@ _ABOUT: Final = (
 # Export.
 
 
-def kept(wanted: Model, made: Model, passed: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the content of the file: how `wanted` differs from the converted model `made`.
+def json_content(model: Model, back: Model, passed: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the content of the file: how `model` differs from the converted model `back`.
 
     `passed` are keys that may differ.
     """
     content: dict[str, Any] = {"about": _ABOUT, "format": FORMAT}
-    own = {key for key in wanted.metadata if not key.startswith(_FOREIGN)}
-    left = {key for key in made.metadata if not key.startswith(_FOREIGN)}
-    differing = dict.fromkeys([*wanted.metadata, *made.metadata])
+    own = {key for key in model.metadata if not key.startswith(_FOREIGN)}
+    keys = {key for key in back.metadata if not key.startswith(_FOREIGN)}
+    differing = dict.fromkeys([*model.metadata, *back.metadata])
     entries = [
         entry
         for key in differing
-        if key in own | left and key not in set(passed)
-        for entry in _entry(key, wanted.metadata, made.metadata)
+        if key in own | keys and key not in set(passed)
+        for entry in _entry(key, model.metadata, back.metadata)
     ]
     if entries:
         content["metadata"] = entries
-    after = _changed(made, entries)
+    after = _changed(back, entries)
     for name, before, now in (
-        ("keys", wanted.metadata, after),
-        ("tensors", wanted.tensors, made.tensors),
+        ("keys", model.metadata, after),
+        ("tensors", model.tensors, back.tensors),
     ):
-        order = [each for each in before if each in now]
+        order = [n for n in before if n in now]
         if order != [*now] and len(order) == len(now):
             content[name] = order
     return content
 
 
-def _entry(key: str, wanted: Metadata, made: Metadata) -> Iterator[dict[str, Any]]:
+def _entry(key: str, metadata: Metadata, back: Metadata) -> Iterator[dict[str, Any]]:
     """Yield an entry for a key whose value converting does not give."""
-    was, now = _encoded(wanted, key), _encoded(made, key)
+    was, now = _encoded(metadata, key), _encoded(back, key)
     if was == now:
         return
     head = {"key": key, "instead_of": _digest(now)}
     if was is None:
         yield {**head, "type": None}
         return
-    kind, value = wanted.type_name(key), plain(wanted[key])
-    entry = {**head, "type": kind, **_value(value, kind, made, key)}
+    kind, value = metadata.type_name(key), plain(metadata[key])
+    entry = {**head, "type": kind, **_value(value, kind, back, key)}
     try:
-        if encode(_typed(entry, made), CANONICAL) == was:
+        if encode(_typed(entry, back), CANONICAL) == was:
             yield entry
     except GGUFError:
         return
 
 
-def _value(value: Any, kind: str, made: Metadata, key: str) -> dict[str, Any]:  # noqa: ANN401 (as JSON is)
+def _value(value: Any, kind: str, other: Metadata, key: str) -> dict[str, Any]:  # noqa: ANN401 (as JSON is)
     """Return the whole value, or only the changed items of an array if they are few."""
-    if not isinstance(value, list) or key not in made or made.type_name(key) != kind:
+    if not isinstance(value, list) or key not in other or other.type_name(key) != kind:
         return {"value": value}
-    before = plain(made[key])
+    before = plain(other[key])
     items = {str(index): new for index, (new, old) in enumerate(zip(value, before, strict=False))
              if new != old}  # fmt: skip
     is_short = len(before) == len(value) and 2 * len(items) < len(value)
@@ -100,8 +100,8 @@ def restored(checkpoint: Checkpoint, model: Model, user_keys: Iterable[str], say
     content = checkpoint.json(KEPT)
     if content is None:
         return model
-    given = set(user_keys)
-    entries = [entry for entry in _entries(content) if entry["key"] not in given]
+    changed = set(user_keys)
+    entries = [entry for entry in _entries(content) if entry["key"] not in changed]
     valid = [
         e for e in entries if e.get("instead_of") == _digest(_encoded(model.metadata, e["key"]))
     ]
@@ -134,7 +134,7 @@ def _entries(content: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _order(content: Mapping[str, Any], name: str) -> list[str]:
     order = content.get(name, [])
-    if not isinstance(order, list) or not all(isinstance(each, str) for each in order):
+    if not isinstance(order, list) or not all(isinstance(item, str) for item in order):
         raise _malformed(f"{name} is not a list of names")
     return order
 
@@ -151,9 +151,9 @@ def _malformed(what: str) -> CheckpointError:
 
 def _changed(model: Model, entries: Iterable[Mapping[str, Any]]) -> Metadata:
     """Return the metadata with all entries applied; new keys come last."""
-    gone = [entry["key"] for entry in entries if entry.get("type") is None]
+    removed = [entry["key"] for entry in entries if entry.get("type") is None]
     new = {e["key"]: _typed(e, model.metadata) for e in entries if e.get("type") is not None}
-    return model.metadata.without(*gone, missing_ok=True).updated(new)
+    return model.metadata.without(*removed, missing_ok=True).updated(new)
 
 
 def _typed(entry: Mapping[str, Any], metadata: Metadata) -> TypedValue:
@@ -162,8 +162,8 @@ def _typed(entry: Mapping[str, Any], metadata: Metadata) -> TypedValue:
     try:
         if "items" in entry:
             value = plain(metadata[key])
-            for at, item in entry["items"].items():
-                value[range(len(value))[int(at)]] = item
+            for index, item in entry["items"].items():
+                value[range(len(value))[int(index)]] = item
         return typed(str(entry["type"]), value)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise _malformed(f"{key}: {error}") from None

@@ -81,30 +81,30 @@ def _matches(
 
 def _candidates(facts: ConfigFacts) -> dict[str, list[Candidate]]:
     """Return the rules by the outline of each target; the last rule of a file comes first."""
-    found: dict[str, list[Candidate]] = {}
+    candidates: dict[str, list[Candidate]] = {}
     for rule in facts.architecture.rules:
         for target in rule.targets:
             for template in _templates(target, facts):
-                known = found.setdefault(outline(re.sub(r"\{[ix]\}", "0", template)), [])
-                at = len(known) if target.parts == FIRST else 0
-                known.insert(at, Candidate(rule, _regex(template), target))
-    return found
+                known = candidates.setdefault(outline(re.sub(r"\{[ix]\}", "0", template)), [])
+                count = len(known) if target.parts == FIRST else 0
+                known.insert(count, Candidate(rule, _regex(template), target))
+    return candidates
 
 
 def _templates(target: Target, facts: ConfigFacts) -> list[str]:
     """Return the names that a target may have: one for each kind of layer if a list tells them."""
     listed = ITEM.search(target.name)
     items = facts.value(listed[1]) if listed else None
-    kinds = {str(each) for each in items} if isinstance(items, list) else {""}
+    kinds = {str(item) for item in items} if isinstance(items, list) else {""}
     return [with_fields(ITEM.sub(kind, target.name), facts) for kind in sorted(kinds)]
 
 
 def _regex(template: str) -> re.Pattern[str]:
     parts = re.split(r"\{([ix])\}", template)
-    named = [
+    groups = [
         f"(?P<{part}>\\d+)" if index % 2 else re.escape(part) for index, part in enumerate(parts)
     ]
-    return re.compile("".join(named))
+    return re.compile("".join(groups))
 
 
 def _match(
@@ -121,12 +121,12 @@ def _match(
         if facts.value(facts.architecture.one_way.get(match.rule.pattern, False), match.layer):
             continue
         if candidate.target.parts > 1:
-            joined = (each for each in known if each.regex == candidate.regex)
-            rules = [each.rule for each in joined if each.target.parts > 1]
+            joined = (own for own in known if own.regex == candidate.regex)
+            rules = [one.rule for one in joined if one.target.parts > 1]
             return [match._replace(rule=rule) for rule in rules], [name]
         targets = match.rule.targets
         names = [match.fill(with_items(t.name, match.layer, facts)) for t in targets]
-        if name in names and all(each in tensors for each in names):
+        if name in names and all(part in tensors for part in names):
             return [match], names
     return [None], [name]
 
@@ -150,7 +150,7 @@ def _sources(match: MatchedRule, tensors: Sequence[Tensor], facts: ConfigFacts) 
     else:
         inputs = ((expert, [_expert(t, expert) for t in tensors]) for expert in range(shape[0]))
     for expert, parts in inputs:
-        pieces = [MadeTensor(part, done) for part, done in zip(parts, steps, strict=True)]
+        pieces = [MadeTensor(part, step) for part, step in zip(parts, steps, strict=True)]
         name = match._replace(expert=expert).fill(match.rule.pattern)
         yield renamed(undone(pieces), rename(name, table, facts.lookup))
 

@@ -115,15 +115,15 @@ def in_pattern_order(tensors: Iterable[Tensor], facts: ConfigFacts) -> list[Tens
     index = NameIndex(facts.architecture.rules)
     starts: dict[str, int] = {}
     places: dict[str, tuple[int, int]] = {}
-    for at, rule in enumerate(facts.architecture.rules):
-        places[rule.pattern] = starts.setdefault(rule.pattern.partition("{i}")[0], at), at
+    for place, rule in enumerate(facts.architecture.rules):
+        places[rule.pattern] = starts.setdefault(rule.pattern.partition("{i}")[0], place), place
 
     def rank(tensor: Tensor) -> tuple[bool, int, int, int]:
         is_ordered = tensor.name.startswith(facts.architecture.ordered)
         name = rename(tensor.name, facts.architecture.rename, facts.lookup)
         matched = index.place(name) if is_ordered else None
-        start, at = places[matched.rule.pattern] if matched else (0, 0)
-        return not is_ordered, start, (matched and matched.layer) or 0, at
+        start, place = places[matched.rule.pattern] if matched else (0, 0)
+        return not is_ordered, start, (matched and matched.layer) or 0, place
 
     return sorted(tensors, key=rank)
 
@@ -212,8 +212,8 @@ def _renumbered(name: str, old: str, new: str, lookup: Lookup) -> str:
     number = int(match[1]) - _offset(old, lookup)
     if number < 0:
         return name
-    made = _NUMBER.sub(str(number + _offset(new, lookup)), new)
-    return name[: match.start()] + made + name[match.end() :]
+    renumbered = _NUMBER.sub(str(number + _offset(new, lookup)), new)
+    return name[: match.start()] + renumbered + name[match.end() :]
 
 
 def _offset(template: str, lookup: Lookup) -> int:
@@ -224,7 +224,7 @@ def _offset(template: str, lookup: Lookup) -> int:
 
 def with_items(text: str, number: int | None, facts: ConfigFacts) -> str:
     """Return text with fields of the configuration, and items of lists by a tensor's number."""
-    return with_fields(ITEM.sub(lambda each: _item(each[1], number, facts), text), facts)
+    return with_fields(ITEM.sub(lambda match: _item(match[1], number, facts), text), facts)
 
 
 def _item(expression: str, number: int | None, facts: ConfigFacts) -> str:
@@ -237,7 +237,7 @@ def _item(expression: str, number: int | None, facts: ConfigFacts) -> str:
 
 def with_fields(text: str, facts: ConfigFacts) -> str:
     """Return text with each {name} replaced by that field of the configuration."""
-    return re.sub(r"\{(\w{2,})\}", lambda found: str(facts.lookup(found[1])), text)
+    return re.sub(r"\{(\w{2,})\}", lambda match: str(facts.lookup(match[1])), text)
 
 
 def _in_order(groups: list[TensorGroup[Item]], stacks: Sequence[str]) -> list[TensorGroup[Item]]:
@@ -269,13 +269,13 @@ def _finished(group: TensorGroup[Item], facts: ConfigFacts, moves: Moves[Item]) 
         names = ", ".join(repr(source.item.name) for source in sources[:4])
         what = "experts" if group.stacks else "parts"
         raise CheckpointError(f"it needs {needed} {what}, once each, but gets only {names}")
-    items = [_stepped(each.item, each.target.steps, group.layer, facts, moves) for each in sources]
+    items = [_stepped(part.item, part.target.steps, group.layer, facts, moves) for part in sources]
     if group.stacks:
         items = [moves.stack(group.name, items)]
     elif target.parts > 1 or target.parts in (ALL, PRESENT):
         items = [moves.concat(group.name, items)]
-    done = _stepped(items[0], target.joined_steps, group.layer, facts, moves)
-    return moves.renamed(done, group.name)
+    tensor = _stepped(items[0], target.joined_steps, group.layer, facts, moves)
+    return moves.renamed(tensor, group.name)
 
 
 def _stepped(

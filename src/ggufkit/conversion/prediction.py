@@ -56,8 +56,8 @@ def without_prediction(checkpoint: Checkpoint, architecture: Architecture) -> Ch
         config[architecture.config] = inner = _without_counts(inner)
     fields = {**config, **(inner if isinstance(inner, dict) else {})}
     count = next((fields[name] for name in _LAYERS if name in fields), None)
-    kept = [t for t in checkpoint.tensors.values() if not _predicts(t.name, count)]
-    return replace(checkpoint, config=config, tensors=Tensors(kept))
+    tensors = [t for t in checkpoint.tensors.values() if not _predicts(t.name, count)]
+    return replace(checkpoint, config=config, tensors=Tensors(tensors))
 
 
 def only_prediction(tensors: Iterable[Tensor], facts: ConfigFacts) -> list[Tensor]:
@@ -69,13 +69,13 @@ def only_prediction(tensors: Iterable[Tensor], facts: ConfigFacts) -> list[Tenso
     main = facts.lookup("num_hidden_layers")
     count = main if isinstance(main, int) else 0
     outside = (*SHARED, *_OWN)
-    kept = [each for each in tensors if each.name in outside or _layer(each.name) >= count]
-    if all(each.name in outside for each in kept):
+    outputs = [t for t in tensors if t.name in outside or _layer(t.name) >= count]
+    if all(t.name in outside for t in outputs):
         raise CheckpointError(
             "the checkpoint has no layers that predict further tokens (MTP)",
             remedy="Fetch the checkpoint that has them, or convert the whole model",
         )
-    return kept
+    return outputs
 
 
 def _require(architecture: Architecture) -> None:

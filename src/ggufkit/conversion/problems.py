@@ -51,11 +51,11 @@ def about_shapes(facts: ConfigFacts, tensors: Sequence[Tensor]) -> Iterator[str]
         parts = tensor.name.split(".")
         text = shapes.get(".".join("{i}" if part.isdecimal() else part for part in parts))
         number = next((int(part) for part in parts if part.isdecimal()), None)
-        wanted = facts.value(text, number) if text else None
-        if wanted is not None and list(tensor.shape) != wanted:
+        expected = facts.value(text, number) if text else None
+        if expected is not None and list(tensor.shape) != expected:
             yield (
                 f"{tensor.name} has the shape {list(tensor.shape)}, "
-                f"and config.json says {wanted} ({text})"
+                f"and config.json says {expected} ({text})"
             )
 
 
@@ -81,9 +81,9 @@ def about_missing(model: Model, facts: ConfigFacts) -> list[str]:
     missing = [f"the tensor {name!r} is missing: {why}" for name, why in absent]
     if _has_own_head(facts) and "output.weight" not in model.tensors:
         missing.append("output.weight is missing, but config.json says tie_word_embeddings: false")
-    named = " ".join(missing)
+    listed = " ".join(missing)
     refusals = _messages(inconsistencies(ModelView.of(model)), REFUSED)
-    refused = [each for each in refusals if not any(n in named for n in _QUOTED.findall(each))]
+    refused = [text for text in refusals if not any(n in listed for n in _QUOTED.findall(text))]
     return [*missing, *refused] if missing else []
 
 
@@ -102,10 +102,10 @@ def _lacking(names: Iterable[str], uneven: Sequence[str]) -> Iterator[tuple[str,
         match = _LAYERED.fullmatch(name)
         if match and f"{match[1]}{{i}}.{match[3]}" not in uneven:
             layers.setdefault(match[1], {}).setdefault(match[2], set()).add(match[3])
-    for stem, held in layers.items():
-        kinds = {frozenset(each): number for number, each in held.items()}
-        for number, own in held.items():
-            fuller = min((each for each in kinds if each > own), key=len, default=own)
+    for stem, stems in layers.items():
+        kinds = {frozenset(names): number for number, names in stems.items()}
+        for number, own in stems.items():
+            fuller = min((names for names in kinds if names > own), key=len, default=own)
             for kind in sorted(fuller - own):
                 why = f"layer {kinds[frozenset(fuller)]} has such a tensor, and all that this has"
                 yield f"{stem}{number}.{kind}", why

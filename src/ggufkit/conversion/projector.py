@@ -43,17 +43,17 @@ def classes(config: Mapping[str, Any]) -> list[str]:
     """Return the class names that tell the projector; those of the vision encoder come first."""
     vision = config.get("vision_config")
     inner = vision.get("architectures") if isinstance(vision, Mapping) else None
-    found = inner or config.get("architectures") or []
-    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
+    names = inner or config.get("architectures") or []
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def preprocessor(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return how pictures are prepared, from both files that may say it."""
     merged: dict[str, Any] = {}
     for name, inner in _PREPARED:
-        found = checkpoint.json(name) or {}
-        within = found.get(inner)
-        merged |= {**found, **(within if isinstance(within, Mapping) else {})}
+        settings = checkpoint.json(name) or {}
+        within = settings.get(inner)
+        merged |= {**settings, **(within if isinstance(within, Mapping) else {})}
     return merged
 
 
@@ -90,25 +90,25 @@ def _project(
     ordered = in_pattern_order(plain.tensors, facts) if architecture.ordered else plain.tensors
     placement = map_tensors(ordered, facts)
     skipped = {*placement.skipped, *plain.skipped}
-    own = [each for each in plain.tensors if each.name not in skipped]
+    own = [tensor for tensor in plain.tensors if tensor.name not in skipped]
     kind = outtype_type(choices.outtype) or automatic(own)
     facts.fields["file_type"] = NUMBER_OF[kind]
     keys, wrong = parameters(facts, architecture.metadata)
-    kept, unstored = stored_each([*generate(facts), *placement.tensors], kind, architecture.types)
+    stored, unstored = stored_each([*generate(facts), *placement.tensors], kind, architecture.types)
     problems = [*placement.problems, *wrong, *_about_config(facts), *unstored]
-    problems += _about_layers(keys, kept, architecture.uneven)
+    problems += _about_layers(keys, stored, architecture.uneven)
     if problems:
         raise CheckpointError(f"the projector of {checkpoint.folder} cannot be converted", problems)
     metadata = {
         "general.architecture": architecture.name,
         **describe(
-            checkpoint, name=choices.name, overrides=choices.overrides, tensors=kept, say=say
+            checkpoint, name=choices.name, overrides=choices.overrides, tensors=stored, say=say
         ),
         "general.type": TYPE,
         **keys,
         "general.quantization_version": np.uint32(QUANTIZATION_VERSION),
     }
-    return Model(Metadata(metadata), Tensors(kept)).reading(checkpoint.files)
+    return Model(Metadata(metadata), Tensors(stored)).reading(checkpoint.files)
 
 
 def _about_config(facts: ConfigFacts) -> Iterator[str]:
@@ -123,13 +123,13 @@ def _about_layers(
     keys: Mapping[str, Any], tensors: Sequence[Tensor], uneven: Sequence[str]
 ) -> Iterator[str]:
     """Yield the encoders that lack layers which the configuration counts."""
-    found = (_BLOCK.match(tensor.name) for tensor in tensors)
-    held = {(each[1], int(each[2])) for each in found if each}
+    matches = (_BLOCK.match(tensor.name) for tensor in tensors)
+    numbers = {(match[1], int(match[2])) for match in matches if match}
     for letter, encoder in _ENCODERS.items():
         count = keys.get(f"clip.{encoder}.block_count")
         if count is None or f"{letter}.blk.{{i}}" in uneven:
             continue
-        layers = {layer for each, layer in held if each == letter}
+        layers = {layer for own, layer in numbers if own == letter}
         missing = [layer for layer in range(int(count)) if layer not in layers]
         if missing:
             yield f"the {encoder} encoder has no tensors of layer {missing[0]}, of {count} layers"

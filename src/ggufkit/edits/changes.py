@@ -43,27 +43,27 @@ class Change:
 def changes(before: Metadata, after: Metadata) -> list[Change]:
     """Return the changed, renamed, removed and added keys, without the key for slack."""
     old, new = visible(before), visible(after)
-    gone = [key for key in old if key not in new]
+    removed = [key for key in old if key not in new]
     fresh = [key for key in new if key not in old]
-    renamed = dict(_moves(old, new, gone, fresh))
+    renamed = dict(_moves(old, new, removed, fresh))
     rows = [
         _change("changed", key, old, new)
         for key in old
         if key in new and _encoded(old, key) != _encoded(new, key)
     ]
     rows += [Change("renamed", key, name=name) for key, name in renamed.items()]
-    rows += [_change("removed", key, old, new) for key in gone if key not in renamed]
+    rows += [_change("removed", key, old, new) for key in removed if key not in renamed]
     return rows + [_change("added", key, old, new) for key in fresh if key not in renamed.values()]
 
 
 def _moves(
-    old: Metadata, new: Metadata, gone: list[str], fresh: list[str]
+    old: Metadata, new: Metadata, removed: list[str], fresh: list[str]
 ) -> Iterator[tuple[str, str]]:
     """Pair each removed key with an added key of the same value: these were renamed."""
     unmatched = {key: _encoded(new, key) for key in fresh}
-    for key in gone:
+    for key in removed:
         content = _encoded(old, key)
-        name = next((name for name, each in unmatched.items() if each == content), None)
+        name = next((name for name, own in unmatched.items() if own == content), None)
         if name is not None:
             del unmatched[name]
             yield key, name

@@ -59,9 +59,9 @@ def refit(
     least = form.written(slack(reserve) if reserve else {})
     space = len(old) + padded(max(0, len(least) - len(old)), step)
     while True:
-        made = form.filled(space, reserve)
-        if made is not None:
-            return made
+        refitted = form.filled(space, reserve)
+        if refitted is not None:
+            return refitted
         space += step
 
 
@@ -89,16 +89,16 @@ class _HeaderForm:
 
     def freely(self, reserve: int | None) -> bytes:
         """Return the header of a file without tensors; it may have any size."""
-        made = self.written(slack(reserve) if reserve else {})
+        header = self.written(slack(reserve) if reserve else {})
         is_padded = self.header.nbytes >= padded(self.header.end, self.alignment)
-        return made.ljust(padded(len(made), self.alignment), b"\0") if is_padded else made
+        return header.ljust(padded(len(header), self.alignment), b"\0") if is_padded else header
 
     def filled(self, space: int, reserve: int | None) -> bytes | None:
         """Return the header in exactly `space` bytes; None if no filler makes it fit."""
         for filler in self.fillers(space, reserve):
-            made = self.written(filler)
-            if padded(len(made), self.alignment) == space:
-                return made.ljust(space, b"\0")
+            header = self.written(filler)
+            if padded(len(header), self.alignment) == space:
+                return header.ljust(space, b"\0")
         return None
 
     def fillers(self, space: int, reserve: int | None) -> Iterator[dict[str, TypedValue]]:

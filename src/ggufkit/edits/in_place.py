@@ -118,18 +118,18 @@ def plan_by(
     part, old = _part(target)
     before = _whole(part)
     after = edit(before, force=force, **choose(before.metadata))
-    found = tuple(changes(before.metadata, after.metadata))
+    differences = tuple(changes(before.metadata, after.metadata))
     with naming(target), target.open("rb") as file:
         same = EditJournal.of(file.fileno(), old, old)
         earlier = edit_journal.last_of(target, file.fileno())
         step = disk_blocks.block_bytes(file.fileno())
     if after.alignment != before.alignment:
-        return EditPlan(target, found, same, after.metadata, again)
+        return EditPlan(target, differences, same, after.metadata, again)
     require_slack(reserve)
-    if not found and reserve is None:
-        return EditPlan(target, found, same, again=again)
+    if not differences and reserve is None:
+        return EditPlan(target, differences, same, again=again)
     new = refit(part.header, old, after.metadata, step=step, reserve=reserve)
-    return EditPlan(target, found, replace(same, new=new).after(earlier), again=again)
+    return EditPlan(target, differences, replace(same, new=new).after(earlier), again=again)
 
 
 def editable(path: Path, *, force: bool) -> Path:
@@ -207,12 +207,12 @@ def _apply(plan: EditPlan, progress: Progress | None) -> tuple[EditPlan, Way]:
     if plan.metadata is not None:
         return plan, _laid_out(plan, plan.metadata, progress)
     change, target = plan.journal, plan.path
-    with contextlib.ExitStack() as held:
-        descriptor = held.enter_context(edit_journal.exclusively(target))
+    with contextlib.ExitStack() as stack:
+        descriptor = stack.enter_context(edit_journal.exclusively(target))
         if change.state(descriptor) == "before":
             if _in_place(target, descriptor, change):
                 return plan, "moved" if change.shift else "patched"
-            return plan, _replace_file(target, descriptor, change, held, progress)
+            return plan, _replace_file(target, descriptor, change, stack, progress)
         if plan.again is None or edit_journal.last_of(target, descriptor) is None:
             raise FormatError(
                 "the file changed during the edit", remedy="Edit it again", path=str(target)
@@ -278,7 +278,7 @@ def _replace_file(
     target: Path,
     descriptor: int,
     change: EditJournal,
-    held: contextlib.ExitStack,
+    stack: contextlib.ExitStack,
     progress: Progress | None,
 ) -> Way:
     """Write the changed file next to the old one, and replace the old one."""
@@ -288,7 +288,7 @@ def _replace_file(
         way = _write_copy(stage, descriptor, change, progress)
         inodes = (os.fstat(descriptor).st_ino, os.fstat(stage.descriptor).st_ino)
         if not descriptors.renames_open_files:
-            held.close()
+            stack.close()
         with _locked_on(stage):
             edit_journal.publish(target, replace(change, inodes=inodes))
             stage.publish()
@@ -327,12 +327,12 @@ def _write_copy(stage: Staging, source: int, change: EditJournal, progress: Prog
 def _carry(source: int, stage: Staging, change: EditJournal, progress: Progress | None) -> Way:
     """Put the data into the new file: share its blocks if the file system can, else copy."""
     copy, folder = stage.descriptor, stage.target.parent
-    at, shift = len(change.old), change.shift
+    offset, shift = len(change.old), change.shift
     step = disk_blocks.block_bytes(source)
-    shared = padded(at, step)
+    shared = padded(offset, step)
     may_share = shift % step == 0 and shared < change.nbytes
     if may_share and disk_blocks.clone(source, shared, copy, shared + shift):
-        _copy(source, at, shared, copy, shift, None)
+        _copy(source, offset, shared, copy, shift, None)
         return "cloned"
     free = shutil.disk_usage(folder).free
     if free < change.nbytes + shift:
@@ -341,19 +341,19 @@ def _carry(source: int, stage: Staging, change: EditJournal, progress: Progress 
             remedy="Free some space, or write a copy elsewhere with `ggufkit edit IN "
             "--output OUT`; nothing was changed",
         )
-    _copy(source, at, change.nbytes, copy, shift, progress)
+    _copy(source, offset, change.nbytes, copy, shift, progress)
     return "copied"
 
 
 def _copy(  # noqa: PLR0913 (from, to, how far)
     source: int, start: int, stop: int, target: int, shift: int, progress: Progress | None
 ) -> None:
-    for at in range(start, stop, COPY_CHUNK):
+    for offset in range(start, stop, COPY_CHUNK):
         check_cancelled()
-        nbytes = min(COPY_CHUNK, stop - at)
-        copy_at(source, at, target, at + shift, nbytes)
+        nbytes = min(COPY_CHUNK, stop - offset)
+        copy_at(source, offset, target, offset + shift, nbytes)
         if progress:
-            progress(at + nbytes - start, stop - start)
+            progress(offset + nbytes - start, stop - start)
 
 
 def _keep_attributes(source: int, target: int) -> None:

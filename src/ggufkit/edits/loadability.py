@@ -28,7 +28,7 @@ def obstacles(before: Model, after: Model) -> list[str]:
     """Return one sentence for each thing that an edit breaks; none if the model still loads."""
     old, new = ModelView.of(before), ModelView.of(after)
     broken = [*_newly_refused(old, new), *_broken_templates(old, new)]
-    return [*_lost(old, new), *_sentences(broken)]
+    return [*_newly_missing(old, new), *_sentences(broken)]
 
 
 def refusals(before: Model, after: Model) -> list[str]:
@@ -41,7 +41,7 @@ def _newly_refused(old: ModelView, new: ModelView) -> list[Violation]:
     return [broken for place, broken in _refused(new).items() if place not in known]
 
 
-def _lost(old: ModelView, new: ModelView) -> Iterator[str]:
+def _newly_missing(old: ModelView, new: ModelView) -> Iterator[str]:
     """Check the keys that must not change or disappear."""
     for key in (ALIGNMENT, *SPLIT_TYPES):
         if _bytes(old, key) != _bytes(new, key) and not _is_set_right(key, old, new):
@@ -60,17 +60,17 @@ def _is_set_right(key: str, old: ModelView, new: ModelView) -> bool:
     return new.metadata.type_name(key) == SPLIT_TYPES[key].name.lower()
 
 
-def _bytes(seen: ModelView, key: str) -> bytes:
-    return seen.metadata.arranged([key] if key in seen.metadata else []).encode(CANONICAL)
+def _bytes(view: ModelView, key: str) -> bytes:
+    return view.metadata.arranged([key] if key in view.metadata else []).encode(CANONICAL)
 
 
-def _refused(seen: ModelView) -> dict[tuple[str, str, str], Violation]:
+def _refused(view: ModelView) -> dict[tuple[str, str, str], Violation]:
     """Return the faults that llama.cpp refuses, by rule and place."""
-    violations = [broken for rule in LOADING for broken in rule(seen)]
-    if seen.is_language_model:
-        violations += [*inconsistencies(seen), *vocabulary_faults(seen)]
-    for key in seen.metadata:
-        if seen.metadata.type_name(key) == "array[array]":
+    violations = [broken for rule in LOADING for broken in rule(view)]
+    if view.is_language_model:
+        violations += [*inconsistencies(view), *vocabulary_faults(view)]
+    for key in view.metadata:
+        if view.metadata.type_name(key) == "array[array]":
             violations.append(at_key("array-nested", key))
     return {
         (broken.rule, broken.key, broken.tensor or str(broken.details.get("name", ""))): broken

@@ -69,25 +69,25 @@ def rename(text: str) -> Rename:
     old, equals, new = text.rpartition("=")
     if not equals or not new:
         raise ValueTypeError(f"{text!r} is not a rename", remedy="Write it as PATTERN=NAME")
-    found = pattern(old)
-    replacement = _placed(found, new) if found.is_glob else new
+    parsed = pattern(old)
+    replacement = _placed(parsed, new) if parsed.is_glob else new
     try:
-        found.expression.sub(replacement, "")  # reads the template, whatever matches
+        parsed.expression.sub(replacement, "")  # reads the template, whatever matches
     except (re.error, IndexError) as error:
         raise ValueTypeError(
             f"{new!r} is not a valid replacement for {old!r}: {error}",
             remedy="Use only groups that the pattern has",
         ) from None
-    return Rename(found, replacement)
+    return Rename(parsed, replacement)
 
 
 def _globbed(text: str) -> str:
     """Return the regular expression of a whole name, with a group for each wildcard."""
-    made, at = "", 0
+    regex, offset = "", 0
     for wild in _WILD.finditer(text):
-        made += re.escape(text[at : wild.start()]) + _group(wild[0])
-        at = wild.end()
-    return rf"\A{made}{re.escape(text[at:])}\Z"
+        regex += re.escape(text[offset : wild.start()]) + _group(wild[0])
+        offset = wild.end()
+    return rf"\A{regex}{re.escape(text[offset:])}\Z"
 
 
 def _group(wild: str) -> str:
@@ -100,12 +100,12 @@ def _group(wild: str) -> str:
     return f"([{'^' * negated}{escaped}])"
 
 
-def _placed(found: Pattern, new: str) -> str:
+def _placed(parsed: Pattern, new: str) -> str:
     """Return the template of a glob's new name: its n-th wildcard is the n-th group."""
     pieces = re.split(r"([*?])", new)
-    if len(pieces) // 2 > found.expression.groups:
+    if len(pieces) // 2 > parsed.expression.groups:
         raise ValueTypeError(
-            f"{new!r} has more wildcards than {found.text!r}", remedy="Use at most as many"
+            f"{new!r} has more wildcards than {parsed.text!r}", remedy="Use at most as many"
         )
     return "".join(
         f"\\g<{i // 2 + 1}>" if i % 2 else piece.replace("\\", r"\\")
@@ -116,17 +116,17 @@ def _placed(found: Pattern, new: str) -> str:
 # Names that must match.
 
 
-def matching(names: Iterable[str], wanted: Pattern, *, of_keys: bool = False) -> list[str]:
+def matching(names: Iterable[str], chosen: Pattern, *, of_keys: bool = False) -> list[str]:
     """Return the names that match, in order; if none does, the error names the nearest.
 
     Raises MissingTensorError, or MissingKeyError for the names of keys.
     """
-    held = list(names)
-    found = [name for name in held if wanted.match(name)]
-    if found:
-        return found
-    near = difflib.get_close_matches(wanted.text, held, 1)
+    listed = list(names)
+    matches = [name for name in listed if chosen.match(name)]
+    if matches:
+        return matches
+    near = difflib.get_close_matches(chosen.text, listed, 1)
     kind, error = ("key", MissingKeyError) if of_keys else ("tensor", MissingTensorError)
     raise error(
-        f"no {kind} matches {wanted.text!r}", remedy=f"Did you mean {near[0]!r}?" if near else ""
+        f"no {kind} matches {chosen.text!r}", remedy=f"Did you mean {near[0]!r}?" if near else ""
     )

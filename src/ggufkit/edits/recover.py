@@ -29,21 +29,21 @@ def recover(path: AnyPath, *, force: bool = False) -> Outcome:
     since. Raises FormatError for a damaged journal, ForeignFileError (an OSError) for a journal
     that this user did not make, OSError if the file must be written and cannot be.
     """
-    named = resolve(as_path(path))
-    named.stat()  # raises the usual error if the file is missing
-    outcomes = [_recovered(real(file), force=force) for file in _files(named)]
+    target = resolve(as_path(path))
+    target.stat()  # raises the usual error if the file is missing
+    outcomes = [_recovered(real(file), force=force) for file in _files(target)]
     return next((outcome for outcome in outcomes if outcome != "nothing"), "nothing")
 
 
-def _files(named: Path) -> list[Path]:
+def _files(target: Path) -> list[Path]:
     """Return the file, all present shards of its set, or the models of a folder."""
-    if named.is_dir():
-        return sorted(path for path in named.glob("*.gguf") if path.is_file())
-    shard = parse_shard_name(named.name)
+    if target.is_dir():
+        return sorted(path for path in target.glob("*.gguf") if path.is_file())
+    shard = parse_shard_name(target.name)
     if shard is None:
-        return [named]
-    others = [(parse_shard_name(path.name), path) for path in named.parent.iterdir()]
-    return sorted(path for found, path in others if found and found[::2] == shard[::2])
+        return [target]
+    others = [(parse_shard_name(path.name), path) for path in target.parent.iterdir()]
+    return sorted(path for parsed, path in others if parsed and parsed[::2] == shard[::2])
 
 
 def _recovered(target: Path, *, force: bool) -> Outcome:

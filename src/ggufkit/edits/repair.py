@@ -48,14 +48,14 @@ def plan_repair(path: AnyPath) -> EditPlan:
 
 def repairs(model: Model) -> Edits:
     """Return the edits that repair a model; none if nothing is wrong, or no repair is safe."""
-    seen = ModelView.of(model)
+    view = ModelView.of(model)
     values: dict[str, object] = {}
-    gone: list[str] = []
-    for broken in _faults(seen) if seen.is_language_model else ():
+    removed: list[str] = []
+    for broken in _faults(view) if view.is_language_model else ():
         if broken.rule == "token-id-range":
-            gone.append(broken.key)
+            removed.append(broken.key)
         elif broken.rule.startswith("file-type-"):
-            values[broken.key] = np.uint32(_file_type(_quantizable(seen)))
+            values[broken.key] = np.uint32(_file_type(_quantizable(view)))
         elif broken.rule == "key-type":
             same = same_value(model.metadata.typed(broken.key), str(broken.details["wanted"]))
             values |= {} if same is None else {broken.key: same}
@@ -63,13 +63,13 @@ def repairs(model: Model) -> Edits:
     values |= _split_values(model)
     if is_quantized and VERSION_KEY not in model.metadata:
         values[VERSION_KEY] = np.uint32(QUANTIZATION_VERSION)
-    return Edits(set={k: v for k, v in values.items() if k not in gone}, unset=gone)
+    return Edits(set={k: v for k, v in values.items() if k not in removed}, unset=removed)
 
 
-def _quantizable(seen: ModelView) -> list[Tensor]:
+def _quantizable(view: ModelView) -> list[Tensor]:
     """Return the tensors that a recipe quantizes; all tensors if there are none."""
-    tensors = list(seen.model.tensors.values())
-    return [t for t in tensors if is_eligible(t, seen.architecture)] or tensors
+    tensors = list(view.model.tensors.values())
+    return [t for t in tensors if is_eligible(t, view.architecture)] or tensors
 
 
 def _file_type(tensors: list[Tensor]) -> int:
@@ -89,7 +89,7 @@ def _split_values(model: Model) -> dict[str, object]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _faults(seen: ModelView) -> Iterator[Violation]:
+def _faults(view: ModelView) -> Iterator[Violation]:
     """Yield the faults of keys; claims come last, because their numbers are replaced."""
-    yield from inconsistencies(seen)
-    yield from false_declarations(seen)
+    yield from inconsistencies(view)
+    yield from false_declarations(view)

@@ -51,7 +51,7 @@ def select(  # noqa: PLR0913 (each is one choice)
     added, added_keys = _opened("graft", graft), _opened("graft_keys", graft_keys)
     chosen = model.replace(
         metadata=model.metadata.without(*SPLIT_KEYS, missing_ok=True),
-        tensors=_kept(model.tensors.values(), texts("keep", keep), texts("drop", drop)),
+        tensors=_filtered(model.tensors.values(), texts("keep", keep), texts("drop", drop)),
     )
     chosen = _pruned(chosen, whole_numbers("prune", prune))
     chosen = _renamed(chosen, texts("renames", renames))
@@ -74,18 +74,18 @@ def select(  # noqa: PLR0913 (each is one choice)
 
 def _opened(argument: str, grafts: Grafts) -> OpenGrafts:
     """Return grafts with their models open."""
-    found: OpenGrafts = []
+    models: OpenGrafts = []
     for pair in grafts:
         if not isinstance(pair, tuple | list) or len(pair) != 2:  # noqa: PLR2004
             raise refusal(argument, pair, "pairs of a model and a pattern")
         (text,) = texts(argument, pair[1])
-        found.append((as_model(pair[0], argument), text))
-    return found
+        models.append((as_model(pair[0], argument), text))
+    return models
 
 
 def _pruned(model: Model, layers: Iterable[int]) -> Model:
-    gone = list(layers)
-    return resized(prune_layers(model, gone), model) if gone else model
+    removed = list(layers)
+    return resized(prune_layers(model, removed), model) if removed else model
 
 
 def _with_keys(metadata: Metadata, grafts: OpenGrafts) -> Metadata:
@@ -95,7 +95,7 @@ def _with_keys(metadata: Metadata, grafts: OpenGrafts) -> Metadata:
     return metadata
 
 
-def _kept(tensors: Iterable[Tensor], keep: Sequence[str], drop: Sequence[str]) -> list[Tensor]:
+def _filtered(tensors: Iterable[Tensor], keep: Sequence[str], drop: Sequence[str]) -> list[Tensor]:
     by_name = {tensor.name: tensor for tensor in tensors}
     return [by_name[name] for name in _chosen(list(by_name), keep, drop, of_keys=False)]
 
@@ -108,8 +108,8 @@ def _chosen(
     names: list[str], keep: Sequence[str], drop: Sequence[str], *, of_keys: bool
 ) -> list[str]:
     chosen = {name for text in keep for name in matching(names, pattern(text), of_keys=of_keys)}
-    gone = {name for text in drop for name in matching(names, pattern(text), of_keys=of_keys)}
-    return [name for name in names if (name in chosen or not keep) and name not in gone]
+    dropped = {name for text in drop for name in matching(names, pattern(text), of_keys=of_keys)}
+    return [name for name in names if (name in chosen or not keep) and name not in dropped]
 
 
 def _renamed(model: Model, renames: Sequence[str]) -> Model:
@@ -183,7 +183,7 @@ def _require_all_layers(grafted: Model, model: Model, donor: Model) -> None:
 
 
 def _require_like(model: Model, donor: Model) -> None:
-    ours, theirs = (each.metadata.text("general.architecture") for each in (model, donor))
+    ours, theirs = (one.metadata.text("general.architecture") for one in (model, donor))
     if ours != theirs:
         raise ShapeError(
             f"layers of an architecture {theirs!r} do not fit into a model of the architecture "

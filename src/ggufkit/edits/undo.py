@@ -38,20 +38,20 @@ def redo(path: AnyPath, *, force: bool = False, progress: Progress | None = None
 def plan_undo(path: AnyPath, *, force: bool = False, again: bool = False) -> EditPlan:
     """Plan what `undo`, or `redo` if `again`, does, and change nothing."""
     target = editable(first_file(path), force=force)
-    with contextlib.closing(MappedFile(target)) as shown:
-        header_to_show(shown)  # warns if an edit was interrupted
+    with contextlib.closing(MappedFile(target)) as mapped:
+        header_to_show(mapped)  # warns if an edit was interrupted
     with naming(target), target.open("rb") as file:
-        done = edit_journal.last_of(target, file.fileno())
-    found = done and (done.redone if again else done.undone)
-    if not found:
-        _refuse_undo(target, is_known=done is not None, verb="redo" if again else "undo")
-    require_header_change(target, found)
-    now = parse(found.old, found.nbytes)
-    then = parse(found.new, found.nbytes + found.shift)
+        record = edit_journal.last_of(target, file.fileno())
+    change = record and (record.redone if again else record.undone)
+    if not change:
+        _refuse_undo(target, is_known=record is not None, verb="redo" if again else "undo")
+    require_header_change(target, change)
+    now = parse(change.old, change.nbytes)
+    then = parse(change.new, change.nbytes + change.shift)
     return EditPlan(
         target,
         tuple(changes(now.metadata, then.metadata)),
-        found,
+        change,
         again=partial(plan_undo, path, force=force, again=again),
     )
 

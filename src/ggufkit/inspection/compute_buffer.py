@@ -52,8 +52,8 @@ class Cells:
         """Return the room for `context` tokens of all texts together."""
         streams = 1 if unified else sequences
         whole = padded(padded(context, CELL_STEP) // streams, CELL_STEP)
-        seen = memory.window * (sequences if unified else 1) + micro_batch
-        window = padded(min(whole, seen), CELL_STEP) if memory.window else whole
+        visible = memory.window * (sequences if unified else 1) + micro_batch
+        window = padded(min(whole, visible), CELL_STEP) if memory.window else whole
         return cls(whole, window, streams, sequences)
 
 
@@ -128,8 +128,8 @@ class Graph:
         dense, experts = self.number("feed_forward_length"), self.number("expert_used_count")
         if not experts:
             return dense
-        each = self.number("expert_feed_forward_length") or dense
-        return max(dense if self.number("leading_dense_block_count") else 0, experts * each)
+        width = self.number("expert_feed_forward_length") or dense
+        return max(dense if self.number("leading_dense_block_count") else 0, experts * width)
 
     def _attention(self) -> int:
         heads = self.number("attention.head_count")

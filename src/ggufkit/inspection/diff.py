@@ -106,8 +106,8 @@ class Difference:
         return bool(self.keys or self.tensors)
 
     def _repr_html_(self) -> str:
-        keys = [(each.key, each.before, each.after) for each in self.keys]
-        tensors = [(each.name, each.kind) for each in self.tensors]
+        keys = [(key.key, key.before, key.after) for key in self.keys]
+        tensors = [(tensor.name, tensor.kind) for tensor in self.tensors]
         names = table(("key", "before", "after"), keys, len(keys))
         return f"{names}{table(('tensor', 'difference'), tensors, len(tensors))}"
 
@@ -133,18 +133,18 @@ def diff(
         return _diff(old, new, workers, Tally(progress) if data else None)
 
 
-def _diff(before: Model, after: Model, workers: int, done: Tally | None) -> Difference:
-    """Compare models; `done` counts the bytes of data, None to compare no data."""
+def _diff(before: Model, after: Model, workers: int, tally: Tally | None) -> Difference:
+    """Compare models; `tally` counts the bytes of data, None to compare no data."""
     pairs = _pairs(before, after)
     unequal: set[str] = set()
     sums: dict[str, _DeviationSums] = {}
-    if done:
+    if tally:
         with pool_of(workers) as pool:
-            work = _Work(pool, workers * IN_FLIGHT, done)
+            work = _Work(pool, workers * IN_FLIGHT, tally)
             unequal = _unequal(work, [pair for pair in pairs if pair[0].type == pair[1].type])
             sums = _deviation_sums(work, [pair for pair in pairs if _deviates(pair, unequal)])
     keys = key_changes(before.metadata, after.metadata)
-    deviations = {name: each.deviation() for name, each in sums.items()}
+    deviations = {name: total.deviation() for name, total in sums.items()}
     total = functools.reduce(_DeviationSums.plus, sums.values()).deviation() if sums else None
     return Difference(tuple(keys), tuple(_changes(before, after, unequal, deviations)), total)
 
@@ -156,7 +156,7 @@ def key_changes(before: Metadata, after: Metadata) -> Iterator[KeyChange]:
     """Yield the keys that differ in type or value, except layout keys."""
     for key in dict.fromkeys((*before, *after)):
         if key not in LAYOUT_KEYS and _encoded(before, key) != _encoded(after, key):
-            types = (each.type_name(key) if key in each else "" for each in (before, after))
+            types = (m.type_name(key) if key in m else "" for m in (before, after))
             yield KeyChange(key, before.get(key), after.get(key), *types)
 
 
@@ -312,17 +312,17 @@ def _decibels(signal: float, noise: float) -> float:
 def _summed(old: Doubles, new: Doubles) -> _DeviationSums:
     elements = old.size
     odd = ~(np.isfinite(old) & np.isfinite(new))
-    strange = 0
+    nonfinite = 0
     if odd.any():
         same = (old == new) | (np.isnan(old) & np.isnan(new))
-        strange = int(np.count_nonzero(odd & ~same))
+        nonfinite = int(np.count_nonzero(odd & ~same))
         old, new = old[~odd], new[~odd]
-        elements = old.size + strange
+        elements = old.size + nonfinite
     error = new - old
     return _DeviationSums(
         elements=elements,
-        unequal=int(np.count_nonzero(error)) + strange,
-        not_finite=strange,
+        unequal=int(np.count_nonzero(error)) + nonfinite,
+        not_finite=nonfinite,
         max_error=float(np.abs(error).max(initial=0.0)),
         # NumPy sums, not BLAS: its order of addition depends on threads.
         error=float(np.square(error).sum()),

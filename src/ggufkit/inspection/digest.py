@@ -83,18 +83,20 @@ def digest(
         else by_tensor
     )
     whole = {name: _new(name) for name in algorithm_names if name != CONTENT}
-    done = Tally(progress)
-    done.expect(sum(tensor.nbytes for tensor in model.tensors.values()))
+    tally = Tally(progress)
+    tally.expect(sum(tensor.nbytes for tensor in model.tensors.values()))
     with pool_of(workers) as pool:
         if whole:
-            digests = _in_order((pool, workers), model, inner, list(whole.values()), done)
+            digests = _in_order((pool, workers), model, inner, list(whole.values()), tally)
         else:
-            digests = _side_by_side(pool, model, inner, done)
+            digests = _side_by_side(pool, model, inner, tally)
     totals = {name: hasher.hexdigest() for name, hasher in whole.items()}
     if CONTENT in algorithm_names:
-        totals[CONTENT] = _content(model, {name: held["sha256"] for name, held in digests.items()})
+        totals[CONTENT] = _content(
+            model, {name: kinds["sha256"] for name, kinds in digests.items()}
+        )
     tensor_digests = {
-        name: {kind: held[kind] for kind in by_tensor} for name, held in digests.items()
+        name: {kind: kinds[kind] for kind in by_tensor} for name, kinds in digests.items()
     }
     return Digests(totals, tensor_digests if by_tensor else {})
 
@@ -144,7 +146,7 @@ def _new(algorithm: str) -> Hash:
 
 
 def _in_order(
-    threads: tuple[Executor, int], model: Model, inner: list[str], whole: list[Hash], done: Tally
+    threads: tuple[Executor, int], model: Model, inner: list[str], whole: list[Hash], tally: Tally
 ) -> dict[str, dict[str, str]]:
     """Return each tensor's digests, and give all bytes to `whole`."""
     pool, workers = threads
@@ -154,10 +156,10 @@ def _in_order(
         own = {name: _new(name) for name in inner}
         for _ in byte_ranges(tensor, TILE_BYTES):
             data = next(ahead)
-            for taken in [pool.submit(each.update, data) for each in (*own.values(), *whole)]:
-                result_of(taken)
-            done.add(data.nbytes)
-        digests[tensor.name] = {name: each.hexdigest() for name, each in own.items()}
+            for future in [pool.submit(sha.update, data) for sha in (*own.values(), *whole)]:
+                result_of(future)
+            tally.add(data.nbytes)
+        digests[tensor.name] = {name: sha.hexdigest() for name, sha in own.items()}
     return digests
 
 
@@ -175,14 +177,14 @@ def _read_ahead(pool: Executor, model: Model, workers: int) -> Iterator[Bytes]:
 
 
 def _side_by_side(
-    pool: Executor, model: Model, inner: list[str], done: Tally
+    pool: Executor, model: Model, inner: list[str], tally: Tally
 ) -> dict[str, dict[str, str]]:
     """Return each tensor's digests."""
     digests: dict[str, dict[str, str]] = {}
     tensors = model.tensors.values()
     for tensor, own in zip(tensors, pool.map(lambda t: _digested(t, inner), tensors), strict=True):
         digests[tensor.name] = own
-        done.add(tensor.nbytes)
+        tally.add(tensor.nbytes)
     return digests
 
 
@@ -190,9 +192,9 @@ def _digested(tensor: Tensor, inner: list[str]) -> dict[str, str]:
     own = {name: _new(name) for name in inner}
     for start, stop in byte_ranges(tensor, TILE_BYTES):
         data = little_endian_bytes(tensor, start, stop)
-        for each in own.values():
-            each.update(data)
-    return {name: each.hexdigest() for name, each in own.items()}
+        for state in own.values():
+            state.update(data)
+    return {name: state.hexdigest() for name, state in own.items()}
 
 
 # The digest of content.

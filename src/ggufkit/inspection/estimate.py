@@ -106,17 +106,17 @@ class Estimate:
     @property
     def weights(self) -> int:
         """All tensors of the file."""
-        return self.input_weights + self.output_weights + sum(one.weights for one in self.layers)
+        return self.input_weights + self.output_weights + sum(x.weights for x in self.layers)
 
     @property
     def cache(self) -> int:
         """Keys and values of all layers."""
-        return sum(one.cache for one in self.layers)
+        return sum(layer.cache for layer in self.layers)
 
     @property
     def state(self) -> int:
         """Recurrent state of all layers."""
-        return sum(one.state for one in self.layers)
+        return sum(layer.state for layer in self.layers)
 
     @property
     def total(self) -> int:
@@ -130,7 +130,10 @@ class Estimate:
         buffer of its own.
         """
         memories = (memory,) if isinstance(memory, int) else tuple(memory)
-        parts = [self.output_weights + self.twice, *(one.nbytes for one in reversed(self.layers))]
+        parts = [
+            self.output_weights + self.twice,
+            *(layer.nbytes for layer in reversed(self.layers)),
+        ]
         split: list[int] = []
         device = 0
         for room in memories:

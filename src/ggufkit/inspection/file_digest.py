@@ -52,12 +52,12 @@ class DigestList:
         None where there is none, or several that differ.
         """
         last = Path(name).name
-        named = [each for each in self.digests if each.name is not None]
-        same_last = [each for each in named if Path(each.name or "").name == last]
-        nameless = [each for each in self.digests if each.name is None]
-        whole = [each for each in named if each.name == name]
-        found = {each.digest for each in whole or same_last or nameless}
-        return found.pop() if len(found) == 1 else None
+        with_names = [line for line in self.digests if line.name is not None]
+        same_last = [line for line in with_names if Path(line.name or "").name == last]
+        nameless = [line for line in self.digests if line.name is None]
+        whole = [line for line in with_names if line.name == name]
+        digests = {line.digest for line in whole or same_last or nameless}
+        return digests.pop() if len(digests) == 1 else None
 
 
 def digest_line(digest: str, name: str) -> str:
@@ -72,19 +72,19 @@ def file_digest(file: Path | RangeFile, tell: Callable[[int], None] | None = Non
     A file on a server is read, too: what the server tells of it is not believed. Raises OSError as
     `open` does.
     """
-    made = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for data in _chunks(file):
         check_cancelled()
-        made.update(data)
+        sha256.update(data)
         if tell:
             tell(len(data))
-    return made.hexdigest()
+    return sha256.hexdigest()
 
 
 def _chunks(file: Path | RangeFile) -> Iterator[bytes | memoryview]:
     if isinstance(file, RangeFile):
-        for at in range(0, file.nbytes, REMOTE_CHUNK_BYTES):
-            yield file.read(at, min(REMOTE_CHUNK_BYTES, file.nbytes - at)).data
+        for offset in range(0, file.nbytes, REMOTE_CHUNK_BYTES):
+            yield file.read(offset, min(REMOTE_CHUNK_BYTES, file.nbytes - offset)).data
         return
     with file.open("rb", buffering=0) as opened:
         while data := opened.read(CHUNK_BYTES):
@@ -101,8 +101,8 @@ def read_digests(path: Path) -> DigestList:
     with open_text(path) as file:
         while text := file.readline(MAX_LINE):
             line = text.rstrip("\r\n")
-            if found := _read_line(line):
-                digests.append(found)
+            if digest := _read_line(line):
+                digests.append(digest)
             elif line.strip() and not line.startswith("#") and not _LFS.match(line):
                 misformed += 1
     if not digests:
@@ -116,10 +116,10 @@ def read_digests(path: Path) -> DigestList:
 
 
 def _read_line(text: str) -> ListedDigest | None:
-    if found := _LINE.fullmatch(text) or _TAGGED.fullmatch(text):
-        name = found["name"]
-        plain = _ESCAPED.sub(lambda met: _PLAIN[met[0]], name) if found["mark"] else name
-        return ListedDigest(found["digest"].lower(), plain)
+    if match := _LINE.fullmatch(text) or _TAGGED.fullmatch(text):
+        name = match["name"]
+        plain = _ESCAPED.sub(lambda escape: _PLAIN[escape[0]], name) if match["mark"] else name
+        return ListedDigest(match["digest"].lower(), plain)
     if alone := _ALONE.fullmatch(text):
         return ListedDigest(alone[1].lower(), None)
     return None

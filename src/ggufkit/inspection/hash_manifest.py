@@ -90,13 +90,13 @@ def read_manifest(path: Path) -> Manifest:
     Raises OSError as `open` does, FormatError for a file without any known hash.
     """
     digests: dict[tuple[str, str], str] = {}
-    met: set[str] = set()
+    names: set[str] = set()
     with open_text(path) as file:
         for text in file:
-            met.update(text.split(None, 1)[:1])
+            names.update(text.split(None, 1)[:1])
             if match := _LINE.fullmatch(text.strip()):
                 digests.setdefault((match["algorithm"], match["name"]), match["digest"])
-    algorithms = tuple(name for name in STRONGEST_FIRST if name in met)
+    algorithms = tuple(name for name in STRONGEST_FIRST if name in names)
     if not algorithms:
         raise FormatError(
             "the manifest has no known hash",

@@ -84,13 +84,13 @@ def tensor_statistics(
     if bins < 2:  # noqa: PLR2004 (negative numbers and others)
         raise ValueTypeError(f"{bins} bins are too few", remedy="Use two or more")
     workers = tensor_threads(tensor, threads)
-    done = Tally(progress)
-    done.expect(tensor.nbytes)
+    tally = Tally(progress)
+    tally.expect(tensor.nbytes)
     total = _NOTHING
     with pool_of(workers) as pool:
         for part in in_turn(pool, _tasks(tensor), 2 * workers):
             total = total.plus(part)
-            done.add(tensor.type.row_bytes(part.elements))
+            tally.add(tensor.type.row_bytes(part.elements))
     return total.statistics(bins)
 
 

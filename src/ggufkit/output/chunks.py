@@ -36,11 +36,11 @@ class Sizes(NamedTuple):
     """The bytes that a chunk copies, or makes (or reads, if that is more)."""
 
     copied: int
-    made: int
+    encoded: int
 
 
-HERE: Final = Sizes(copied=32 << 20, made=8 << 20)  # short: threads end together
-AWAY: Final = Sizes(copied=256 << 20, made=64 << 20)  # long compared to a message
+HERE: Final = Sizes(copied=32 << 20, encoded=8 << 20)  # short: threads end together
+AWAY: Final = Sizes(copied=256 << 20, encoded=64 << 20)  # long compared to a message
 
 
 class Written(NamedTuple):
@@ -107,8 +107,8 @@ class Chunk:
     def unit(self) -> int:
         """Bytes of the largest unit, read or made."""
         origin = self.parts[0].origin
-        read = origin.tensor.row_bytes if origin else 1
-        return max(read, *(part.unit for part in self.parts))
+        row_bytes = origin.tensor.row_bytes if origin else 1
+        return max(row_bytes, *(part.unit for part in self.parts))
 
     def place(self, part: PlacedExtent) -> tuple[int, int]:
         """Return the offset and count of a part's bytes in its file."""
@@ -123,7 +123,7 @@ class Chunk:
     def cut_into(self, sizes: Sizes) -> Iterator[Chunk]:
         """Cut into chunks of the copied or the made size."""
         is_copied = self.parts[0].extent.source.span is not None
-        return self.cut(sizes.copied if is_copied else sizes.made)
+        return self.cut(sizes.copied if is_copied else sizes.encoded)
 
     def contents(self, scratch: Scratch | None = None) -> list[Bytes]:
         """Return the bytes of each part, in the memory of `scratch` if given."""
@@ -142,18 +142,18 @@ class Chunk:
         step = max(1, TILE // width)
         tile = scratch.lend(-1, min(step, len(rows)) * width * 4).view(np.float32)
         tile = tile.reshape(-1, width)
-        made = [
+        parts = [
             scratch.lend(index, len(rows) * part.unit).reshape(len(rows), part.unit)
             for index, part in enumerate(self.parts)
         ]
         sources = [part.origin for part in self.parts if part.origin]
-        for at in range(0, len(rows), step):
-            some = rows[at : at + step]
+        for start in range(0, len(rows), step):
+            some = rows[start : start + step]
             floats = tile[: len(some)]
             kernels.decode(some, origin.tensor.type, floats.reshape(-1), streaming=False)
-            for source, out in zip(sources, made, strict=True):
-                source.encode(floats, self.start + at, out[at : at + step])
-        return made
+            for source, out in zip(sources, parts, strict=True):
+                source.encode(floats, self.start + start, out[start : start + step])
+        return parts
 
 
 def shortened(extent: Extent) -> Extent:
@@ -231,8 +231,8 @@ def run(chunk: Chunk, *, checked: bool = False) -> list[Written]:
             if sums[index] is None or checksum_at(target, *chunk.place(part)) != sums[index]
         ]
         todo = replace(chunk, parts=tuple(chunk.parts[index] for index in missing), claims=())
-        made = _put(todo, [targets[index] for index in missing], checked=checked)
-    for index, checksum in zip(missing, made, strict=True):
+        results = _write_once(todo, [targets[index] for index in missing], checked=checked)
+    for index, checksum in zip(missing, results, strict=True):
         sums[index] = checksum
     return [
         Written(part.job, part.file, *chunk.place(part), checksum or 0)
@@ -248,7 +248,7 @@ def run_pickled(chunk: bytes, *, checked: bool) -> list[Written]:
     return run(pickle.loads(chunk), checked=checked)  # noqa: S301 (from whoever gives us work)
 
 
-def _put(chunk: Chunk, targets: list[int], *, checked: bool) -> list[int]:
+def _write_once(chunk: Chunk, targets: list[int], *, checked: bool) -> list[int]:
     """Write the bytes of a chunk to these descriptors, one per part; return checksums."""
     if not targets:
         return []

@@ -122,18 +122,18 @@ class Job:
 
 def _clear_gaps(file: PlannedFile, descriptor: int) -> None:
     """Write the zeros between tensors; a new file already has them."""
-    at = len(file.head)
+    offset = len(file.head)
     for start, nbytes in (*((e.offset, e.nbytes) for e in file.extents), (file.nbytes, 0)):
-        for data in zeros(start - at):
-            write_at(descriptor, data, at)
-            at += len(data)
-        at = start + nbytes
+        for data in zeros(start - offset):
+            write_at(descriptor, data, offset)
+            offset += len(data)
+        offset = start + nbytes
 
 
 def zeros(count: int) -> Iterator[bytes]:
     """Yield the zeros of a gap in pieces: a large alignment makes large gaps."""
-    for at in range(0, count, ZEROS):
-        yield bytes(min(ZEROS, count - at))
+    for offset in range(0, count, ZEROS):
+        yield bytes(min(ZEROS, count - offset))
 
 
 def execute(
@@ -222,12 +222,12 @@ def output_error(error: OSError, target: Path, *, resume: bool) -> OutputError:
     reason = error.strerror or str(error)
     place = f"{error.filename}: " if error.filename else ""
     kind = DiskSpaceError if error.errno in _DISK_FULL else OutputError
-    left = (
+    partial = (
         "The finished part is kept; resume when the cause is solved"
         if resume
         else "No partial output remains"
     )
-    return kind(f"writing {target}: {place}{reason}", remedy=left)
+    return kind(f"writing {target}: {place}{reason}", remedy=partial)
 
 
 # The work.

@@ -198,8 +198,8 @@ def _aligned(metadata: Metadata, alignment: object) -> Metadata:
 
 
 def _prefix(name: str) -> str:
-    found = parse_shard_name(name)
-    return found[0] if found else name.removesuffix(".gguf")
+    parsed = parse_shard_name(name)
+    return parsed[0] if parsed else name.removesuffix(".gguf")
 
 
 def _groups(tensors: list[Tensor], step: int, shards: ShardOptions) -> list[list[Tensor]]:
@@ -222,17 +222,17 @@ def _limited_groups(
         if limit is not None and limit < 1:
             raise ShapeError(f"a shard {what} of {limit} is not possible", remedy="Use 1 or more")
     groups: list[list[Tensor]] = [[]]
-    held = 0
+    nbytes = 0
     for tensor in tensors:
         size = padded(tensor.nbytes, step)
-        is_full = (shard_size is not None and held + size > shard_size) or (
+        is_full = (shard_size is not None and nbytes + size > shard_size) or (
             shard_tensors is not None and len(groups[-1]) >= shard_tensors
         )
         if groups[-1] and is_full:
             groups.append([])
-            held = 0
+            nbytes = 0
         groups[-1].append(tensor)
-        held += size
+        nbytes += size
     return groups
 
 
@@ -284,8 +284,10 @@ def _file(name: str, metadata: Metadata, tensors: Sequence[Tensor], form: _FileF
     head, starts = _head(metadata, tensors, form)
     data_offset = padded(len(head), form.alignment)
     extents = tuple(
-        Extent(data_offset + at, t.nbytes, t.name, t.rows, t.row_bytes, _source(t, form.encoding))
-        for t, at in zip(tensors, starts, strict=False)
+        Extent(
+            data_offset + start, t.nbytes, t.name, t.rows, t.row_bytes, _source(t, form.encoding)
+        )
+        for t, start in zip(tensors, starts, strict=False)
     )
     end = extents[-1].offset + extents[-1].nbytes if extents else len(head)
     nbytes = padded(end, form.alignment) if form.pad_end else end
@@ -302,7 +304,7 @@ def _head(
     starts = [0]
     for tensor in tensors:
         starts.append(padded(starts[-1] + tensor.nbytes, form.alignment))
-    infos = [_info(t, at, encoding) for t, at in zip(tensors, starts, strict=False)]
+    infos = [_info(t, start, encoding) for t, start in zip(tensors, starts, strict=False)]
     counts = struct.pack(f"{encoding.mark}IQQ", form.version, len(tensors), len(metadata))
     return b"".join((MAGIC, counts, metadata.encode(encoding), *infos)), starts
 

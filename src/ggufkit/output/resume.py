@@ -56,13 +56,13 @@ class ResumeJournal:
         try:
             _require_head(content, head, target, is_new=is_new)
             is_continued = not is_new and content.startswith(head)
-            kept = content[: content.rfind("\n") + 1] if is_continued else head  # no torn record
-            self.claims: dict[ByteRun, int] = _claims(kept)
-            os.ftruncate(self._descriptor, len(kept) if is_continued else 0)
+            start = content[: content.rfind("\n") + 1] if is_continued else head  # no torn record
+            self.claims: dict[ByteRun, int] = _claims(start)
+            os.ftruncate(self._descriptor, len(start) if is_continued else 0)
             if not is_continued:
                 write_at(self._descriptor, head.encode(), 0)
             os.fsync(self._descriptor)
-            self._nbytes = len(kept)
+            self._nbytes = len(start)
         except BaseException:
             self.close()
             raise
@@ -137,8 +137,8 @@ def _require_head(content: str, head: str, target: Path, *, is_new: bool) -> Non
 
 def _claims(content: str) -> dict[ByteRun, int]:
     """Return the claims of complete records; skip everything else."""
-    found = (_LINE.fullmatch(line) for line in content.splitlines(keepends=True)[1:])
-    return {ByteRun(*map(int, each.groups()[:3])): int(each[4], 16) for each in found if each}
+    matches = (_LINE.fullmatch(line) for line in content.splitlines(keepends=True)[1:])
+    return {ByteRun(*map(int, match.groups()[:3])): int(match[4], 16) for match in matches if match}
 
 
 def digest(plan: Plan) -> str:

@@ -53,11 +53,11 @@ def save_array(
     limit = ReadersLimit.of([span.file.status]) if span else NO_LIMIT
 
     def fill(stage: Staging) -> None:
-        at = 0
+        offset = 0
         for data in write(tensor, _elements(tensor, progress)):
             check_cancelled()
-            write_at(stage.descriptor, data, at)
-            at += len(data)
+            write_at(stage.descriptor, data, offset)
+            offset += len(data)
 
     staged(target, fill, limit=limit, clobber=clobber)
     return target
@@ -65,8 +65,8 @@ def save_array(
 
 def _elements(tensor: Tensor, progress: Progress | None) -> Iterator[Numbers]:
     """Yield the elements in order, in flat arrays."""
-    kind, done = tensor.type, Tally(progress)
-    done.expect(tensor.nbytes)
+    kind, tally = tensor.type, Tally(progress)
+    tally.expect(tensor.nbytes)
     for start in range(0, tensor.elements, TILE_ELEMENTS):
         stop = min(start + TILE_ELEMENTS, tensor.elements)
         data = little_endian_bytes(tensor, kind.row_bytes(start), kind.row_bytes(stop))
@@ -74,7 +74,7 @@ def _elements(tensor: Tensor, progress: Progress | None) -> Iterator[Numbers]:
             yield np.ascontiguousarray(data).view(f"<{kind.dtype}")
         else:
             yield codec.dequantize(data, kind)
-        done.add(data.size)
+        tally.add(data.size)
 
 
 def _npy(tensor: Tensor, tiles: Iterator[Numbers]) -> Iterator[bytes]:
@@ -95,10 +95,10 @@ def _csv(tensor: Tensor, tiles: Iterator[Numbers]) -> Iterator[bytes]:
     column = 0
     for tile in tiles:
         texts: list[str] = []
-        at = 0
-        while at < len(tile):
-            piece = tile[at : at + width - column]
-            at, column = at + len(piece), (column + len(piece)) % width
+        offset = 0
+        while offset < len(tile):
+            piece = tile[offset : offset + width - column]
+            offset, column = offset + len(piece), (column + len(piece)) % width
             texts += (",".join(piece.astype(str)), "," if column else "\n")
         yield "".join(texts).encode()
 

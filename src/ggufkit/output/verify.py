@@ -47,7 +47,7 @@ def verify_copies(written: Iterable[WrittenFile], threads: int) -> None:
     """
     checked = []
     for file, runs in _copied(written).items():
-        expected = _told(file)
+        expected = _expected_digest(file)
         if expected and _gap_bytes(file, runs) <= MOST_GAPS:
             checked.append(functools.partial(_verify, file, runs, expected))
     if checked:
@@ -56,7 +56,7 @@ def verify_copies(written: Iterable[WrittenFile], threads: int) -> None:
                 pass
 
 
-def _told(file: ServerFile) -> str:
+def _expected_digest(file: ServerFile) -> str:
     """Return the SHA-256 that a server tells of a file, "" if it tells none."""
     from ggufkit.remote.hub.hub import sha256_of  # noqa: PLC0415 (networks take long to import)
 
@@ -65,14 +65,14 @@ def _told(file: ServerFile) -> str:
 
 def _copied(written: Iterable[WrittenFile]) -> dict[ServerFile, list[CopiedRun]]:
     """Return the runs of each remote file, in its order."""
-    found: dict[ServerFile, list[CopiedRun]] = {}
+    runs_of: dict[ServerFile, list[CopiedRun]] = {}
     for planned, descriptor in written:
         for extent in planned.extents:
             span = extent.source.span
             if span and isinstance(span.file, ServerFile):
                 run = CopiedRun(span.offset, span.nbytes, descriptor, extent.offset)
-                found.setdefault(span.file, []).append(run)
-    return {file: sorted(set(runs)) for file, runs in found.items()}
+                runs_of.setdefault(span.file, []).append(run)
+    return {file: sorted(set(runs)) for file, runs in runs_of.items()}
 
 
 def _gap_bytes(file: ServerFile, runs: list[CopiedRun]) -> int:
@@ -81,13 +81,13 @@ def _gap_bytes(file: ServerFile, runs: list[CopiedRun]) -> int:
 
 
 def _gaps(file: ServerFile, runs: list[CopiedRun]) -> Iterator[tuple[int, int]]:
-    at = 0
+    offset = 0
     for run in runs:
-        if run.start > at:
-            yield at, run.start
-        at = max(at, run.start + run.nbytes)
-    if file.nbytes > at:
-        yield at, file.nbytes
+        if run.start > offset:
+            yield offset, run.start
+        offset = max(offset, run.start + run.nbytes)
+    if file.nbytes > offset:
+        yield offset, file.nbytes
 
 
 def _verify(file: ServerFile, runs: list[CopiedRun], expected: str) -> None:
@@ -101,18 +101,18 @@ def _verify(file: ServerFile, runs: list[CopiedRun], expected: str) -> None:
 
 
 def _digest(file: ServerFile, runs: list[CopiedRun], *, is_zero: bool) -> str:
-    made = hashlib.sha256()
-    at = 0
+    sha256 = hashlib.sha256()
+    offset = 0
     for run in runs:
-        made.update(_gap(file, at, run.start, is_zero=is_zero))
-        skipped = max(at - run.start, 0)  # tensors may overlap
+        sha256.update(_gap(file, offset, run.start, is_zero=is_zero))
+        skipped = max(offset - run.start, 0)  # tensors may overlap
         for part in range(skipped, run.nbytes, READ_BYTES):
             check_cancelled()
             count = min(READ_BYTES, run.nbytes - part)
-            made.update(read_at(run.descriptor, count, run.offset + part))
-        at = max(at, run.start + run.nbytes)
-    made.update(_gap(file, at, file.nbytes, is_zero=is_zero))
-    return made.hexdigest()
+            sha256.update(read_at(run.descriptor, count, run.offset + part))
+        offset = max(offset, run.start + run.nbytes)
+    sha256.update(_gap(file, offset, file.nbytes, is_zero=is_zero))
+    return sha256.hexdigest()
 
 
 def _gap(file: ServerFile, start: int, stop: int, *, is_zero: bool) -> bytes:

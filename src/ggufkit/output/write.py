@@ -116,16 +116,16 @@ def write_many(  # noqa: PLR0913 (as `write`)
     for all of them. All outputs appear when all are complete. Otherwise like `write`.
     """
     with contextlib.ExitStack() as stack:
-        models = [stack.enter_context(opened(given, "outputs")) for given, _ in outputs]
+        models = [stack.enter_context(opened(argument, "outputs")) for argument, _ in outputs]
         orders: list[Order] = []
-        for each, (_, path) in zip(models, outputs, strict=True):
+        for model, (_, path) in zip(models, outputs, strict=True):
             target = as_path(path)
-            orders.append(Order(layout(each, target.name, **options), target.parent))
+            orders.append(Order(layout(model, target.name, **options), target.parent))
         _refuse_repeats(orders)
         if not clobber:
             _refuse_existing(orders)
-        for each, (plan, folder) in itertools.product(models, orders):
-            _refuse_inputs(each, plan, folder)
+        for model, (plan, folder) in itertools.product(models, orders):
+            _refuse_inputs(model, plan, folder)
         threads = reading_threads(models, threads)
         return execute_all(
             orders,
@@ -189,36 +189,36 @@ def stream(
     """Write a plan of one file to a binary stream, in order."""
     if len(plan.files) > 1:
         raise OutputError("a stream cannot hold several shards", remedy="Write to files instead")
-    done = 0
+    sent = 0
     count = worker_count(threads)
     with pool_of(count) as pool:
         for data in _ordered(pool, plan.files[0], count * AHEAD):
             _write_all(output, data)
-            done += len(data)
+            sent += len(data)
             if progress:
-                progress(done, plan.nbytes)
+                progress(sent, plan.nbytes)
     output.flush()
 
 
 def _write_all(output: IO[bytes], data: bytes | memoryview) -> None:
     """Write all of `data`, in as many calls as an unbuffered stream needs."""
-    left = memoryview(data)
-    while left:
-        written: int | None = output.write(left)
+    remaining = memoryview(data)
+    while remaining:
+        written: int | None = output.write(remaining)
         if written is None:
             raise OutputError("the stream is full", remedy="Pass a stream in blocking mode")
-        left = left[written:]
+        remaining = remaining[written:]
 
 
 def _ordered(pool: Executor, file: PlannedFile, in_flight: int) -> Iterator[bytes | memoryview]:
     """Yield the bytes of the whole file in order; the pool makes pieces ahead."""
     yield file.head
-    at = len(file.head)
+    written = len(file.head)
     for offset, data in in_turn(pool, _pieces(file), in_flight - 1):
-        yield from zeros(offset - at)
+        yield from zeros(offset - written)
         yield data.reshape(-1).data
-        at = offset + data.nbytes
-    yield from zeros(file.nbytes - at)
+        written = offset + data.nbytes
+    yield from zeros(file.nbytes - written)
 
 
 def _pieces(file: PlannedFile) -> Iterator[Callable[[], tuple[int, Bytes]]]:
@@ -226,9 +226,9 @@ def _pieces(file: PlannedFile) -> Iterator[Callable[[], tuple[int, Bytes]]]:
     for extent in file.extents:
         part = PlacedExtent(0, 0, _NOWHERE, shortened(extent))
         for piece in whole((part,)).cut(PIECE) if extent.nbytes else ():
-            yield functools.partial(_made, piece, piece.place(part)[0])
+            yield functools.partial(_encoded, piece, piece.place(part)[0])
 
 
-def _made(piece: Chunk, offset: int) -> tuple[int, Bytes]:
+def _encoded(piece: Chunk, offset: int) -> tuple[int, Bytes]:
     (data,) = piece.contents()
     return offset, data

@@ -105,14 +105,14 @@ class Stepped(Made):
         return numbers.view(np.uint8)
 
 
-def bitsandbytes(held: StoredParts) -> list[Tensor]:
+def bitsandbytes(stored: StoredParts) -> list[Tensor]:
     """Return tensors with each weight decoded in its place, to the type before quantization.
 
     Raises CheckpointError, which lists every problem.
     """
-    marks = [name for name in held if STATE_MARK in name or name.endswith(f".{_SCALES}")]
-    decode = functools.partial(_decoded, held)
-    tensors = dict(held)
+    marks = [name for name in stored if STATE_MARK in name or name.endswith(f".{_SCALES}")]
+    decode = functools.partial(_decoded, stored)
+    tensors = dict(stored)
     for weight, parts in decode_each(marks, decode):
         tensors[weight.name] = weight
         for part in parts:
@@ -120,23 +120,23 @@ def bitsandbytes(held: StoredParts) -> list[Tensor]:
     return list(tensors.values())
 
 
-def _decoded(held: StoredParts, mark: str) -> tuple[Tensor, list[str]]:
+def _decoded(stored: StoredParts, mark: str) -> tuple[Tensor, list[str]]:
     """Return the weight that the tensor `mark` belongs to, and the tensors that it replaces."""
     if STATE_MARK in mark:
-        return _four_bits(held, mark.partition(STATE_MARK)[0], mark)
+        return _four_bits(stored, mark.partition(STATE_MARK)[0], mark)
     stem = mark.removesuffix(_SCALES)
-    codes, layout = required_matrix(held, "", f"{stem}weight", ("I8",)), stem + _LAYOUT
-    if layout in held and held[layout].numpy().tolist() != _BY_ROWS:
+    codes, layout = required_matrix(stored, "", f"{stem}weight", ("I8",)), stem + _LAYOUT
+    if layout in stored and stored[layout].numpy().tolist() != _BY_ROWS:
         raise CheckpointError(
             f"{layout} is not {_BY_ROWS}, for rows: ggufkit does not know other layouts"
         )
-    scales = required(held, "", mark, ("F32",), (codes.shape[0],))
+    scales = required(stored, "", mark, ("F32",), (codes.shape[0],))
     source = Stepped(codes, reshape(scales, (-1, 1)))
     return Tensor.over(codes.name, _F32, codes.shape, source), [mark, layout]
 
 
-def _four_bits(held: StoredParts, name: str, mark: str) -> tuple[Tensor, list[str]]:
-    state = json_in(held[mark])
+def _four_bits(stored: StoredParts, name: str, mark: str) -> tuple[Tensor, list[str]]:
+    state = json_in(stored[mark])
     if not isinstance(state, dict):
         raise CheckpointError(f"{mark} does not contain a JSON object")
     sizes = json_list(state.get("shape"), f"{mark}: shape")
@@ -149,29 +149,29 @@ def _four_bits(held: StoredParts, name: str, mark: str) -> tuple[Tensor, list[st
     kind = tensor_type(_TYPES[str(state["dtype"])])
     block = integer(state.get("blocksize"), f"{mark}: blocksize", least=1, most=MAX_BLOCK)
     count = math.prod(shape)
-    codes = _flat(required(held, "", name, ("U8",)), -(-count // 2))
-    table = _table(held, f"{name}.quant_map", 16)
-    absmax = _flat(required(held, "", f"{name}.absmax", ("U8", "F32")), -(-count // block))
-    scales = Scales(absmax) if absmax.type.name == "F32" else _nested(held, name, absmax, state)
+    codes = _flat(required(stored, "", name, ("U8",)), -(-count // 2))
+    table = _table(stored, f"{name}.quant_map", 16)
+    absmax = _flat(required(stored, "", f"{name}.absmax", ("U8", "F32")), -(-count // block))
+    scales = Scales(absmax) if absmax.type.name == "F32" else _nested(stored, name, absmax, state)
     source = Looked(codes, table, scales, block, shape[-1], kind)
     parts = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
     replaced = [mark, *(f"{name}.{part}" for part in parts)]
     return Tensor.over(name, kind, shape, source), replaced
 
 
-def _nested(held: StoredParts, name: str, absmax: Tensor, state: Mapping[str, Any]) -> Scales:
+def _nested(stored: StoredParts, name: str, absmax: Tensor, state: Mapping[str, Any]) -> Scales:
     """Return scales that are codes with scales of their own."""
     size, offset = state.get("nested_blocksize"), state.get("nested_offset")
     block = integer(size, f"{name}: nested_blocksize", least=1, most=MAX_BLOCK)
     count = -(-absmax.elements // block)
-    outer = required(held, "", f"{name}.nested_absmax", ("F32",), (count,))
-    table = _table(held, f"{name}.nested_quant_map", 256)
+    outer = required(stored, "", f"{name}.nested_absmax", ("F32",), (count,))
+    table = _table(stored, f"{name}.nested_quant_map", 256)
     number = finite_number(offset, f"{name}: nested_offset", most=MAX_FLOAT32)
     return Scales(absmax, table, outer.numpy(), block, number)
 
 
-def _table(held: StoredParts, name: str, length: int) -> Float32s:
-    table: Float32s = required(held, "", name, ("F32",), (length,)).numpy()
+def _table(stored: StoredParts, name: str, length: int) -> Float32s:
+    table: Float32s = required(stored, "", name, ("F32",), (length,)).numpy()
     return table
 
 

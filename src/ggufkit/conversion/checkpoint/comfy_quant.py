@@ -42,19 +42,19 @@ _HADAMARD: Final = np.array(
 _ROTATIONS: Final = (4, 16, 64, 256, 1024, 4096)  # columns
 
 
-def is_comfy_quant(held: StoredParts) -> bool:
+def is_comfy_quant(stored: StoredParts) -> bool:
     """Whether weights among these tensors are stored in ComfyUI's way."""
-    return any(name.rpartition(".")[2] in _PARTS for name in held)
+    return any(name.rpartition(".")[2] in _PARTS for name in stored)
 
 
-def comfy_quant(held: StoredParts, layers: Mapping[str, Any]) -> list[Tensor]:
+def comfy_quant(stored: StoredParts, layers: Mapping[str, Any]) -> list[Tensor]:
     """Return tensors with each weight decoded in its place, to F32.
 
     `layers` has the settings of layers that have no `comfy_quant` tensor. Raises CheckpointError,
     which lists every problem.
     """
     groups: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in held.items():
+    for name, tensor in stored.items():
         layer, _, part = name.rpartition(".")
         groups.setdefault(layer, {})[part] = tensor
     marks = {_SETTINGS, *_SCALES}
@@ -64,7 +64,7 @@ def comfy_quant(held: StoredParts, layers: Mapping[str, Any]) -> list[Tensor]:
     weights = decode_each(
         quantized, lambda layer: _decoded(layer, groups[layer], layers.get(layer))
     )
-    tensors = {**held, **{weight.name: weight for weight in weights}}
+    tensors = {**stored, **{weight.name: weight for weight in weights}}
     return [tensor for name, tensor in tensors.items() if name.rpartition(".")[2] not in _PARTS]
 
 

@@ -56,9 +56,9 @@ def decoded(tensors: Iterable[Tensor], config: Mapping[str, Any]) -> Dequantized
     settings = config.get("quantization_config")
     if not settings and isinstance(inner, Mapping):
         settings = inner.get("quantization_config")
-    held = {tensor.name: tensor for tensor in tensors}
+    stored = {tensor.name: tensor for tensor in tensors}
     if not isinstance(settings, Mapping) or not settings.get("quant_method"):
-        return Dequantized(list(held.values()))
+        return Dequantized(list(stored.values()))
     method = str(settings["quant_method"])
     if method not in _METHODS:
         known = ", ".join(_METHODS)
@@ -66,7 +66,7 @@ def decoded(tensors: Iterable[Tensor], config: Mapping[str, Any]) -> Dequantized
             f"ggufkit cannot decode checkpoints quantized by {brief(method)}",
             remedy=f"Use the original, unquantized checkpoint; ggufkit can decode {known}",
         )
-    result = _METHODS[method](held, settings)
+    result = _METHODS[method](stored, settings)
     return result if isinstance(result, Dequantized) else Dequantized(result)
 
 
@@ -149,46 +149,48 @@ def unscaled(tensor: Tensor) -> Tensor:
     return scaled(tensor, from_array("scale", np.ones(1, np.float32)))
 
 
-def _scale_all(held: dict[str, Tensor], suffixes: Mapping[str, str], block: object) -> Dequantized:
+def _scale_all(
+    stored: dict[str, Tensor], suffixes: Mapping[str, str], block: object
+) -> Dequantized:
     """Apply each scale to the weight of the same name without the suffix."""
-    skipped = [name for name in held if name.endswith(_UNUSED)]
+    skipped = [name for name in stored if name.endswith(_UNUSED)]
     weights = {
         name: name.removesuffix(suffix) + instead
-        for name in held
+        for name in stored
         for suffix, instead in suffixes.items()
         if name.endswith(suffix)
     }
-    tensors = {name: held[name] for name in held if name not in weights and name not in skipped}
+    tensors = {name: stored[name] for name in stored if name not in weights and name not in skipped}
     for scale, weight in weights.items():
-        if weight not in held:
+        if weight not in stored:
             raise CheckpointError(f"the scale {scale} belongs to {weight}, which is not there")
-        tensors[weight] = _scaled(held[weight], held[scale], block)
+        tensors[weight] = _scaled(stored[weight], stored[scale], block)
     return Dequantized(list(tensors.values()), skipped, frozenset(weights.values()))
 
 
-def _fp8(held: dict[str, Tensor], settings: Mapping[str, Any]) -> Dequantized:
+def _fp8(tensors: dict[str, Tensor], settings: Mapping[str, Any]) -> Dequantized:
     suffixes = {"_scale_inv": "", ".qscale_weight": ".weight"}
-    if any(name.endswith(".scale") and tensor.type == F8_E8M0 for name, tensor in held.items()):
+    if any(name.endswith(".scale") and tensor.type == F8_E8M0 for name, tensor in tensors.items()):
         # DeepSeek V4: the experts are MXFP4.
         suffixes[".scale"] = ".weight"
-        held = {tensor.name: tensor for tensor in joined(held, "fp8")}
-    return _scale_all(held, suffixes, settings.get("weight_block_size"))
+        tensors = {tensor.name: tensor for tensor in joined(tensors, "fp8")}
+    return _scale_all(tensors, suffixes, settings.get("weight_block_size"))
 
 
-def _modelopt(held: dict[str, Tensor], settings: Mapping[str, Any]) -> Dequantized:
-    blocks, rest = nvfp4_blocks(held) if is_nvfp4(settings) else ([], held)
+def _modelopt(tensors: dict[str, Tensor], settings: Mapping[str, Any]) -> Dequantized:
+    blocks, rest = nvfp4_blocks(tensors) if is_nvfp4(settings) else ([], tensors)
     plain = _scale_all(rest, {".weight_scale": ".weight"}, None)  # FP8
     return plain._replace(tensors=[*blocks, *plain.tensors])
 
 
-def _compressed(held: dict[str, Tensor], settings: Mapping[str, Any]) -> Dequantized:
+def _compressed(tensors: dict[str, Tensor], settings: Mapping[str, Any]) -> Dequantized:
     groups = settings.get("config_groups")
     weights = [g.get("weights") for g in groups.values()] if isinstance(groups, Mapping) else []
     form = settings.get("format")
     if is_nvfp4(settings):
-        return _modelopt(held, settings)
+        return _modelopt(tensors, settings)
     if form == MXFP4_FORMAT:
-        return Dequantized(joined(held, "compressed-tensors"))
+        return Dequantized(joined(tensors, "compressed-tensors"))
     is_known = form in ("float-quantized", "pack-quantized")
     if not is_known or len(weights) != 1 or not isinstance(weights[0], Mapping):
         raise CheckpointError(
@@ -197,11 +199,11 @@ def _compressed(held: dict[str, Tensor], settings: Mapping[str, Any]) -> Dequant
             "one group, can",
         )
     if form == "pack-quantized":
-        return Dequantized(pack_quantized(held, weights[0]))
-    made = _scale_all(held, {".weight_scale": ".weight"}, weights[0].get("block_structure"))
+        return Dequantized(pack_quantized(tensors, weights[0]))
+    result = _scale_all(tensors, {".weight_scale": ".weight"}, weights[0].get("block_structure"))
     # The converter looks at these fields and not at the tensors.
     is_fp8 = (weights[0].get("type"), weights[0].get("num_bits")) == ("float", 8)
-    return made if is_fp8 else made._replace(fp8=frozenset())
+    return result if is_fp8 else result._replace(fp8=frozenset())
 
 
 _METHODS: Final[

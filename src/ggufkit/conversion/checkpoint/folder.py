@@ -130,7 +130,7 @@ class Checkpoint(CheckpointFolder):
     config: dict[str, Any]
     tensors: Tensors
     files: tuple[AnyFile, ...] = field(default=(), repr=False)
-    elsewhere: Mapping[str, RangeFile | Path] = field(default_factory=dict, repr=False)
+    remote_files: Mapping[str, RangeFile | Path] = field(default_factory=dict, repr=False)
     target: Checkpoint | None = field(default=None, repr=False)  # of a draft model
 
     @property
@@ -157,7 +157,7 @@ class Checkpoint(CheckpointFolder):
 
 def open_checkpoint(
     folder: AnyPath,
-    elsewhere: Mapping[str, RangeFile | Path] | None = None,
+    remote_files: Mapping[str, RangeFile | Path] | None = None,
     *,
     follow_links: bool = False,
     may_lack_tensors: bool = False,
@@ -165,7 +165,7 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Open a folder with config.json and safetensors or PyTorch files, lazily.
 
-    `elsewhere` are files of tensors that belong to the folder and are not in it, by name.
+    `remote_files` are files of tensors that belong to the folder and are not in it, by name.
     `follow_links` allows links in the folder that lead out of it. With `may_lack_tensors` a folder
     without files of tensors, or with only some of them, can be opened. With `mistral_format` the
     configuration is params.json, and the tensors are in consolidated*.safetensors.
@@ -182,13 +182,13 @@ def open_checkpoint(
     config = _mistral_config(place) if mistral_format else place.json("config.json")
     forms = MISTRAL_FORMS if mistral_format else FORMS
     with contextlib.ExitStack() as opened:
-        tensors, files, problems = _tensors(place, elsewhere or {}, opened, forms)
+        tensors, files, problems = _tensors(place, remote_files or {}, opened, forms)
         config = _recognized(place, tensors) if config is None else config
         if problems and not may_lack_tensors:
             raise CheckpointError(f"the checkpoint {place.folder} is incomplete", problems)
         opened.pop_all()
     return Checkpoint(
-        place.folder, with_text_config(config), Tensors(tensors), tuple(files), elsewhere or {},
+        place.folder, with_text_config(config), Tensors(tensors), tuple(files), remote_files or {},
         follow_links=follow_links,
     )  # fmt: skip
 
@@ -263,12 +263,12 @@ def _inner(config: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401 (as JSO
 
 def _tensors(
     place: CheckpointFolder,
-    elsewhere: Mapping[str, RangeFile | Path],
+    remote_files: Mapping[str, RangeFile | Path],
     opened: contextlib.ExitStack,
     forms: Forms,
 ) -> tuple[list[Tensor], list[AnyFile], list[str]]:
     """Return the tensors of all files, the files, and their problems."""
-    index_name, parts = _parts([*place.names("", ""), *elsewhere], forms)
+    index_name, parts = _parts([*place.names("", ""), *remote_files], forms)
     index = place.json(index_name)
     homes, problems = _weight_map(index, index_name)
     names = sorted(set(homes.values())) if index is not None else parts
@@ -279,7 +279,7 @@ def _tensors(
     tensors: dict[str, Tensor] = {}
     for name in names:
         try:
-            file = _opened(name, elsewhere.get(name) or place.path(name))
+            file = _opened(name, remote_files.get(name) or place.path(name))
         except CheckpointError as error:
             problems.append(f"{error.message} ({error.remedy})" if error.remedy else error.message)
             continue
@@ -320,7 +320,7 @@ def _parts(names: Iterable[str], forms: Forms) -> tuple[str, list[str]]:
 
 def opened_file(checkpoint: Checkpoint, name: str) -> AnyFile:
     """Return a file of tensors of a checkpoint; CheckpointError if it is missing."""
-    return _opened(name, checkpoint.elsewhere.get(name) or checkpoint.path(name))
+    return _opened(name, checkpoint.remote_files.get(name) or checkpoint.path(name))
 
 
 def _opened(name: str, file: RangeFile | Path | None) -> AnyFile:
@@ -355,8 +355,8 @@ def _about_index(index: str, homes: dict[str, str], tensors: dict[str, Tensor]) 
         (tensors.keys() - homes.keys(), "does not list tensors that the files contain"),
     ):
         if names:
-            shown = ", ".join(sorted(names)[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
-            yield f"{index} {what}: {shown} ({len(names)} in all)"
+            listed = ", ".join(sorted(names)[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+            yield f"{index} {what}: {listed} ({len(names)} in all)"
 
 
 @contextlib.contextmanager

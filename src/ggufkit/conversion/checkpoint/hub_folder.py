@@ -56,11 +56,11 @@ def fetched(name: str, forms: Forms = FORMS) -> Iterator[tuple[Path, TensorFiles
         folder = Path(place, owner, _SNAPSHOT)
         folder.mkdir(parents=True)
         with shown_as(str(folder), f"hf://{hub_name.repository}"):
-            beginnings = tuple(start for _, start, end in forms if end in TENSORS)
-            yield folder, _fetch(hub_name, folder, beginnings)
+            prefixes = tuple(start for _, start, end in forms if end in TENSORS)
+            yield folder, _fetch(hub_name, folder, prefixes)
 
 
-def _fetch(hub_name: HubName, folder: Path, beginnings: tuple[str, ...]) -> TensorFiles:
+def _fetch(hub_name: HubName, folder: Path, prefixes: tuple[str, ...]) -> TensorFiles:
     """Fetch the small files of a repository into `folder`; return its files of tensors.
 
     The headers of those whose names begin so are fetched too.
@@ -87,7 +87,7 @@ def _fetch(hub_name: HubName, folder: Path, beginnings: tuple[str, ...]) -> Tens
     in_parallel(
         functools.partial(ranges.load, FIRST_BYTES)
         for file, ranges in remote.items()
-        if places[file].startswith(beginnings)
+        if places[file].startswith(prefixes)
     )
     return {places[file]: cached.get(file) or remote[file] for file in tensors}
 

@@ -126,7 +126,7 @@ class MxScales(Made):
         return np.ascontiguousarray(blocks[:, :, 0])
 
 
-def joined(held: Mapping[str, Tensor], method: str) -> list[Tensor]:
+def joined(tensors: Mapping[str, Tensor], method: str) -> list[Tensor]:
     """Return a checkpoint's tensors, with one of MXFP4 for each pair of codes and scales.
 
     These come first, as llama.cpp's converter has them: gpt-oss' in the order of the checkpoint,
@@ -134,8 +134,8 @@ def joined(held: Mapping[str, Tensor], method: str) -> list[Tensor]:
     """
     form = FORMS[method]
     weights: list[Tensor] = []
-    others = dict(held)
-    for name, codes in held.items():
+    others = dict(tensors)
+    for name, codes in tensors.items():
         if not name.endswith(form.codes) or (form.codes_type == _I8 != codes.type):
             continue  # an FP8 matrix, whose name ends so too, or another tensor
         stem = name.removesuffix(form.codes)

@@ -138,29 +138,29 @@ def decode_each(names: Iterable[str], decode: Callable[[str], T]) -> list[T]:
 
 
 def assemble(
-    held: StoredParts, parts: Sequence[str], make: Callable[[str, StoredParts], Tensor]
+    tensors: StoredParts, parts: Sequence[str], make: Callable[[str, StoredParts], Tensor]
 ) -> list[Tensor]:
     """Return tensors with `make` called for each weight; the first of `parts` marks a weight.
 
     Made tensors come last, as in llama.cpp's converter. Raises CheckpointError, which lists every
     problem.
     """
-    stems = [name.removesuffix(parts[0]) for name in held if name.endswith(parts[0])]
-    stored = {stem: {p: held[stem + p] for p in parts if stem + p in held} for stem in stems}
+    stems = [name.removesuffix(parts[0]) for name in tensors if name.endswith(parts[0])]
+    stored = {stem: {p: tensors[stem + p] for p in parts if stem + p in tensors} for stem in stems}
     used = {tensor.name for weight in stored.values() for tensor in weight.values()}
     weights = decode_each(stored, lambda stem: make(stem, stored[stem]))
-    return [*(tensor for name, tensor in held.items() if name not in used), *weights]
+    return [*(tensor for name, tensor in tensors.items() if name not in used), *weights]
 
 
 def required(
-    found: StoredParts,
+    stored: StoredParts,
     stem: str,
     part: str,
     kinds: Sequence[str],
     shape: tuple[int, ...] | None = None,
 ) -> Tensor:
     """Return a part of a weight; CheckpointError if it is missing or has a wrong type or shape."""
-    tensor = found.get(part)
+    tensor = stored.get(part)
     if tensor is None:
         raise CheckpointError(f"{stem}{part} is missing")
     if tensor.type.name not in kinds:
@@ -170,9 +170,9 @@ def required(
     return tensor
 
 
-def required_matrix(found: StoredParts, stem: str, part: str, kinds: Sequence[str]) -> Tensor:
+def required_matrix(stored: StoredParts, stem: str, part: str, kinds: Sequence[str]) -> Tensor:
     """Return a part of a weight that must be a matrix with elements."""
-    tensor = required(found, stem, part, kinds)
+    tensor = required(stored, stem, part, kinds)
     if len(tensor.shape) != 2 or not tensor.elements:  # noqa: PLR2004
         raise CheckpointError(f"{tensor.name} of shape {tensor.shape} is not a matrix")
     return tensor
@@ -192,8 +192,8 @@ def _require_bits(settings: Mapping[str, Any], key: str, allowed: Sequence[int])
     """Return a number of the configuration; CheckpointError if it is not one of `allowed`."""
     value = settings.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or value not in allowed:
-        shown = f"{allowed[0]} to {allowed[-1]}" if isinstance(allowed, range) else brief(allowed)
-        raise CheckpointError(f"quantization_config.{key} is {brief(value)}, not one of {shown}")
+        text = f"{allowed[0]} to {allowed[-1]}" if isinstance(allowed, range) else brief(allowed)
+        raise CheckpointError(f"quantization_config.{key} is {brief(value)}, not one of {text}")
     return value
 
 
@@ -236,7 +236,7 @@ def _groups(
 # The formats.
 
 
-def gptq(held: StoredParts, settings: Mapping[str, Any]) -> list[Tensor]:
+def gptq(stored: StoredParts, settings: Mapping[str, Any]) -> list[Tensor]:
     """Decode GPTQ: transposed, packed along columns; the first version stores zeros minus one."""
     bits = _require_bits(settings, "bits", (2, 3, 4, 8))
     version = _require_word(settings, "checkpoint_format", "gptq", ("gptq", "gptq_v2"))
@@ -246,42 +246,42 @@ def gptq(held: StoredParts, settings: Mapping[str, Any]) -> list[Tensor]:
     make = functools.partial(
         _transposed, settings, WordPacking(bits, values, words), is_down=False, offset=offset
     )
-    return assemble(held, (".qweight", ".qzeros", ".scales", ".g_idx"), make)
+    return assemble(stored, (".qweight", ".qzeros", ".scales", ".g_idx"), make)
 
 
-def awq(held: StoredParts, settings: Mapping[str, Any]) -> list[Tensor]:
+def awq(stored: StoredParts, settings: Mapping[str, Any]) -> list[Tensor]:
     """Decode AWQ for its `gemm` kernels: eight columns in a word, in an order of their own."""
     _require_bits(settings, "bits", (4,))
     _require_word(settings, "version", "gemm", ("gemm",))
     make = functools.partial(_transposed, settings, AWQ, is_down=True, offset=0)
-    return assemble(held, (".qweight", ".qzeros", ".scales"), make)
+    return assemble(stored, (".qweight", ".qzeros", ".scales"), make)
 
 
 def _transposed(  # noqa: PLR0913 (what the formats differ in)
     settings: Mapping[str, Any],
     packing: WordPacking,
     stem: str,
-    found: StoredParts,
+    stored: StoredParts,
     *,
     is_down: bool,
     offset: int,
 ) -> Tensor:
     """Return a weight whose transposed codes are packed along rows or down columns."""
-    words = required_matrix(found, stem, ".qweight", _WORDS)
-    scales = required_matrix(found, stem, ".scales", _FLOATS)
+    words = required_matrix(stored, stem, ".qweight", _WORDS)
+    scales = required_matrix(stored, stem, ".scales", _FLOATS)
     (height, _), (groups, rows) = words.shape, scales.shape
     width = height if is_down else height // packing.words * packing.values
     shape = (width, packing.length(rows)) if is_down else (packing.length(width), rows)
-    required(found, stem, ".qweight", _WORDS, shape)
-    zeros = required(found, stem, ".qzeros", _WORDS, (groups, packing.length(rows)))
-    column_groups = _groups(found.get(".g_idx"), stem, width, groups, settings.get("group_size"))
+    required(stored, stem, ".qweight", _WORDS, shape)
+    zeros = required(stored, stem, ".qzeros", _WORDS, (groups, packing.length(rows)))
+    column_groups = _groups(stored.get(".g_idx"), stem, width, groups, settings.get("group_size"))
     codes = Unpacked(transpose(words), packing, down=is_down)
     zero_codes = Unpacked(transpose(zeros), packing, down=True)
     source = Grouped(codes, zero_codes, offset, transpose(scales), column_groups)
     return Tensor.over(f"{stem}.weight", _F32, (rows, width), source)
 
 
-def pack_quantized(held: StoredParts, weights: Mapping[str, Any]) -> list[Tensor]:
+def pack_quantized(stored: StoredParts, weights: Mapping[str, Any]) -> list[Tensor]:
     """Decode compressed-tensors' `pack-quantized`; `weights` describes the groups."""
     bits = _require_bits(weights, "num_bits", range(1, 9))
     packing = WordPacking(bits, WORD_BITS // bits)  # upper bits of a word may stay unused
@@ -289,28 +289,28 @@ def pack_quantized(held: StoredParts, weights: Mapping[str, Any]) -> list[Tensor
     strategy = _require_word(weights, "strategy", "group", ("group", "channel"))
     size = weights.get("group_size") if strategy == "group" else -1
 
-    def make(stem: str, found: StoredParts) -> Tensor:
-        words = required_matrix(found, stem, ".weight_packed", _WORDS)
-        scales = required_matrix(found, stem, ".weight_scale", _FLOATS)
-        sizes = required(found, stem, ".weight_shape", _WHOLE, (2,)).numpy().tolist()
+    def make(stem: str, layer: StoredParts) -> Tensor:
+        words = required_matrix(layer, stem, ".weight_packed", _WORDS)
+        scales = required_matrix(layer, stem, ".weight_scale", _FLOATS)
+        sizes = required(layer, stem, ".weight_shape", _WHOLE, (2,)).numpy().tolist()
         rows, width = scales.shape[0], int(sizes[1])
         if sizes[0] != rows or words.shape != (rows, packing.length(width)):
             raise CheckpointError(
                 f"{stem}.weight should have the shape {sizes}, but its words have {words.shape} "
                 f"and its scales {scales.shape}"
             )
-        column_groups = _groups(found.get(".weight_g_idx"), stem, width, scales.shape[1], size)
+        column_groups = _groups(layer.get(".weight_g_idx"), stem, width, scales.shape[1], size)
         zeros = None
-        if ".weight_zero_point" in found:
+        if ".weight_zero_point" in layer:
             shape = (packing.length(rows), scales.shape[1])
-            words_of_zeros = required(found, stem, ".weight_zero_point", _WORDS, shape)
+            words_of_zeros = required(layer, stem, ".weight_zero_point", _WORDS, shape)
             zeros = Unpacked(words_of_zeros, packing, down=True)
         offset = 1 << (packing.bits - 1) if zeros is None else 0
         source = Grouped(Unpacked(words, packing), zeros, offset, scales, column_groups)
         return Tensor.over(f"{stem}.weight", _F32, (rows, width), source)
 
     parts = ("packed", "scale", "shape", "zero_point", "g_idx")
-    return assemble(held, [f".weight_{part}" for part in parts], make)
+    return assemble(stored, [f".weight_{part}" for part in parts], make)
 
 
 # BitNet.
@@ -340,17 +340,17 @@ class PackedQuarters(Made):
         return numbers.view(np.uint8)
 
 
-def bitnet(held: StoredParts) -> list[Tensor]:
+def bitnet(stored: StoredParts) -> list[Tensor]:
     """Decode each matrix that has a scale; CheckpointError lists every problem."""
-    stems = [name.removesuffix(_SCALE) for name in held if name.endswith(_SCALE)]
-    weights = decode_each(stems, functools.partial(_unpacked, held))
-    others = {name: tensor for name, tensor in held.items() if not name.endswith(_SCALE)}
+    stems = [name.removesuffix(_SCALE) for name in stored if name.endswith(_SCALE)]
+    weights = decode_each(stems, functools.partial(_unpacked, stored))
+    others = {name: tensor for name, tensor in stored.items() if not name.endswith(_SCALE)}
     return list({**others, **{weight.name: weight for weight in weights}}.values())
 
 
-def _unpacked(held: StoredParts, stem: str) -> Tensor:
-    scale = required(held, "", stem + _SCALE, _FLOATS, (1,))
-    packed = required_matrix(held, "", f"{stem}.weight", ("U8", "I8"))
+def _unpacked(stored: StoredParts, stem: str) -> Tensor:
+    scale = required(stored, "", stem + _SCALE, _FLOATS, (1,))
+    packed = required_matrix(stored, "", f"{stem}.weight", ("U8", "I8"))
     number = np.float32(read_floats(scale, _F32, 0, 1).reshape(-1)[0])
     shape = (_VALUES * packed.shape[0], packed.shape[1])
     return Tensor.over(packed.name, _F32, shape, PackedQuarters(packed, number))

@@ -178,23 +178,25 @@ class _Storages(NamedTuple):
     members: dict[str, Member]
     root: str
 
-    def tensor(self, name: str, held: Rebuilt) -> Tensor:
+    def tensor(self, name: str, rebuilt: Rebuilt) -> Tensor:
         """Return a tensor over its storage; CheckpointError if it does not fit."""
-        kind_name = held.dtype or held.storage.kind
+        kind_name = rebuilt.dtype or rebuilt.storage.kind
         if kind_name not in _TYPES:
             raise CheckpointError(
                 f"{name!r} is of the type {kind_name}, which is not a tensor type"
             )
         kind = DTYPES[_TYPES[kind_name]]
-        member = self.members.get(f"{self.root}data/{held.storage.key}")
+        member = self.members.get(f"{self.root}data/{rebuilt.storage.key}")
         if member is None:
-            raise CheckpointError(f"the storage {brief(held.storage.key)} of {name!r} is missing")
-        _require_within(name, held, kind, member)
-        start = member.offset + held.offset * kind.block_bytes
-        if _is_contiguous(held.shape, held.strides):
-            return self._over(start, name, kind, held.shape)
-        turned = held.shape[::-1]
-        if len(turned) == 2 and _is_contiguous(turned, held.strides[::-1]):  # noqa: PLR2004
+            raise CheckpointError(
+                f"the storage {brief(rebuilt.storage.key)} of {name!r} is missing"
+            )
+        _require_within(name, rebuilt, kind, member)
+        start = member.offset + rebuilt.offset * kind.block_bytes
+        if _is_contiguous(rebuilt.shape, rebuilt.strides):
+            return self._over(start, name, kind, rebuilt.shape)
+        turned = rebuilt.shape[::-1]
+        if len(turned) == 2 and _is_contiguous(turned, rebuilt.strides[::-1]):  # noqa: PLR2004
             return transpose(self._over(start, name, kind, turned))
         raise CheckpointError(f"{name!r} is a view that skips elements of its storage")
 
@@ -206,15 +208,15 @@ class _Storages(NamedTuple):
         )
 
 
-def _require_within(name: str, held: Rebuilt, kind: TensorType, member: Member) -> None:
-    if len(held.shape) != len(held.strides) or len(held.shape) > MAX_AXES:
+def _require_within(name: str, rebuilt: Rebuilt, kind: TensorType, member: Member) -> None:
+    if len(rebuilt.shape) != len(rebuilt.strides) or len(rebuilt.shape) > MAX_AXES:
         raise CheckpointError(f"{name!r} has a shape and strides that do not fit each other")
-    last = sum((n - 1) * step for n, step in zip(held.shape, held.strides, strict=True))
-    needed = held.offset + last + 1 if math.prod(held.shape) else held.offset
+    last = sum((n - 1) * step for n, step in zip(rebuilt.shape, rebuilt.strides, strict=True))
+    needed = rebuilt.offset + last + 1 if math.prod(rebuilt.shape) else rebuilt.offset
     if needed * kind.block_bytes > member.nbytes:
         raise CheckpointError(
-            f"{name!r} of shape {brief(held.shape)} needs {needed * kind.block_bytes:,} bytes of a "
-            f"storage that has {member.nbytes:,}"
+            f"{name!r} of shape {brief(rebuilt.shape)} needs {needed * kind.block_bytes:,} bytes "
+            f"of a storage that has {member.nbytes:,}"
         )
 
 

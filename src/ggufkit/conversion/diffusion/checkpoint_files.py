@@ -87,10 +87,10 @@ def open_diffusion_files(place: Path, *, follow_links: bool = False) -> Diffusio
         layers: dict[str, Any] = {}
         for file in files:
             opened.callback(file.close)
-            found, problems = _tensors(file)
+            stored, problems = _tensors(file)
             if problems:
                 raise CheckpointError(f"{file.path} cannot be read", problems)
-            tensors += found
+            tensors += stored
             layers |= _quantized_layers(file)
         opened.pop_all()
     return DiffusionFiles(tensors, tuple(files), config, layers)
@@ -104,11 +104,11 @@ def _shards(folder: Path, *, follow_links: bool) -> list[Path]:
     variants: dict[str, list[Path]] = {}
     counts: dict[str, int] = {}
     for path in sorted(folder.iterdir()):
-        if named := _SHARD.fullmatch(path.name):
-            variant = f"{named['variant'] or ''}.{named['kind']}"
+        if match := _SHARD.fullmatch(path.name):
+            variant = f"{match['variant'] or ''}.{match['kind']}"
             variants.setdefault(variant, []).append(path)
-            counts[variant] = int(named["count"] or 1)
-    order = sorted(variants, key=lambda each: (each.endswith(".bin"), each))
+            counts[variant] = int(match["count"] or 1)
+    order = sorted(variants, key=lambda name: (name.endswith(".bin"), name))
     if not order or len(variants[order[0]]) != counts[order[0]]:
         has = len(variants[order[0]]) if order else 0
         raise CheckpointError(

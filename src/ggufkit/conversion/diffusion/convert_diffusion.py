@@ -73,12 +73,12 @@ def convert_diffusion(
             VERSION_KEY: np.uint32(QUANTIZATION_VERSION),
             FILE_TYPE_KEY: np.uint32(NUMBER_OF[main]),
             **{
-                f"{SHAPE_KEY}{each.tensor.name}": np.array(each.original_shape, np.int32)
-                for each in stored
-                if each.original_shape
+                f"{SHAPE_KEY}{entry.tensor.name}": np.array(entry.original_shape, np.int32)
+                for entry in stored
+                if entry.original_shape
             },
         }
-        model = Model(Metadata(metadata), Tensors(each.tensor for each in stored))
+        model = Model(Metadata(metadata), Tensors(entry.tensor for entry in stored))
         return model.reading(source.files)
 
 
@@ -96,13 +96,13 @@ def decoded_tensors(source: DiffusionFiles) -> list[Tensor]:
     Raises CheckpointError for weights that cannot be decoded, and names that are unknown.
     """
     tensors = decoded(without_prefix(source.tensors), source.config).tensors
-    held = {tensor.name: tensor for tensor in tensors}
+    by_name = {tensor.name: tensor for tensor in tensors}
     prefix = prefix_of(dict.fromkeys(source.layers))
     layers = {name.removeprefix(prefix): value for name, value in source.layers.items()}
-    if any(STATE_MARK in name for name in held):
-        tensors = bitsandbytes(held)
-    elif layers or is_comfy_quant(held):
-        tensors = comfy_quant(held, layers)
+    if any(STATE_MARK in name for name in by_name):
+        tensors = bitsandbytes(by_name)
+    elif layers or is_comfy_quant(by_name):
+        tensors = comfy_quant(by_name, layers)
     return with_published_names(tensors)
 
 

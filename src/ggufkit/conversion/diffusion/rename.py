@@ -30,10 +30,10 @@ def with_published_names(tensors: list[Tensor]) -> list[Tensor]:
 
     Raises CheckpointError for names that the model does not have, and for missing parts.
     """
-    held = {tensor.name: tensor for tensor in tensors}
-    known = [each.diffusers for each in architectures().values() if each.diffusers]
-    names = max(known, key=lambda each: each.matched(held))
-    return _published(tensors, names) if names.matched(held) else tensors
+    by_name = {tensor.name: tensor for tensor in tensors}
+    known = [arch.diffusers for arch in architectures().values() if arch.diffusers]
+    names = max(known, key=lambda own: own.matched(by_name))
+    return _published(tensors, names) if names.matched(by_name) else tensors
 
 
 def _published(tensors: Iterable[Tensor], names: DiffusersNames) -> list[Tensor]:
@@ -59,7 +59,7 @@ def _published(tensors: Iterable[Tensor], names: DiffusersNames) -> list[Tensor]
             remedy="Use the checkpoint of the publisher, or the file that ComfyUI loads",
         )
     last = _last_blocks(groups)
-    return [_made(name, parts, names, last) for name, parts in groups.items()]
+    return [_renamed(name, parts, names, last) for name, parts in groups.items()]
 
 
 def _last_blocks(names: Iterable[str]) -> dict[str, int]:
@@ -71,7 +71,7 @@ def _last_blocks(names: Iterable[str]) -> dict[str, int]:
     return last
 
 
-def _made(
+def _renamed(
     name: str, parts: Mapping[int, Tensor], names: DiffusersNames, last: Mapping[str, int]
 ) -> Tensor:
     ordered = [parts[part] for part in sorted(parts)]

@@ -61,9 +61,9 @@ class Half(Made):
         rows = retyped(self.tensor, tensor_type("F32")).source.read(start, stop)
         before = rows.view(np.float32)
         after = halves.view(np.float16)
-        lost = np.argwhere(np.isfinite(before) & ~np.isfinite(after))
-        if len(lost):
-            row, column = map(int, lost[0])
+        overflowed = np.argwhere(np.isfinite(before) & ~np.isfinite(after))
+        if len(overflowed):
+            row, column = map(int, overflowed[0])
             raise ValueTypeError(
                 f"tensor {self.tensor.name!r} holds {before[row, column]:g} in row {start + row}, "
                 f"column {column}, which F16 cannot hold",
@@ -81,10 +81,10 @@ def stored_tensor(
     if len(tensor.shape) > MAX_AXES:
         return StoredTensor(cast(tensor, "F32"))
     original = tensor.shape if _is_reshaped(tensor, architecture) else None
-    made = cast(tensor, _stored_type(tensor, architecture, outtype))
+    output = cast(tensor, _stored_type(tensor, architecture, outtype))
     if original:
-        made = reshape(made, (tensor.elements // RESHAPED_WIDTH, RESHAPED_WIDTH))
-    return StoredTensor(made, original)
+        output = reshape(output, (tensor.elements // RESHAPED_WIDTH, RESHAPED_WIDTH))
+    return StoredTensor(output, original)
 
 
 def _stored_type(tensor: Tensor, architecture: DiffusionArchitecture, outtype: str | None) -> str:

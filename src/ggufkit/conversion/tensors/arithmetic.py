@@ -344,13 +344,13 @@ def resized(tensor: Tensor, side: int) -> Tensor:
     corners = ((high, low, far, near), (high, high, far, far),
                (low, high, near, far), (low, low, near, near))  # fmt: skip
     tensors = [
-        take(rows, (top[:, None] * before + left).reshape(-1), (side * side, rows.shape[1]))
-        for top, left, _, _ in corners
+        take(rows, (top[:, None] * before + column).reshape(-1), (side * side, rows.shape[1]))
+        for top, column, _, _ in corners
     ]
     weights = [(above[:, None] * beside).reshape(-1) for _, _, above, beside in corners]
     source = Weighted(tensors, weights, kind)
-    made = Tensor.over(tensor.name, kind, (side * side, rows.shape[1]), source)
-    return reshape(made, (*outer, side * side, rows.shape[1]))
+    output = Tensor.over(tensor.name, kind, (side * side, rows.shape[1]), source)
+    return reshape(output, (*outer, side * side, rows.shape[1]))
 
 
 def _between(

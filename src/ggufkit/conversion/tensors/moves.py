@@ -94,8 +94,8 @@ def transpose(tensor: Tensor) -> Tensor:
     item_bytes = tensor.type.row_bytes(1)
     run_rows = max(1, RUN_BYTES // max(rows * item_bytes, 1))
     source = Transposed(tensor.source, rows, width, item_bytes)
-    kept = Kept(source, math.prod(outer) * width, run_rows)
-    return Tensor.over(tensor.name, tensor.type, (*outer, width, rows), kept)
+    cached = Kept(source, math.prod(outer) * width, run_rows)
+    return Tensor.over(tensor.name, tensor.type, (*outer, width, rows), cached)
 
 
 def entry(tensor: Tensor, axis: int, index: int, length: int | None = None) -> Tensor:

@@ -40,17 +40,17 @@ class Gathered(Made):
 
     def read(self, start: int, stop: int) -> Bytes:
         """Read the rows; rows close to each other in one read."""
-        wanted = self.index[start:stop]
-        out = np.empty((len(wanted), self.row_bytes), np.uint8)
-        order = np.argsort(wanted, kind="stable")
+        rows = self.index[start:stop]
+        out = np.empty((len(rows), self.row_bytes), np.uint8)
+        order = np.argsort(rows, kind="stable")
         if isinstance(self.inner, FileSource) and self.row_bytes >= LONG_BYTES:
-            self._fill(self.inner, out, order, wanted[order])
+            self._fill(self.inner, out, order, rows[order])
             return out
-        breaks = np.flatnonzero(np.diff(wanted[order]) > NEAR) + 1
+        breaks = np.flatnonzero(np.diff(rows[order]) > NEAR) + 1
         for places in np.split(order, breaks):
             if len(places):
-                first, last = int(wanted[places[0]]), int(wanted[places[-1]])
-                out[places] = self.inner.read(first, last + 1)[wanted[places] - first]
+                first, last = int(rows[places[0]]), int(rows[places[-1]])
+                out[places] = self.inner.read(first, last + 1)[rows[places] - first]
         return out
 
     def _fill(self, source: FileSource, out: Bytes, places: RowIndex, rows: RowIndex) -> None:
@@ -62,7 +62,7 @@ class Gathered(Made):
                 runs.append((source.offset + row * self.row_bytes, []))
             runs[-1][1].append(out[place])
             following = row + 1
-        source.file.fill((at, len(some) * self.row_bytes, some) for at, some in runs)
+        source.file.fill((offset, len(run) * self.row_bytes, run) for offset, run in runs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,13 +98,13 @@ class Transposed(Made):
     def read(self, start: int, stop: int) -> Bytes:
         """Read columns, one matrix after the other."""
         out = np.empty((stop - start, self.rows), f"u{self.item_bytes}")
-        at = start
-        while at < stop:
-            matrix, first = divmod(at, self.width)
-            last = min(first + stop - at, self.width)
-            here = out[at - start :][: last - first]
+        row = start
+        while row < stop:
+            matrix, first = divmod(row, self.width)
+            last = min(first + stop - row, self.width)
+            here = out[row - start :][: last - first]
             self._turn(matrix * self.rows, slice(first, last), here)
-            at += last - first
+            row += last - first
         return out.view(np.uint8)
 
     def _turn(self, top: int, columns: slice, out: Items) -> None:
@@ -132,8 +132,8 @@ def _parts_of_rows(source: Source, start: int, stop: int, part: slice, row_bytes
 def _turn_tiles(rows: Items, out: Items) -> None:
     """Transpose tile by tile; copy each tile first, since long strides collide in caches."""
     step = max(1, TILE_BYTES // (len(rows) * rows.itemsize))
-    for at in range(0, rows.shape[1], step):
-        out[at : at + step] = np.ascontiguousarray(rows[:, at : at + step]).T
+    for column in range(0, rows.shape[1], step):
+        out[column : column + step] = np.ascontiguousarray(rows[:, column : column + step]).T
 
 
 @dataclass

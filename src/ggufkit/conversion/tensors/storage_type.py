@@ -59,17 +59,17 @@ def lossless(tensors: Iterable[Tensor]) -> str:
 
 def stored(
     tensor: Tensor,
-    wanted: str,
+    outtype: str,
     types: Mapping[str, str] | None = None,
     *,
     from_fp8: bool = False,
 ) -> Tensor:
-    """Return the tensor as stored in a file whose matrices are `wanted`.
+    """Return the tensor as stored in a file whose matrices are `outtype`.
 
     `types` are patterns of names and the types that such tensors have in every file, in place of
     the usual ones. A matrix `from_fp8` becomes Q8_0.
     """
-    kind = _kind(tensor, wanted, types or {}, from_fp8=from_fp8)
+    kind = _kind(tensor, outtype, types or {}, from_fp8=from_fp8)
     if tensor.type == kind or tensor.type.is_quantized or tensor.name in _INTEGERS:
         return tensor
     if tensor.type.name not in _FLOATS:
@@ -79,29 +79,29 @@ def stored(
     return retyped(tensor, kind)
 
 
-def _kind(tensor: Tensor, wanted: str, types: Mapping[str, str], *, from_fp8: bool) -> TensorType:
+def _kind(tensor: Tensor, outtype: str, types: Mapping[str, str], *, from_fp8: bool) -> TensorType:
     name = tensor.name
     if len(tensor.shape) < 2 or name.endswith("_norm.weight"):  # noqa: PLR2004 (vectors)
         return tensor_type("F32")
     if from_fp8:
-        return _fixed(tensor, wanted, "Q8_0")
+        return _fixed(tensor, outtype, "Q8_0")
     matching = [pattern for pattern in types if fnmatchcase(name, pattern)]
     if matching:
-        return _fixed(tensor, wanted, types[max(matching, key=len)])
+        return _fixed(tensor, outtype, types[max(matching, key=len)])
     if not name.endswith((".weight", ".lora_a", ".lora_b")) or _PRECISE.fullmatch(name):
         return tensor_type("F32")
-    if wanted in _TERNARY and _NOT_TERNARY.fullmatch(name):
+    if outtype in _TERNARY and _NOT_TERNARY.fullmatch(name):
         return tensor_type("F16")
-    return _fixed(tensor, wanted, FILE)
+    return _fixed(tensor, outtype, FILE)
 
 
-def _fixed(tensor: Tensor, wanted: str, fixed: str) -> TensorType:
+def _fixed(tensor: Tensor, outtype: str, fixed: str) -> TensorType:
     """Return the type that `types` give a tensor."""
     if fixed == NARROW:
-        return tensor_type("F16" if wanted == "F16" else "F32")
+        return tensor_type("F16" if outtype == "F16" else "F32")
     if fixed == SOURCE:
         fixed = tensor.type.name if tensor.type.name in ("F32", "BF16") else FILE
-    kind = tensor_type(wanted if fixed == FILE else fixed)
+    kind = tensor_type(outtype if fixed == FILE else fixed)
     return tensor_type(_FALLBACK) if tensor.shape[-1] % kind.block_size else kind
 
 
@@ -115,13 +115,13 @@ def stored_each(
 
     `from_fp8` are the names of matrices to store as Q8_0.
     """
-    kept: dict[str, Tensor] = {}
+    outputs: dict[str, Tensor] = {}
     problems: list[str] = []
     for tensor in tensors:
-        if tensor.name in kept:
+        if tensor.name in outputs:
             problems.append(f"two tensors become {tensor.name}")
         try:
-            kept[tensor.name] = stored(tensor, kind, types, from_fp8=tensor.name in from_fp8)
+            outputs[tensor.name] = stored(tensor, kind, types, from_fp8=tensor.name in from_fp8)
         except GGUFError as error:
             problems.append(f"{tensor.name}: {error.message}")
-    return list(kept.values()), problems
+    return list(outputs.values()), problems

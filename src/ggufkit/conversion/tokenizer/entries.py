@@ -120,8 +120,8 @@ class TokenEntries:
             return
         if isinstance(template, str):
             template = [{"name": "default", "template": template}]
-        named = [(_key_part(t.get("name", "")), t.get("template")) for t in template]
-        known = {name: text for name, text in named if name and text is not None}
+        templates = [(_key_part(t.get("name", "")), t.get("template")) for t in template]
+        known = {name: text for name, text in templates if name and text is not None}
         default = known.pop("default", None)
         self.items |= {f"{key}.{name}": typed("string", t) for name, t in known.items() if t}
         if known:

@@ -121,14 +121,14 @@ def _specials(keys: VocabularyKeys) -> dict[str, str]:
     It is left out here too, unless the file adds it to texts or its template uses it.
     """
     order = [role for role in keys.roles if role in _ROLES]
-    named, last = [], -1
+    roles, last = [], -1
     for role in order:
         place = _ROLES.index(role)
         if place > last or keys.adds(role) or f"{role}_token" in keys.template:
-            named.append(role)
+            roles.append(role)
             last = max(last, place)
-    named += [role for role in _ROLES if role not in order]
-    texts = {role: keys.text_of(role) for role in _ROLES if role in named}
+    roles += [role for role in _ROLES if role not in order]
+    texts = {role: keys.text_of(role) for role in _ROLES if role in roles}
     return {f"{role}_token": text for role, text in texts.items() if text is not None}
 
 

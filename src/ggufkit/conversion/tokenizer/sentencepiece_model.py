@@ -156,34 +156,34 @@ def _piece(data: bytes) -> SentencePiece:
 
 def _fields(data: bytes) -> Iterator[tuple[int, FieldValue]]:
     """Yield number and value of each field of a message; floats come as their four bytes."""
-    at, end = 0, len(data)
-    while at < end:
-        key, at = _varint(data, at)
+    offset, end = 0, len(data)
+    while offset < end:
+        key, offset = _varint(data, offset)
         number, wire = key >> 3, key & 7
         if wire == _VARINT:
-            value, at = _varint(data, at)
+            value, offset = _varint(data, offset)
             yield number, value
             continue
         if wire == _BYTES:
-            size, at = _varint(data, at)
+            size, offset = _varint(data, offset)
         elif wire in {_FIXED32, _FIXED64}:
             size = 4 if wire == _FIXED32 else 8
         else:
-            raise ValueError(f"byte {at} begins a field of the unknown wire type {wire}")
-        if size > end - at:
-            raise ValueError(f"a field of {size} bytes at byte {at} is beyond the end")
-        yield number, data[at : at + size]
-        at += size
+            raise ValueError(f"byte {offset} begins a field of the unknown wire type {wire}")
+        if size > end - offset:
+            raise ValueError(f"a field of {size} bytes at byte {offset} is beyond the end")
+        yield number, data[offset : offset + size]
+        offset += size
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number at `at` and where it ends."""
-    if at < len(data) and data[at] < _SHORT_VARINT:
-        return data[at], at + 1
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
+    """Return the number at `offset` and where it ends."""
+    if offset < len(data) and data[offset] < _SHORT_VARINT:
+        return data[offset], offset + 1
     value = shift = 0
-    while at < len(data) and shift < _MAX_VARINT_BITS:
-        value |= (data[at] & 0x7F) << shift
-        shift, at = shift + 7, at + 1
-        if data[at - 1] < _SHORT_VARINT:
-            return value, at
-    raise ValueError(f"the number before byte {at} does not end")
+    while offset < len(data) and shift < _MAX_VARINT_BITS:
+        value |= (data[offset] & 0x7F) << shift
+        shift, offset = shift + 7, offset + 1
+        if data[offset - 1] < _SHORT_VARINT:
+            return value, offset
+    raise ValueError(f"the number before byte {offset} does not end")

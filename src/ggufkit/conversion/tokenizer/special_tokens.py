@@ -217,7 +217,7 @@ def default_template(checkpoint: Checkpoint) -> str | None:
     files = TokenizerFiles(checkpoint, lambda _: None)
     template = chat_template(files) if files.settings else None
     if isinstance(template, list):
-        return next((named["template"] for named in template if named["name"] == "default"), None)
+        return next((entry["template"] for entry in template if entry["name"] == "default"), None)
     return template if isinstance(template, str) else None
 
 

@@ -33,8 +33,8 @@ def decode(token: str, decoder: DecoderRule | None, *, cleans: bool) -> str:
     """Return the decoded text of `token` alone."""
     text = _decoded(token, decoder or {})
     if cleans:
-        for apart, together in _GLUED:
-            text = text.replace(apart, together)
+        for split, joined in _GLUED:
+            text = text.replace(split, joined)
     return text
 
 

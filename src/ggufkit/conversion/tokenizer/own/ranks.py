@@ -102,11 +102,11 @@ def _merges(ranks: dict[bytes, int]) -> list[str]:
 
 def _halves(ranks: dict[bytes, int], token: bytes, limit: int) -> list[bytes]:
     """Return the parts of a token that merges of lower rank leave."""
-    parts = [token[at : at + 1] for at in range(len(token))]
+    parts = [token[index : index + 1] for index in range(len(token))]
     while len(parts) > 1:
         pairs = enumerate(pairwise(parts))
-        rank, at = min((ranks.get(one + other, limit), at) for at, (one, other) in pairs)
+        rank, index = min((ranks.get(a + b, limit), index) for index, (a, b) in pairs)
         if rank >= limit:
             break
-        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+        parts[index : index + 2] = [parts[index] + parts[index + 1]]
     return parts

@@ -77,10 +77,10 @@ def _special_tokens(content: dict[str, Any], count: int) -> list[str]:
     if not 0 < count <= MAX_ROWS:
         raise ValueError(f"it has {count} special tokens")
     listed = content.get("special_tokens")
-    named = list(_SPECIALS) if listed is None else [str(token["token_str"]) for token in listed]
-    if len(named) > count or len(set(named)) < len(named):
-        raise ValueError(f"it lists {len(named)} special tokens, and counts {count}")
-    return [*named, *(f"<SPECIAL_{number}>" for number in range(len(named), count))]
+    tokens = list(_SPECIALS) if listed is None else [str(token["token_str"]) for token in listed]
+    if len(tokens) > count or len(set(tokens)) < len(tokens):
+        raise ValueError(f"it lists {len(tokens)} special tokens, and counts {count}")
+    return [*tokens, *(f"<SPECIAL_{number}>" for number in range(len(tokens), count))]
 
 
 def _ranks(vocabulary: list[dict[str, Any]], count: int) -> dict[bytes, int]:
@@ -97,15 +97,13 @@ def _merges(ranks: dict[bytes, int]) -> Iterator[str]:
     for token, rank in ranks.items():
         if rank < _BYTES:
             continue
-        halves = ((token[:at], token[at:]) for at in range(1, len(token)))
-        pairs = [
-            (ranks[one], ranks[two], one, two) for one, two in halves if {one, two} <= ranks.keys()
-        ]
+        halves = ((token[:cut], token[cut:]) for cut in range(1, len(token)))
+        pairs = [(ranks[a], ranks[b], a, b) for a, b in halves if {a, b} <= ranks.keys()]
         if not pairs:
             raise CheckpointError(
                 f"token {rank} of {TEKKEN} is not made of two others", remedy="Download it again"
             )
-        yield from (f"{visible(one)} {visible(two)}" for _, _, one, two in sorted(pairs))
+        yield from (f"{visible(a)} {visible(b)}" for _, _, a, b in sorted(pairs))
 
 
 def _pieces(files: TokenizerFiles, entries: TokenEntries) -> str:

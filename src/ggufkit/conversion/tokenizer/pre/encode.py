@@ -72,8 +72,8 @@ class _PairModel:
             ranked = [(self.ranks[pair], i) for i, pair in enumerate(pairs) if pair in self.ranks]
             if not ranked:
                 break
-            _, at = min(ranked)
-            symbols[at : at + 2] = [f"{symbols[at]}{symbols[at + 1]}"]
+            _, index = min(ranked)
+            symbols[index : index + 2] = [f"{symbols[index]}{symbols[index + 1]}"]
         return symbols
 
 
@@ -89,15 +89,15 @@ class _WordPieceModel:
     def encode(self, word: str) -> list[int]:
         if len(word) > self.longest:
             return self.unknown
-        ids, at = [], 0
-        while at < len(word):
-            prefix = self.prefix if at else ""
-            ends = range(len(word), at, -1)
-            end = next((end for end in ends if prefix + word[at:end] in self.numbers), None)
+        ids, start = [], 0
+        while start < len(word):
+            prefix = self.prefix if start else ""
+            ends = range(len(word), start, -1)
+            end = next((end for end in ends if prefix + word[start:end] in self.numbers), None)
             if end is None:
                 return self.unknown
-            ids.append(self.numbers[prefix + word[at:end]])
-            at = end
+            ids.append(self.numbers[prefix + word[start:end]])
+            start = end
         return ids
 
 

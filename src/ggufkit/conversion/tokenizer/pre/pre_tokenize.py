@@ -77,31 +77,31 @@ def _pieces(text: str, rule: SplitRule | None, added: Iterable[Added]) -> Iterat
     tokens = [*added]
     raw = {t["content"]: t for t in tokens if not t["normalized"]}
     other = {normalized(t["content"], rule): t for t in tokens if t["normalized"]}
-    for piece in _found(text, raw):
+    for piece in _split_at_tokens(text, raw):
         if piece[1]:
             yield piece
         else:
-            yield from _found(normalized(piece[0], rule), other)
+            yield from _split_at_tokens(normalized(piece[0], rule), other)
 
 
-def _found(text: str, tokens: Mapping[str, Added]) -> Iterator[TextPiece]:
+def _split_at_tokens(text: str, tokens: Mapping[str, Added]) -> Iterator[TextPiece]:
     """Yield the longest of `tokens` at each place, and the texts between."""
     by_first: dict[str, list[str]] = {}
     for key in sorted(tokens, key=len, reverse=True):
         by_first.setdefault(key[:1], []).append(key)
-    start = at = 0
-    while at < len(text):
-        candidates = by_first.get(text[at], ())
-        content = next((c for c in candidates if text.startswith(c, at)), None)
-        end = at + len(content or "")
-        if content is None or not _may_match(text, at, end, tokens[content]):
-            at += 1
+    start = place = 0
+    while place < len(text):
+        candidates = by_first.get(text[place], ())
+        content = next((c for c in candidates if text.startswith(c, place)), None)
+        end = place + len(content or "")
+        if content is None or not _may_match(text, place, end, tokens[content]):
+            place += 1
             continue
         token = tokens[content]
-        if before := text[start:at].rstrip() if token["lstrip"] else text[start:at]:
+        if before := text[start:place].rstrip() if token["lstrip"] else text[start:place]:
             yield before, False
         yield token["content"], True
-        start = at = end + (len(text[end:]) - len(text[end:].lstrip()) if token["rstrip"] else 0)
+        start = place = end + (len(text[end:]) - len(text[end:].lstrip()) if token["rstrip"] else 0)
     if start < len(text):
         yield text[start:], False
 

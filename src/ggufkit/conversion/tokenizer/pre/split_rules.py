@@ -63,8 +63,8 @@ def split(text: str, rule: SplitRule | None, *, is_first: bool = True) -> list[s
         for part in rule.get("pretokenizers") or []:
             words = [
                 (word, first and i == 0)
-                for held, first in words
-                for i, word in enumerate(split(held, part, is_first=first))
+                for is_whole, first in words
+                for i, word in enumerate(split(is_whole, part, is_first=first))
             ]
         return [word for word, _ in words]
     if kind not in _SPLITTERS:
@@ -139,14 +139,14 @@ def _matcher(rule: SplitRule, text: str) -> re.Pattern[str]:
 
 def spans(text: str, pattern: re.Pattern[str]) -> Iterator[SplitSpan]:
     """Yield the matches of a pattern and the texts between."""
-    at = 0
+    offset = 0
     for match in pattern.finditer(text):
-        if match.start() > at:
-            yield text[at : match.start()], False
+        if match.start() > offset:
+            yield text[offset : match.start()], False
         yield match[0], True
-        at = match.end()
-    if at < len(text):
-        yield text[at:], False
+        offset = match.end()
+    if offset < len(text):
+        yield text[offset:], False
 
 
 def behaved(pieces: Iterable[SplitSpan], behavior: str) -> list[str]:
@@ -256,24 +256,24 @@ def _members(name: str, alphabet: str) -> str:
 
 def _translated(pattern: str, alphabet: str) -> str:
     parts: list[str] = []
-    at = depth = 0
-    while at < len(pattern):
-        match = _PROPERTY.match(pattern, at) or _HEX.match(pattern, at)
+    offset = depth = 0
+    while offset < len(pattern):
+        match = _PROPERTY.match(pattern, offset) or _HEX.match(pattern, offset)
         if match:
             parts.append(_characters(match, alphabet, inside=depth > 0))
-            at = match.end()
+            offset = match.end()
             continue
-        step = 2 if pattern[at] == "\\" else 1
-        piece = pattern[at : at + step]
-        if depth and (piece == "[" or pattern.startswith("&&", at)):
+        step = 2 if pattern[offset] == "\\" else 1
+        piece = pattern[offset : offset + step]
+        if depth and (piece == "[" or pattern.startswith("&&", offset)):
             raise UntranslatableError(f"a class within a class in {pattern!r}")
         if piece == "[":
-            step = len(_OPEN) if pattern.startswith(_OPEN, at) else 1
-            piece, depth = pattern[at : at + step], 1
+            step = len(_OPEN) if pattern.startswith(_OPEN, offset) else 1
+            piece, depth = pattern[offset : offset + step], 1
         elif piece == "]":
             depth = 0
         parts.append(piece)
-        at += step
+        offset += step
     return "".join(parts)
 
 
