@@ -100,7 +100,7 @@ WAITS = {
     "any result": "list(as_completed([lambda: pool.submit(work)], 1))",
     "an outer pool": "result_of(pool.submit(nested))",
 }
-WORKS = {"careful": "check_cancelled()", "deaf": "pass"}
+WORKS = {"careful": "check_cancelled()", "waiting": "cancellation.pause(60)", "deaf": "pass"}
 
 
 @posix

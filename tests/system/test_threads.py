@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
 from ggufkit.system import threads
-from ggufkit.system.cancellation import Cancelled, check_cancelled
+from ggufkit.system.cancellation import Cancelled, check_cancelled, pause
 
 
 def leave_during(work, begun):
@@ -33,6 +34,30 @@ def test_error_cancels_running_work():
     with pytest.raises(KeyError):
         leave_during(work, begun)
     assert stopped
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_error_ends_a_pause_at_once(nested):
+    begun = threading.Event()
+
+    def work():
+        begun.set()
+        pause(60)
+
+    def outer():
+        with threads.pool_of(1) as pool:
+            threads.result_of(pool.submit(work))
+
+    start = time.monotonic()
+    with pytest.raises(KeyError):
+        leave_during(outer if nested else work, begun)
+    assert time.monotonic() - start < 10
+
+
+def test_pause_ends_after_its_seconds():
+    start = time.monotonic()
+    pause(0.05)
+    assert 0.05 <= time.monotonic() - start < 10
 
 
 def test_inner_pool_is_cancelled_with_the_outer_one():

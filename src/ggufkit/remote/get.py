@@ -10,7 +10,6 @@ import random
 import re
 import socket
 import ssl
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +29,7 @@ from ggufkit.remote.connections import POOL, Response, SlowError, drain, unreach
 from ggufkit.remote.read_deadline import ReadDeadline
 from ggufkit.remote.trust import Zone, redirected
 from ggufkit.remote.url import Login, Url
-from ggufkit.system.cancellation import check_cancelled
+from ggufkit.system.cancellation import pause
 
 T = TypeVar("T")
 
@@ -248,7 +247,4 @@ def _wait(error: AgainError, wait: float) -> None:
         warnings.warn(
             f"{error}; trying again in {wait:.0f} seconds", WaitingWarning, stacklevel=_STACK_LEVEL
         )
-    until = time.monotonic() + wait
-    while (remaining := until - time.monotonic()) > 0:
-        check_cancelled()
-        threading.Event().wait(min(remaining, 0.1))
+    pause(wait)

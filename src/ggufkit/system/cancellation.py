@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -29,7 +29,8 @@ _CLEAR_LINE: Final = "\r\x1b[2K\x1b[?25h"  # removes a progress bar, and shows t
 # Lists, whose methods are atomic: the handler may run between any two steps of the main thread.
 _signals: Final[list[tuple[int, float]]] = []  # the first one: its number, and when it came
 _shields: Final[list[str]] = []  # what to say when the work in each is cancelled
-_queues: Final[list[SimpleQueue[Any]]] = []  # on which threads wait
+# The queues on which threads wait, and the events that cancel the work of each thread.
+_queues: Final[list[tuple[SimpleQueue[Any], tuple[threading.Event, ...]]]] = []
 _events = threading.local()  # `set` of this thread: the events that cancel its work
 
 
@@ -50,7 +51,7 @@ def _receive(number: int, _frame: FrameType | None) -> None:
         _signals.append((number, now))
     if not _shields or now - _signals[0][1] > REPEAT_SECONDS:
         _leave(WHOLE)
-    for queue in _queues:
+    for queue, _ in _queues:
         queue.put(None)
 
 
@@ -101,14 +102,32 @@ def cancel_on(events: tuple[threading.Event, ...]) -> None:
     _events.set = events
 
 
-def next_of(queue: SimpleQueue[T | None]) -> T:
-    """Return the next item of a queue; Cancelled if a signal comes first."""
-    _queues.append(queue)
+def cancel(event: threading.Event) -> None:
+    """Set an event, and wake the threads whose work it cancels."""
+    event.set()
+    for queue, events in _queues:
+        if event in events:
+            queue.put(None)
+
+
+def pause(seconds: float) -> None:
+    """Wait; Cancelled as soon as the result of this thread is not needed."""
+    with contextlib.suppress(Empty):
+        next_of(SimpleQueue[None](), seconds)
+
+
+def next_of(queue: SimpleQueue[T | None], seconds: float | None = None) -> T:
+    """Return the next item of a queue; Cancelled if the result of this thread is not needed.
+
+    Raises Empty after `seconds`, if given.
+    """
+    entry = (queue, cancelling_events())
+    _queues.append(entry)
     try:
-        check_cancelled()  # now that a later signal wakes this thread
-        item = queue.get()
+        check_cancelled()  # now that a later signal or event wakes this thread
+        item = queue.get(timeout=seconds)
     finally:
-        _queues.remove(queue)
+        _queues.remove(entry)
     if item is None:
         raise Cancelled
     return item

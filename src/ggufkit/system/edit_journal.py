@@ -21,7 +21,7 @@ from typing import Final, Literal
 import numpy as np
 
 from ggufkit.errors import FormatError, OutputError
-from ggufkit.system.cancellation import check_cancelled
+from ggufkit.system.cancellation import pause
 from ggufkit.system.descriptors import BINARY, AnyPath, as_path, close, lock, read_at, write_at
 from ggufkit.system.hidden_files import (
     EDIT,
@@ -344,5 +344,4 @@ def _locked(target: Path) -> int:
                 f"{target} is being edited by another process", remedy="Wait for it, and try again"
             )
         if not is_taken:  # else another file replaced the locked one
-            check_cancelled()
-            time.sleep(POLL_SECONDS)
+            pause(POLL_SECONDS)

@@ -35,7 +35,7 @@ def pool_of(threads: int) -> Iterator[Executor]:
     try:
         yield pool
     except BaseException:
-        is_left.set()
+        cancellation.cancel(is_left)
         raise
     finally:
         is_interrupted = cancellation.is_interrupted()
@@ -52,7 +52,7 @@ def _join(workers: list[threading.Thread], seconds: float) -> None:
 
 
 def result_of(future: Future[T]) -> T:
-    """Return the result of a task, or raise its exception; Cancelled if a signal comes first."""
+    """Return the result of a task, or raise its exception; Cancelled if it is not needed."""
     done: SimpleQueue[Future[T] | None] = SimpleQueue()
     future.add_done_callback(done.put)
     return cancellation.next_of(done).result()
