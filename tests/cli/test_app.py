@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import signal
@@ -74,7 +75,7 @@ COMMON = {"--help", "--quiet"}  # docs/commands.md explains them
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_is_documented(command):
     page = (DOCS / f"{command}.md").read_text(encoding="utf-8")
-    options = set(re.findall(r"--[\w-]+", done(command, "--help").out.partition("Options:")[2]))
+    options = set(re.findall(r"--[\w-]+", done(command, "--help").out))
     assert {option for option in options - COMMON if option not in page} == set()
 
 
@@ -315,3 +316,26 @@ def test_prints_the_help_if_no_command_is_given(words):
     shown = (result.out + result.err).splitlines()
     assert any(line.startswith("Usage: ggufkit") for line in shown)
     assert "\\n" not in result.err
+
+
+@pytest.mark.parametrize("command", ["convert", "quantize"])
+def test_help_shows_options_in_groups(command):
+    groups = importlib.import_module(f"ggufkit.cli.commands.{command}").command.groups
+    shown = done(command, "--help").out
+    for heading, options in groups.items():
+        section = shown.partition(f"\n{heading}:\n")[2].partition("\n\n")[0]
+        assert all(f"{option}" in section for option in options)
+    rest = shown.partition("\nOptions:\n")[2].partition("\n\n")[0]
+    assert re.findall(r"^  -(\w)", rest, re.MULTILINE) == ["q", "h"]  # all others are in a group
+
+
+def test_an_output_is_an_argument_or_an_option(tmp_path):
+    api.save(tmp_path / "in.gguf", {"a.weight": np.ones((2, 32), np.float32)}, {})
+    for number, option in enumerate(("-o", "--output")):
+        out = tmp_path / f"out{number}.gguf"
+        done("copy", tmp_path / "in.gguf", option, out)
+        assert out.read_bytes() == (tmp_path / "in.gguf").read_bytes()
+    done("quantize", tmp_path / "in.gguf", "Q8_0", "-o", tmp_path / "q.gguf", "--pure")
+    assert api.open(tmp_path / "q.gguf")["a.weight"].type.name == "Q8_0"
+    found = ggufkit("copy", tmp_path / "in.gguf", tmp_path / "x.gguf", "-o", tmp_path / "y.gguf")
+    assert (found.code, (tmp_path / "x.gguf").exists()) == (2, False)

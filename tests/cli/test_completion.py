@@ -62,7 +62,11 @@ def shell_with_ggufkit(tmp_path, monkeypatch):
     monkeypatch.setenv("LLAMA_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache").mkdir()
     for path in (tmp_path / "cache" / "tiny.gguf", tmp_path / "here.gguf"):
-        ggufkit.save(path, {"x": np.zeros(4, "f4")}, {"general.name": "x", "general.type": "model"})
+        ggufkit.save(
+            path,
+            {"blk.0.attn_q.weight": np.zeros(4, "f4")},
+            {"general.name": "x", "general.type": "model"},
+        )
     return tmp_path
 
 
@@ -82,6 +86,9 @@ LINES = {
     ("ggufkit", "inspect", "here.gguf", "--key", "general.n"): ["general.name"],
     ("ggufkit", "edit", "llama.cpp", ":", "tiny.gguf", "--unset", "general.t"): ["general.type"],
     ("ggufkit", "inspect", "no.gguf", "--key", "general.n"): [],
+    ("ggufkit", "inspect", "here.gguf", "--tensors", "blk.0.a"): ["blk.0.attn_q.weight"],
+    ("ggufkit", "edit", "here.gguf", "--set", "general.na"): ["general.name="],
+    ("ggufkit", "check", "--explain", "token-r"): ["token-rows"],
     ("ggufkit", "quantize", "a b.gguf", "c.gguf", "Q5_K"): ["Q5_K_S", "Q5_K_M"],
 }
 
@@ -109,6 +116,8 @@ def test_fish_completes(shell_with_ggufkit):
     asked = "complete -C 'ggufkit inspect llama.cpp:t'"
     assert run("fish", source + asked, folder) == ["llama.cpp:tiny.gguf"]
     assert "here.gguf" in run("fish", source + "complete -C 'ggufkit inspect he'", folder)
+    key = "complete -C 'ggufkit edit here.gguf --set general.na'"
+    assert run("fish", source + key, folder) == ["general.name="]
 
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh")

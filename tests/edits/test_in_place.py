@@ -535,3 +535,19 @@ def test_command_that_edits_parses_the_header_once(path, scanned):
     assert shell("edit", str(path), "--set", "text=other").code == 0
     assert len(scanned) == 1
     assert contents(path) == "other"
+
+
+def test_an_edit_is_undone_after_the_file_was_renamed(tmp_path):
+    path, renamed = tmp_path / "a.gguf", tmp_path / "b.gguf"
+    ggufkit.save(path, {"x": np.ones(4, np.float32)}, {"general.name": "before"})
+    before = path.read_bytes()
+    ggufkit.edit_in_place(path, set={"general.name": "after, a longer one"})
+    path.rename(renamed)
+    ggufkit.save(path, {"x": np.zeros(4, np.float32)}, {})  # another file of the old name: no match
+    with pytest.raises(OutputError, match="no edit to undo"):
+        ggufkit.undo(renamed)
+    path.unlink()
+    ggufkit.undo(renamed)
+    assert renamed.read_bytes() == before
+    ggufkit.redo(renamed)
+    assert sorted(each.name for each in tmp_path.iterdir()) == [".b.gguf.ggufkit-undo", "b.gguf"]

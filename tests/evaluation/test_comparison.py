@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ggufkit.evaluation.scores import FIELDS, Scores
-from ggufkit.evaluation.statistics import comparisons, quantile
+from ggufkit.evaluation.statistics import Comparison, comparisons, quantile, ranked_groups
 
 CHUNKS, POSITIONS = 12, 5
 
@@ -73,3 +73,18 @@ def test_two_chunks_are_too_few():
     (found,) = comparisons(pair, with_base=True)
     assert math.isinf(found.high)
     assert found.better is None
+
+
+def test_models_of_a_group_are_not_shown_to_differ():
+    def compared(first, second, better):
+        return Comparison(first, second, "kld", -1.0, -2.0, -0.5 if better else 0.5, better)
+
+    pairs = [
+        *(compared("a", other, "a") for other in "cd"),
+        *(compared("b", other, "b") for other in "d"),
+        *(compared(*pair, None) for pair in ("ab", "bc", "cd")),
+    ]
+    assert ranked_groups("abcd", pairs) == (("a", "b"), ("b", "c"), ("c", "d"))
+    apart = [compared(first, second, first) for first, second in ("ab", "ac", "bc")]
+    assert ranked_groups("abc", apart) == (("a",), ("b",), ("c",))
+    assert ranked_groups("abc", []) == (("a", "b", "c"),)

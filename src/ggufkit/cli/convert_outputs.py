@@ -20,6 +20,22 @@ from ggufkit.lora.task_adapters import ARCHITECTURE
 from ggufkit.models.model import Model, bits_per_weight
 
 # What stands for the type in the name of an output, as in the converter's templates.
+OPTION_GROUPS: Final = {
+    "Types": ("--outtype", "--quantize", "--imatrix", "--search", "--fp8-as-q8"),
+    "Text models": (
+        *("--pre", "--vocab-only", "--mtp", "--dspark", "--target-model-dir", "--strict"),
+        *("--fuse-qkv", "--fuse-gate-up-exps", "--sentence-transformers-dense-modules"),
+        *("--mistral-format", "--disable-mistral-community-chat-template"),
+    ),
+    "Projectors": ("--mmproj", "--with-mmproj"),
+    "Image and video models": ("--arch", "--for", "--part"),
+    "Names and metadata": ("--model-name", "--metadata", "--arch-path", "--follow-links"),
+    "Output": (
+        *("--output", "--bigendian", "--split-max-size", "--split-max-tensors"),
+        *("--no-tensor-first-split", "--dry-run", "--json", "--no-clobber"),
+    ),
+    "Work": ("--threads", "--resume"),
+}
 TYPE_WORDS: Final[dict[str, Callable[[str], str]]] = {
     "{ftype}": str.lower, "{outtype}": str.lower, "{FTYPE}": str.upper, "{OUTTYPE}": str.upper,
     "{}": str.lower,

@@ -42,7 +42,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "--split-max-tensors": "--shard-tensors N",
     },
     "convert": {
-        "--outfile": "the argument OUT",
+        "--outfile": "the argument OUT, or -o OUT",
     },
     "quantize": {
         "--allow-requantization": "--allow-requantize",
@@ -77,8 +77,14 @@ OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "--show-statistics": "ggufkit imatrix show IN",
         "--output-file": "-o OUT",
     },
-    "merge": {"--in-file": "the arguments IN...", "--output-file": "-o OUT"},
+    "merge": {
+        "--in-file": "the arguments IN...",
+        "--output-file": "-o OUT",
+        "--ctx-size": "--context N",
+    },
     "compute": {
+        "--ctx-size": "--context N",
+        "-c": "--context N",
         "--model": "the argument MODEL",
         "--file": "the argument TEXT",
         "--output-file": "-o OUT",

@@ -81,6 +81,11 @@ def complete_tensor(ctx: click.Context, param: click.Parameter, incomplete: str)
     return [name for name in _names(ctx, "tensors") if name.startswith(incomplete)]
 
 
+def complete_setting(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Offer KEY= for the keys of the model on the command line."""
+    return [f"{key}=" for key in complete_key(ctx, param, incomplete)]
+
+
 def _names(ctx: click.Context, part: str) -> list[str]:
     """Return the names in a part of the model; click leaves its file in one of these places."""
     files = (ctx.params.get("file"), *(ctx.params.get("files") or ()), *ctx.args)

@@ -10,6 +10,7 @@ import math
 import re
 import shutil
 import sys
+import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
@@ -30,8 +31,7 @@ _BINARY: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10
 PIPED_WIDTH: Final = 120  # columns if the output is not a terminal
 LEAST_WIDTH: Final = 40
 MAX_WIDTH: Final = 1 << 62  # of lines that go to a pipe
-LEAST_CELL: Final = 12  # of a column that is shortened
-_DOTS: Final = "..."
+LEAST_CELL: Final = 12  # of a column that is wrapped
 _WIDTH: Final = "ggufkit.width"  # in the context of a command
 _IN_BINARY: Final = "ggufkit.binary"  # in the context of a command
 QUIET: Final = "ggufkit.quiet"  # in the context of a command
@@ -92,9 +92,16 @@ def counted(number: int, noun: str) -> str:
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: str = "") -> None:
     """Print aligned columns; `right` has a letter for each column: l for left, r for right.
 
-    On a terminal the widest column of text is shortened so that lines fit.
+    On a terminal empty columns are left out, and the widest column of text is wrapped so that lines
+    fit.
     """
     lines = [header, *rows]
+    right = right.ljust(len(header), "l")
+    if _terminal_columns():
+        kept = [i for i in range(len(header)) if any(line[i] for line in lines[1:])]
+        lines = [[line[i] for i in kept] for line in lines] if kept else lines
+        right = "".join(right[i] for i in kept) if kept else right
+        header = lines[0]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     sides = right.ljust(len(header), "l")
     widest = max(
@@ -105,23 +112,26 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: str = 
     excess = sum(widths) + 2 * len(widths) - 2 - (_terminal_columns() or MAX_WIDTH)
     if widest is not None and excess > 0:
         widths[widest] = max(widths[widest] - excess, LEAST_CELL)
-        lines = [_with_shorter(line, widest, widths[widest]) for line in lines]
+        lines = [part for line in lines for part in _wrapped(line, widest, widths[widest])]
     marks = (">" if side == "r" else "<" for side in sides)
     form = "  ".join(f"{{:{mark}{width}}}" for mark, width in zip(marks, widths, strict=False))
-    click.echo(click.style(form.format(*header).rstrip(), bold=True))
+    click.echo(click.style(form.format(*lines[0]).rstrip(), bold=True))
     for start in range(1, len(lines), AT_ONCE):
         some = (form.format(*line).rstrip() for line in lines[start : start + AT_ONCE])
         click.echo("\n".join(some))
 
 
-def _with_shorter(line: Sequence[str], column: int, width: int) -> Sequence[str]:
-    """Return a line of a table with a cell of at most `width` characters: without its middle."""
+def _wrapped(line: Sequence[str], column: int, width: int) -> Iterator[Sequence[str]]:
+    """Yield a line of a table, with one cell wrapped to lines of at most `width` characters."""
     text = line[column]
     if len(text) <= width:
-        return line
-    end = (width - len(_DOTS)) // 2
-    short = text[: width - len(_DOTS) - end] + _DOTS + text[len(text) - end :]
-    return (*line[:column], short, *line[column + 1 :])
+        yield line
+        return
+    parts = textwrap.wrap(text, width) or [""]
+    yield (*line[:column], parts[0], *line[column + 1 :])
+    blank = [""] * len(line)
+    for part in parts[1:]:
+        yield (*blank[:column], part, *blank[column + 1 :])
 
 
 def columns() -> int:

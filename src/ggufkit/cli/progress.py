@@ -14,6 +14,7 @@ from ggufkit.cli.output import is_quiet, size
 
 FIRST_SECONDS: Final = 5.0  # of work without a line
 EVERY_SECONDS: Final = 10.0  # between lines
+BAR_SECONDS: Final = 0.5  # of work without a bar
 
 
 class _Lines:
@@ -52,7 +53,7 @@ def progress_bar(
     """Show a bar with rate and time left on stderr; plain lines if that is not a terminal.
 
     Progress counts bytes, or with `in_bytes=False` other units. Lines come from FIRST_SECONDS on,
-    so that short work prints none. With --quiet there is nothing.
+    so that short work prints none; a bar appears after BAR_SECONDS. With --quiet there is nothing.
     """
     if is_quiet():
         yield None
@@ -72,10 +73,12 @@ def progress_bar(
         console=Console(stderr=True),
         transient=True,
     )
-    bar.start()
     task = bar.add_task(doing, total=None)
+    shown_from = time.monotonic() + BAR_SECONDS
 
     def show(done: int, total: int) -> None:
+        if not bar.live.is_started and time.monotonic() >= shown_from:
+            bar.start()
         bar.update(task, completed=done, total=total)
 
     try:

@@ -16,6 +16,7 @@ from ggufkit.cli.options import NO_CLOBBER, files_read
 from ggufkit.cli.output import emit, is_quiet, paged, size, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.errors import OutputError, printable
+from ggufkit.format.file_name import parse_shard_name
 from ggufkit.models.model import Model
 from ggufkit.output.layout import layout
 from ggufkit.system.cancellation import shield
@@ -23,6 +24,19 @@ from ggufkit.system.cluster import executor_of
 from ggufkit.system.descriptors import naming
 
 PIPE: Final = "-"
+
+
+def stem_of(source: str) -> str:
+    """Return the name of a model without its folder, the number of its shard and .gguf."""
+    path = Path(source)
+    name = (path.resolve() if path.is_dir() else path).name.replace(":", "-")
+    shard = parse_shard_name(name)
+    return shard[0] if shard else name.removesuffix(".gguf")
+
+
+def is_folder(out: str) -> bool:
+    """Whether an output is a folder, there or to be made."""
+    return out.endswith("/") or (out != PIPE and Path(out).is_dir())
 
 
 def write_out(model: Model, out: str, **options: Any) -> list[Path]:

@@ -66,5 +66,6 @@ def _refuse_undo(target: Path, *, is_known: bool, verb: str) -> NoReturn:
         )
     raise OutputError(
         f"{target} has no edit to {verb}",
-        remedy=f"Up to {edit_journal.MAX_STEPS} edits in place are kept",
+        remedy=f"Up to {edit_journal.MAX_STEPS} edits in place are kept, in a hidden file next to "
+        "the model: if you moved the model to another folder, move .NAME.ggufkit-undo too",
     )

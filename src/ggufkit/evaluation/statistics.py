@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -170,6 +170,26 @@ def _percentile(ordered: Floats, percent: float) -> float:
 CONFIDENCE: Final = 0.95  # that all intervals of one run hold at once
 LEAST_CHUNKS: Final = 3  # two differences say nothing about their spread
 _HALVINGS: Final = 200  # until the search for a quantile ends, which 60 nearly do
+
+
+def ranked_groups(
+    ranking: Sequence[str], compared: Iterable[Comparison]
+) -> tuple[tuple[str, ...], ...]:
+    """Return the groups in a ranking, best first, in which no two models are shown to differ.
+
+    A model is in two groups if it differs from no model of either, while they differ.
+    """
+    separated = {frozenset((each.first, each.second)) for each in compared if each.better}
+    groups: list[tuple[str, ...]] = []
+    for start in range(len(ranking)):
+        stop = start + 1
+        while stop < len(ranking) and not any(
+            frozenset((name, ranking[stop])) in separated for name in ranking[start:stop]
+        ):
+            stop += 1
+        if not groups or groups[-1][-1] != ranking[stop - 1]:  # else a part of the group before
+            groups.append(tuple(ranking[start:stop]))
+    return tuple(groups)
 
 
 @dataclass(frozen=True)

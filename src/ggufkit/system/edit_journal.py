@@ -222,6 +222,18 @@ def last_of(target: Path, descriptor: int) -> EditJournal | None:
             journal = load(target)
             if journal and journal.state(descriptor) in ("between", "after"):
                 return journal
+    return _of_renamed(target, descriptor)
+
+
+def _of_renamed(target: Path, descriptor: int) -> EditJournal | None:
+    """Return the last edit of a file that was renamed since, and rename the journal too."""
+    for path in target.parent.glob(f".*{UNDO.suffix}"):
+        old = path.with_name(path.name.removeprefix(".").removesuffix(UNDO.suffix))
+        with contextlib.suppress(FormatError, OSError):
+            journal = None if os.path.lexists(old) else _load(path)
+            if journal and journal.state(descriptor) == "after":
+                follow(old, target)
+                return journal
     return None
 
 

@@ -32,7 +32,7 @@ def test_notes_missing_scores_but_not_scores_from_another_vocabulary(tmp_path):
 
 def test_decoded_blocks_are_quantized_in_the_same_run(tmp_path):
     legacy_files.write(tmp_path / "old.bin", "GGJT", 1, "Q4_0")
-    options = ("--recipe", "Q8_0", "--rms-epsilon", "1e-5", "--context-length", 4096)
+    options = ("--quantize", "Q8_0", "--rms-epsilon", "1e-5", "--context-length", 4096)
     done("convert-legacy", tmp_path / "old.bin", tmp_path / "new.gguf", *options)
     with library.open(tmp_path / "new.gguf") as model:
         assert model.tensors["blk.0.ffn_up.weight"].type.name == "Q8_0"
@@ -41,7 +41,7 @@ def test_decoded_blocks_are_quantized_in_the_same_run(tmp_path):
 
 def test_requantizing_needs_an_option(tmp_path):
     legacy_files.write(tmp_path / "old.bin", "GGJT", 3, "Q5_0")
-    words = ("convert-legacy", tmp_path / "old.bin", tmp_path / "new.gguf", "--recipe", "Q8_0")
+    words = ("convert-legacy", tmp_path / "old.bin", tmp_path / "new.gguf", "--quantize", "Q8_0")
     assert "--allow-requantize" in ggufkit(*words).err
     assert not (tmp_path / "new.gguf").exists()
     done(*words, "--allow-requantize")

@@ -209,3 +209,15 @@ def test_real_model_is_split_and_merged_by_select_to_the_same_bytes(smollm2, tmp
 
 def written_paths(result):
     return [line.removeprefix("wrote ").rpartition(" (")[0] for line in result.lines]
+
+
+@pytest.mark.parametrize(("out", "is_made"), [("folder", True), ("folder/", False)])
+def test_a_copy_into_a_folder_is_called_like_its_source(source, tmp_path, out, is_made):
+    if is_made:
+        (tmp_path / "folder").mkdir()
+    done("copy", source, f"{tmp_path}/{out}", "--shard-tensors", 3)
+    names = ["in-00001-of-00002.gguf", "in-00002-of-00002.gguf"]
+    assert sorted(path.name for path in (tmp_path / "folder").iterdir()) == names
+    done("copy", tmp_path / "folder" / names[0], f"{tmp_path}/{out}")
+    assert api.open(tmp_path / "folder" / "in.gguf")["blk.5.weight"].numpy()[0, 0] == 5
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "in.gguf"]

@@ -93,7 +93,7 @@ def test_convert_picks_the_format_by_name_unless_an_option_sets_it(source, tmp_p
 
 def test_option_gives_the_chunk_size_of_legacy_files(tmp_path):
     old = matrix(1).save(tmp_path / "old.dat")
-    done("imatrix", "convert", old, tmp_path / "new.gguf", "--ctx", 128)
+    done("imatrix", "convert", old, tmp_path / "new.gguf", "--context", 128)
     new = Imatrix.open(tmp_path / "new.gguf")
     assert (new.chunk_size, new.entries["blk.0.up.weight"].counts.tolist()) == (128, [256])
 
@@ -121,7 +121,7 @@ def test_merge_never_takes_its_last_input_as_the_output(source, tmp_path):
         (("imatrix", "show", __file__), 1, "importance matrix"),
         (("imatrix", "merge", "-o", "out"), 2, "Missing argument"),
         (("imatrix", "shw", "x"), 2, "No such command 'shw'"),
-        (("imatrix", "compute", "m", "t", "--ctx", 8), 2, "--ctx"),
+        (("imatrix", "compute", "m", "t", "--context", 8), 2, "--context"),
         (("imatrix", "compute", __file__, __file__, "-o", "o", "--memory", "1GiB"), 2, "--hessian"),
         (("imatrix", "convert", "a", "b", "--format", "csv"), 2, "--format"),
     ],
@@ -138,7 +138,7 @@ def test_compute_writes_a_matrix_that_show_reads(smollm2, tmp_path):
     text.write_text("One two three four five six seven eight nine ten. " * 4)
     done(
         *("imatrix", "compute", smollm2, text, "-o", out),
-        *("--chunks", 1, "--ctx", 16, "--batch", 16, "--threads", 1),
+        *("--chunks", 1, "--context", 16, "--batch", 16, "--threads", 1),
     )
     document = done("imatrix", "show", out, "--json").json()
     assert (document["chunk_count"], document["chunk_size"]) == (1, 16)

@@ -350,7 +350,6 @@ def test_a_table_fits_the_terminal(path, monkeypatch):
     monkeypatch.setattr(output, "_terminal_columns", lambda: 70)
     found = done("inspect", path, "--tensors", "*").lines
     assert max(map(len, found)) <= 70
-    assert found[1].startswith("blk.0.")
-    assert ".weight" in found[1]
+    assert "".join(line.split()[0] for line in found[1:3]) == name
     monkeypatch.undo()
     assert name in done("inspect", path, "--tensors", "*").out

@@ -125,3 +125,11 @@ def test_a_model_without_a_template_is_an_error(tmp_path, chat):
     found = ggufkit("template", tmp_path / "bare.gguf", "--messages", chat)
     assert (found.code, found.out) == (1, "")
     assert "the model has no chat template" in found.err
+
+
+def test_a_text_is_a_question_and_without_one_there_is_a_sample(path):
+    assert done("template", path, "Hi & 日本").raw == "<s><user>Hi & 日本\n".encode()
+    roles = ["<user>", "<assistant>", "<user>"]
+    lines = done("template", path).out.removeprefix("<s>").splitlines()
+    assert [line[: len(role)] for line, role in zip(lines, roles, strict=True)] == roles
+    assert ggufkit("template", path, "Hi", "--messages", "chat.json").code == 2

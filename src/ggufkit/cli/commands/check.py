@@ -20,12 +20,16 @@ from ggufkit.edits.in_place import apply
 from ggufkit.edits.repair import REPAIRED, plan_repair
 from ggufkit.errors import MissingKeyError, printable
 from ggufkit.rules.findings import Finding, finding
-from ggufkit.rules.rules import explain
+from ggufkit.rules.rules import all_rules, explain
 from ggufkit.rules.sarif import as_sarif
 
 _BREAKS: Final = {"GGUF": "breaks the specification", "llama.cpp": "llama.cpp refuses it", "": ""}
 _COLOURS: Final = {"error": "red", "warning": "yellow", "note": "blue"}
 _SEVERITIES: Final = tuple(_COLOURS)
+
+
+def _complete_rule(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    return [rule for rule in all_rules() if rule.startswith(incomplete)]
 
 
 @click.command(
@@ -48,7 +52,13 @@ _SEVERITIES: Final = tuple(_COLOURS)
 @click.option("--names", is_flag=True, help="Also report names outside the naming convention.")
 @click.option("--fix", is_flag=True, help="First repair what is safe to repair, in place.")
 @click.option("--dry-run", is_flag=True, help="With --fix: show what would change.")
-@click.option("--explain", "rule", metavar="RULE", help="Explain a rule; check nothing.")
+@click.option(
+    "--explain",
+    "rule",
+    metavar="RULE",
+    shell_complete=_complete_rule,
+    help="Explain a rule; check nothing.",
+)
 @click.option(
     "--fail-on",
     type=click.Choice(_SEVERITIES),

@@ -10,7 +10,9 @@ import click
 from click.core import ParameterSource
 
 import ggufkit
+from ggufkit.cli.command import Command
 from ggufkit.cli.convert_outputs import (
+    OPTION_GROUPS,
     adapter_outputs,
     deliver_all,
     folder_of,
@@ -72,6 +74,8 @@ def _overrides(
 
 @click.command(
     "convert",
+    cls=Command,
+    groups=OPTION_GROUPS,
     epilog=examples(
         "ggufkit convert SmolLM2-135M smollm2.gguf",
         "ggufkit convert SmolLM2-135M models/ --quantize Q8_0,Q4_0",
@@ -98,7 +102,7 @@ def _overrides(
     "--quantize",
     "recipes",
     type=parse_recipes,
-    metavar="TYPE[,TYPE...]",
+    metavar="RECIPE[,RECIPE...]",
     help="Quantize in the same pass; several types make several files.",
 )
 @imatrix_option

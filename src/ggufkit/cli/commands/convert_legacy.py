@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 import ggufkit
+from ggufkit.cli.command import Command
 from ggufkit.cli.model_argument import MODEL
 from ggufkit.cli.options import (
     Count,
@@ -25,11 +26,12 @@ from ggufkit.conversion.legacy.convert_legacy import CONTEXT, EPSILON, lacks_sco
 
 @click.command(
     "convert-legacy",
+    cls=Command,
     epilog=examples(
         "ggufkit convert-legacy ggml-model-f16.bin llama-7b-f16.gguf",
         "ggufkit convert-legacy ggml-model-q4_0.bin llama-7b.gguf --vocab-from vocab.gguf",
         "ggufkit convert-legacy llama2.ggmlv3.q4_K_M.bin llama2.gguf --rms-epsilon 1e-5",
-        "ggufkit convert-legacy ggml-model-q4_0.bin llama-7b.gguf --recipe Q4_K_M",
+        "ggufkit convert-legacy ggml-model-q4_0.bin llama-7b.gguf --quantize Q4_K_M",
     ),
 )
 @click.argument("source", metavar="IN", type=MODEL)
@@ -53,12 +55,15 @@ from ggufkit.conversion.legacy.convert_legacy import CONTEXT, EPSILON, lacks_sco
     help="Epsilon of the norms: 1e-6 for LLaMA 1, 1e-5 for LLaMA 2.",
 )
 @click.option(
-    "--recipe", metavar="RECIPE", help="Quantize the unquantized tensors in the same pass."
+    "--quantize",
+    "recipe",
+    metavar="RECIPE",
+    help="Quantize the unquantized tensors in the same pass.",
 )
 @click.option(
     "--allow-requantize",
     is_flag=True,
-    help="Let --recipe also quantize tensors that are already quantized.",
+    help="Let --quantize also quantize tensors that are already quantized.",
 )
 @no_clobber_option
 @threads_option
@@ -78,7 +83,7 @@ def command(  # noqa: PLR0913 (click passes each option)
 ) -> None:
     """Convert the GGML, GGMF or GGJT file IN to the GGUF file OUT.
 
-    Old block formats that GGUF lacks are decoded to float32, which is exact but large. --recipe
+    Old block formats that GGUF lacks are decoded to float32, which is exact but large. --quantize
     quantizes them again. OUT may be - for stdout.
     """
     with contextlib.ExitStack() as opened:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
 import ggufkit
+from ggufkit.cli.command import Command
 from ggufkit.cli.model_argument import MODEL
 from ggufkit.cli.options import (
     cluster_option,
@@ -20,7 +22,7 @@ from ggufkit.cli.options import (
 )
 from ggufkit.cli.output import examples, note
 from ggufkit.cli.progress import progress_bar
-from ggufkit.cli.write_model import PIPE, deliver, report, require_place
+from ggufkit.cli.write_model import PIPE, deliver, is_folder, report, require_place, stem_of
 from ggufkit.errors import NoRangesError
 from ggufkit.output.download import download
 from ggufkit.remote.url import PORTS, scheme_of
@@ -31,9 +33,11 @@ _DOWNLOAD_CANNOT: Final = _WORK[2:]
 
 @click.command(
     "copy",
+    cls=Command,
     epilog=examples(
         "ggufkit copy model.gguf model-split.gguf --shard-size 2G",
         "ggufkit copy model.gguf model-split.gguf --shard-size 2G --dry-run",
+        "ggufkit copy model.gguf shards/ --shard-size 2G",
         "ggufkit copy model-00001-of-00009.gguf model.gguf",
         "ggufkit copy big-endian.gguf model.gguf --endian little",
         "ggufkit copy model.gguf - | ssh host 'cat > model.gguf'",
@@ -71,11 +75,16 @@ def command(source: str, out: str, *, version: str | None, **laid: Any) -> None:
 
     IN is a file, any shard of a set, a folder that holds one set, a URL, or - for stdin. Without a
     shard limit OUT is one file, so copying a set merges it. With a limit OUT names the set: its
-    shards are called OUT-00001-of-00003.gguf and so on. Sizes are in bytes, or like 500M and 2G
+    shards are called OUT-00001-of-00003.gguf and so on. In a folder OUT, or one that OUT/ makes,
+    the copy is called like IN. Sizes are in bytes, or like 500M and 2G
     (powers of 1000) or 512MiB (powers of 1024). OUT may be - for stdout.
     """
     work = {key: laid.pop(key) for key in _WORK}
     laid["version"] = version and int(version)
+    if is_folder(out):
+        if not work["dry_run"]:
+            Path(out).mkdir(parents=True, exist_ok=True)
+        out = str(Path(out) / f"{stem_of(source)}.gguf")
     is_plain = not (any(laid.values()) or any(map(work.get, _DOWNLOAD_CANNOT)) or out == PIPE)
     try:
         opened = ggufkit.open(source)

@@ -10,7 +10,7 @@ import click
 import ggufkit
 from ggufkit.cli import streams
 from ggufkit.cli.edit_options import Assignments, EditOptions, assignments
-from ggufkit.cli.model_argument import MODEL, complete_key
+from ggufkit.cli.model_argument import MODEL, complete_key, complete_setting
 from ggufkit.cli.options import no_clobber_option, parse_size, threads_option
 from ggufkit.cli.output import emit, examples, note
 from ggufkit.cli.pipes import require_file
@@ -50,7 +50,14 @@ _DONE = {
     ),
 )
 @click.argument("file", metavar="IN", type=MODEL)
-@click.option("--set", "pairs", metavar="K=V", multiple=True, help="Set a key, or item K[INDEX].")
+@click.option(
+    "--set",
+    "pairs",
+    metavar="K=V",
+    multiple=True,
+    shell_complete=complete_setting,
+    help="Set a key, or item K[INDEX].",
+)
 @click.option(
     "--set-type", "typed", metavar="K:T=V", multiple=True, help="Set a key with the type T."
 )
@@ -58,7 +65,13 @@ _DONE = {
 @click.option(
     "--unset", metavar="K", multiple=True, shell_complete=complete_key, help="Remove a key."
 )
-@click.option("--rename", metavar="A=B", multiple=True, help="Rename the key A to B.")
+@click.option(
+    "--rename",
+    metavar="A=B",
+    multiple=True,
+    shell_complete=complete_setting,
+    help="Rename the key A to B.",
+)
 @click.option("--chat-template", metavar="FILE", help="Set the chat template from a file.")
 @click.option("--special-token", metavar="NAME=ID|TEXT", multiple=True, help="Set bos, eos, ...")
 @click.option(
@@ -68,7 +81,7 @@ _DONE = {
 @click.option(
     "--reserve", type=parse_size, metavar="SIZE", help="Reserve room in the header for later edits."
 )
-@click.option("--output", metavar="OUT", help="Write a copy (- for stdout); leave IN alone.")
+@click.option("-o", "--output", metavar="OUT", help="Write a copy (- for stdout); leave IN alone.")
 @click.option("--undo", is_flag=True, help="Undo the last edit; run again to undo the one before.")
 @click.option("--redo", is_flag=True, help="Redo the edit that was undone last.")
 @click.option(

@@ -80,8 +80,8 @@ EVERY: Final = "all"  # recipes
     "recipes",
     multiple=True,
     metavar="RECIPE",
-    help="Assume FILE is quantized by this recipe; all stands for all that make it smaller.  "
-    "[repeatable]",
+    help="Assume FILE is quantized by this recipe; all stands for FILE as it is, and for all that "
+    "make it smaller.  [repeatable]",
 )
 @click.option(
     "--memory",
@@ -126,8 +126,10 @@ def command(  # noqa: PLR0913 (click passes each option)
         if parsed is None or max(len(contexts), len(devices), len(parsed)) > 1:
             if by_layer:
                 raise click.UsageError("--layers shows one context, recipe and memory")
-            variants = parsed if parsed or parsed is None else [None]
-            planned = ggufkit.plan_memory(model, variants, contexts or (None,), **options)
+            lengths = contexts or (None,)
+            planned = ggufkit.plan_memory(model, parsed or [None], lengths, **options)
+            if parsed is None:
+                planned += ggufkit.plan_memory(model, None, lengths, **options)
             show_memory_table(file, planned, devices, as_json=as_json)
             return
         options["context"] = contexts[0] if contexts else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +32,10 @@ from ggufkit.evaluation.statistics import (
     Distribution,
     Divergence,
     Measurement,
+    ranked_groups,
 )
+from ggufkit.system.descriptors import write_at
+from ggufkit.system.staging import staged
 
 MEASURES: Final = {"kld": "mean KLD", "log_perplexity": "ln PPL"}
 COLUMNS: Final = ("MODEL", "SIZE", "PPL")
@@ -45,6 +49,7 @@ BASE_COLUMNS: Final = ("PPL RATIO", "MEAN KLD", "MEDIAN KLD", "99.9% KLD", "RMS 
         "ggufkit eval model-Q*.gguf --text wiki.test.raw --base model-F16.gguf --chunks 50",
         "ggufkit eval --base model-F16.gguf --text wiki.test.raw --base-logits base.kld",
         "ggufkit eval model-Q4_K_M.gguf --base-logits base.kld --details",
+        "ggufkit eval model-Q*.gguf --base-logits base.kld -o quants.json",
     ),
 )
 @click.argument("models", metavar="[MODEL]...", type=MODEL, nargs=-1)
@@ -69,6 +74,9 @@ BASE_COLUMNS: Final = ("PPL RATIO", "MEAN KLD", "MEDIAN KLD", "99.9% KLD", "RMS 
     show_default=True,
     help="Tokens computed at once; fewer need less memory.",
 )
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False), help="Also write the result here, as JSON."
+)
 @click.option("--details", is_flag=True, help="Print all figures as llama-perplexity does.")
 @resume_option
 @no_clobber_option
@@ -77,6 +85,7 @@ BASE_COLUMNS: Final = ("PPL RATIO", "MEAN KLD", "MEDIAN KLD", "99.9% KLD", "RMS 
 def command(
     models: tuple[str, ...],
     *,
+    output: str | None,
     details: bool,
     as_json: bool,
     **options: Any,
@@ -91,8 +100,16 @@ def command(
     with progress_bar("reading", in_bytes=False) as progress:
         evaluation = evaluate(models, clobber=may_replace(), progress=progress, **options)
     streams.work_is_done()
+    document = plain_values(evaluation) | {"groups": plain_values(_groups(evaluation))}
+    if output:
+        content = json.dumps(document, allow_nan=False).encode() + b"\n"
+        staged(
+            Path(output),
+            lambda stage: write_at(stage.descriptor, content, 0),
+            clobber=may_replace(),
+        )
     if as_json:
-        emit(plain_values(evaluation))
+        emit(document)
         return
     with paged():
         _print(evaluation)
@@ -100,6 +117,8 @@ def command(
             _print_details(evaluation)
     if evaluation.base and options["base_logits"]:
         report([Path(options["base_logits"])])
+    if output:
+        report([Path(output)])
 
 
 def _require_usable(
@@ -138,6 +157,22 @@ def _print(evaluation: Evaluation) -> None:
         click.echo(f"compared by chunks, all intervals together at {CONFIDENCE:.0%}:")
     for comparison in evaluation.comparisons:
         click.echo(f"  {_sentence(comparison)}")
+    if len(evaluation.models) > 2:  # noqa: PLR2004 (else the sentence says it)
+        click.echo("\nranking; models in one line are not shown to differ:")
+        for number, group in enumerate(_groups(evaluation), 1):
+            names = (printable(Path(name).name) for name in group)
+            click.echo(f"  {number}  {', '.join(names)}")
+
+
+def _groups(evaluation: Evaluation) -> tuple[tuple[str, ...], ...]:
+    """Return the models in groups, the best first."""
+    ranked = sorted(
+        evaluation.models,
+        key=lambda model: (
+            model.divergence.kld.mean.value if model.divergence else model.perplexity.value
+        ),
+    )
+    return ranked_groups([model.name for model in ranked], evaluation.comparisons)
 
 
 def _row(quality: Quality, columns: int) -> tuple[str, ...]:

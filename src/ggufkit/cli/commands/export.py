@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 import ggufkit
+from ggufkit.cli.command import Command
 from ggufkit.cli.model_argument import MODEL
 from ggufkit.cli.options import arch_path_option, parse_size, threads_option
 from ggufkit.cli.output import emit, examples, note, size, table
@@ -28,6 +29,7 @@ from ggufkit.system.descriptors import as_path
 
 @click.command(
     "export",
+    cls=Command,
     epilog=examples(
         "ggufkit export model.gguf model/",
         "ggufkit export model-q4_k_m.gguf model/ --dtype f16 --shard-size 5G",

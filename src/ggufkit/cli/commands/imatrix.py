@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from ggufkit.cli import streams
+from ggufkit.cli.command import Command
 from ggufkit.cli.model_argument import FILE, MODEL
 from ggufkit.cli.options import (
     MAX_CONTEXT,
@@ -45,9 +46,7 @@ json_option: SharedOption = click.option(
     "--json", "as_json", is_flag=True, help="Print the result as JSON."
 )
 context_option: SharedOption = click.option(
-    "--ctx",
-    "--ctx-size",
-    "context",
+    "--context",
     type=TokenCount(1, MAX_CONTEXT),
     help="Tokens per chunk, which .dat files do not say.  [default: what a .gguf among the inputs "
     "says, or 512]",
@@ -140,6 +139,7 @@ def merge_command(
 
 @command.command(
     "convert",
+    cls=Command,
     short_help="Convert between the .dat and .gguf formats.",
     epilog=examples("ggufkit imatrix convert imatrix.dat imatrix.gguf"),
 )
@@ -173,9 +173,7 @@ def convert(
 @chunks_option
 @click.option("--from-chunk", type=Count(0), default=0, help="Skip the first N chunks.")
 @click.option(
-    "--ctx",
-    "--ctx-size",
-    "context",
+    "--context",
     type=TokenCount(16, MAX_CONTEXT),
     default=CHUNK_SIZE,
     show_default=True,

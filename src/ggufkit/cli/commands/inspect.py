@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 import numpy as np
 
-from ggufkit.cli.model_argument import MODEL, complete_key, look_at
+from ggufkit.cli.model_argument import MODEL, complete_key, complete_tensor, look_at
 from ggufkit.cli.output import (
     columns,
     counted,
@@ -73,6 +73,7 @@ LEAST_SHOWN: Final = 0.0005  # a smaller share would print as 0.0%
     "patterns",
     metavar="PATTERN",
     multiple=True,
+    shell_complete=complete_tensor,
     help="List only the tensors that match: a name, a glob, or re:REGEX.  [repeatable]",
 )
 @click.option("--bytes", "as_bytes", is_flag=True, help="Print an annotated hex map of the header.")

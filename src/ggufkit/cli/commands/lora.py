@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 import ggufkit
+from ggufkit.cli.command import Command
 from ggufkit.cli.model_argument import FILE, is_checkpoint, open_any
 from ggufkit.cli.options import (
     Count,
@@ -51,6 +52,7 @@ def command() -> None:
 
 @command.command(
     "convert",
+    cls=Command,
     short_help="Convert an adapter of PEFT or MLX to GGUF.",
     epilog=examples(
         "ggufkit lora convert adapter/ adapter.gguf --base SmolLM2-135M",
@@ -192,6 +194,7 @@ def _quantized(
 
 @command.command(
     "extract",
+    cls=Command,
     short_help="Extract an adapter from a model and its fine-tune.",
     epilog=examples(
         "ggufkit lora extract model.gguf tuned.gguf adapter.gguf --rank 32",

@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 import click
 
 import ggufkit
+from ggufkit.cli.command import Command
 from ggufkit.cli.model_argument import FILE, MODEL, open_any
 from ggufkit.cli.options import (
     cluster_option,
@@ -36,8 +37,15 @@ from ggufkit.cli.quantize_report import (
     warn,
     warn_of_feedback,
 )
-from ggufkit.cli.write_model import PIPE, refuse_input, refuse_option_file, working, write_out
-from ggufkit.format.file_name import parse_shard_name
+from ggufkit.cli.write_model import (
+    PIPE,
+    is_folder,
+    refuse_input,
+    refuse_option_file,
+    stem_of,
+    working,
+    write_out,
+)
 from ggufkit.format.types import tensor_type
 from ggufkit.models.layers import parse_layers
 from ggufkit.quantization.decision import Quantization
@@ -52,6 +60,25 @@ from ggufkit.quantization.recipe_files import (
 from ggufkit.quantization.recipes import ALIASES, RECIPES
 
 _WORK: Final = ("threads", "resume", "cluster")
+GROUPS: Final = {
+    "Quality": (
+        *("--imatrix", "--include-weights", "--exclude-weights", "--promote-uncovered"),
+        *("--search", "--hessian"),
+    ),
+    "Types of tensors": (
+        *("--pure", "--leave-output-tensor", "--output-tensor-type", "--token-embedding-type"),
+        *("--tensor-type", "--tensor-type-file", "--like"),
+    ),
+    "Target size": (
+        *("--target-size", "--target-bpw", "--sensitivity", "--repair", "--repair-chunks"),
+    ),
+    "Changes": (
+        *("--prune-layers", "--override-kv", "--keep-split", "--keep-order"),
+        *("--allow-requantize", "--provenance"),
+    ),
+    "Output": ("--output", "--dry-run", "--explain", "--json", "--no-clobber"),
+    "Work": ("--threads", "--resume", "--cluster"),
+}
 PLACE: Final = "{recipe}"  # in the name of an output, stands for the recipe's name
 # The encoding at the end of a file's name.
 _ENCODING: Final = re.compile(rf"[-._]({'|'.join((*RECIPES, *ALIASES))})$", re.IGNORECASE)
@@ -64,6 +91,8 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 
 @click.command(
     "quantize",
+    cls=Command,
+    groups=GROUPS,
     epilog=examples(
         "ggufkit quantize model-f16.gguf model-Q4_K_M.gguf Q4_K_M",
         "ggufkit quantize model-f16.gguf model-IQ2_XS.gguf IQ2_XS --imatrix imatrix.gguf",
@@ -272,11 +301,8 @@ def _targets(source: str, out: str, results: Sequence[Quantization]) -> list[str
     """Return the output of each recipe: a name with the recipe's, or a file in a folder."""
     if PLACE in out:
         return [out.replace(PLACE, result.recipe.name) for result in results]
-    if out.endswith("/") or Path(out).is_dir():
-        path = Path(source)
-        name = (path.resolve() if path.is_dir() else path).name.replace(":", "-")
-        shard = parse_shard_name(name)
-        stem = _ENCODING.sub("", shard[0] if shard else name.removesuffix(".gguf"))
+    if is_folder(out):
+        stem = _ENCODING.sub("", stem_of(source))
         return [str(Path(out) / f"{stem}-{result.recipe.name}.gguf") for result in results]
     if len(results) > 1:
         raise click.UsageError(

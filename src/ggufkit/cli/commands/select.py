@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 import click
 
 import ggufkit
+from ggufkit.cli.command import Command
 from ggufkit.cli.model_argument import MODEL
 from ggufkit.cli.options import no_clobber_option, threads_option, usage
 from ggufkit.cli.output import counted, emit, examples, note, paged
@@ -59,6 +60,7 @@ def _multiple(
 
 @click.command(
     "select",
+    cls=Command,
     epilog=examples(
         "ggufkit select model.gguf small.gguf --prune-layers 3,5-7",
         "ggufkit select model.gguf text.gguf --drop 'v.*' --drop 'mm.*'",

@@ -13,12 +13,19 @@ from ggufkit.cli.output import emit, examples, print_text
 from ggufkit.cli.pipes import json_of
 
 _OWN: Final = ("self", "messages", "tools", "add_generation_prompt", "name")  # not variables
+SAMPLE: Final[list[dict[str, Any]]] = [
+    {"role": "user", "content": "What is the capital of Portugal?"},
+    {"role": "assistant", "content": "Lisbon."},
+    {"role": "user", "content": "And of Spain?"},
+]
 _JSON_FILE: Final = click.Path(exists=True, dir_okay=False, allow_dash=True)
 
 
 @click.command(
     "template",
     epilog=examples(
+        "ggufkit template model.gguf",
+        'ggufkit template model.gguf "What is GGUF?" --add-generation-prompt',
         "ggufkit template model.gguf --messages chat.json --add-generation-prompt",
         "ggufkit template model.gguf --messages chat.json --tools tools.json",
         "ggufkit template model.gguf --messages chat.json --set enable_thinking=false",
@@ -26,11 +33,11 @@ _JSON_FILE: Final = click.Path(exists=True, dir_okay=False, allow_dash=True)
     ),
 )
 @click.argument("file", type=MODEL)
+@click.argument("text", required=False)
 @click.option(
     "--messages",
     "messages_file",
     type=_JSON_FILE,
-    required=True,
     metavar="FILE",
     help="JSON file of the conversation; - is standard input.",
 )
@@ -56,7 +63,8 @@ _JSON_FILE: Final = click.Path(exists=True, dir_okay=False, allow_dash=True)
 def command(  # noqa: PLR0913 (the options)
     file: str,
     *,
-    messages_file: str,
+    text: str | None,
+    messages_file: str | None,
     tools_file: str | None,
     add_generation_prompt: bool,
     name: str | None,
@@ -65,11 +73,17 @@ def command(  # noqa: PLR0913 (the options)
 ) -> None:
     """Render a conversation with the chat template of FILE, as transformers does.
 
-    The template runs in a sandbox, in a process of its own with limits on time and memory. The
-    conversation is a list of messages with a role and a content, or an object with "messages" and
-    perhaps "tools", as sent to servers.
+    TEXT is a question of the user. Without TEXT and --messages, the conversation is a sample of
+    three messages. The template runs in a sandbox, in a process of its own with limits on time and
+    memory. FILE of --messages is a list of messages with a role and a content, or an object with
+    "messages" and perhaps "tools", as sent to servers.
     """
-    chat = json_of(messages_file)
+    if text is not None and messages_file is not None:
+        raise click.UsageError("Use either TEXT or --messages")
+    if messages_file is not None:
+        chat = json_of(messages_file)
+    else:
+        chat = SAMPLE if text is None else [{"role": "user", "content": text}]
     tools = None if tools_file is None else json_of(tools_file)
     if isinstance(chat, dict):
         tools = chat.get("tools") if tools is None else tools

@@ -35,7 +35,7 @@ from ggufkit.models.rows import rows_and_width
 from ggufkit.quants.parallel import Numbers
 
 SHOWN_ROWS: Final = 8  # without --rows
-SHOWN_BINS: Final = 20  # of a histogram, in text
+SHOWN_BINS: Final = 40  # of a histogram, in text
 SHOWN_LEVELS: Final = 64  # in text
 NUMBER_WIDTH: Final = 11  # columns of a number in a table of values
 LEVELS_BESIDE: Final = 50  # columns of the others in a table with levels
