@@ -10,7 +10,6 @@ import click
 from click.core import ParameterSource
 
 import ggufkit
-from ggufkit.cli.command import Command
 from ggufkit.cli.convert_outputs import (
     OPTION_GROUPS,
     adapter_outputs,
@@ -21,6 +20,7 @@ from ggufkit.cli.convert_outputs import (
     output_path,
 )
 from ggufkit.cli.options import (
+    Command,
     arch_path_option,
     cluster_option,
     no_clobber_option,

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 import ggufkit
-from ggufkit.cli.command import Command
 from ggufkit.cli.model_argument import MODEL
 from ggufkit.cli.options import (
+    Command,
     Count,
     dry_run_option,
     json_option,

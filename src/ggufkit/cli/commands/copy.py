@@ -8,9 +8,9 @@ from typing import Any, Final
 import click
 
 import ggufkit
-from ggufkit.cli.command import Command
 from ggufkit.cli.model_argument import MODEL
 from ggufkit.cli.options import (
+    Command,
     cluster_option,
     dry_run_option,
     json_option,

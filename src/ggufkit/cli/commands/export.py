@@ -8,9 +8,8 @@ from typing import Any
 import click
 
 import ggufkit
-from ggufkit.cli.command import Command
 from ggufkit.cli.model_argument import MODEL
-from ggufkit.cli.options import arch_path_option, parse_size, threads_option
+from ggufkit.cli.options import Command, arch_path_option, parse_size, threads_option
 from ggufkit.cli.output import emit, examples, note, size, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import report

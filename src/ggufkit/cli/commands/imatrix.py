@@ -9,10 +9,10 @@ import click
 from click.core import ParameterSource
 
 from ggufkit.cli import streams
-from ggufkit.cli.command import Command
 from ggufkit.cli.model_argument import FILE, MODEL
 from ggufkit.cli.options import (
     MAX_CONTEXT,
+    Command,
     Count,
     SharedOption,
     TokenCount,

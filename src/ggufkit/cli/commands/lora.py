@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 import ggufkit
-from ggufkit.cli.command import Command
 from ggufkit.cli.model_argument import FILE, is_checkpoint, open_any
 from ggufkit.cli.options import (
+    Command,
     Count,
     SharedOption,
     arch_path_option,

@@ -11,9 +11,9 @@ from typing import Any, Final, cast
 import click
 
 import ggufkit
-from ggufkit.cli.command import Command
 from ggufkit.cli.model_argument import FILE, MODEL, open_any
 from ggufkit.cli.options import (
+    Command,
     cluster_option,
     no_clobber_option,
     resume_option,

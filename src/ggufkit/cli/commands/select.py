@@ -10,9 +10,8 @@ from typing import Any, Final, TypeVar
 import click
 
 import ggufkit
-from ggufkit.cli.command import Command
 from ggufkit.cli.model_argument import MODEL
-from ggufkit.cli.options import no_clobber_option, threads_option, usage
+from ggufkit.cli.options import Command, no_clobber_option, threads_option, usage
 from ggufkit.cli.output import counted, emit, examples, note, paged
 from ggufkit.cli.pipes import incoming
 from ggufkit.cli.write_model import PIPE, files_written, report, write_out
