@@ -11,9 +11,12 @@ NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "
          "uint8": "U8", "int8": "I8", "bool": "BOOL", "uint16": "BF16"}  # fmt: skip
 
 
-def safetensors_bytes(tensors: dict[str, np.ndarray], **changes: dict) -> bytes:
+def safetensors_bytes(
+    tensors: dict[str, np.ndarray], notes: dict[str, str] | None = None, **changes: dict
+) -> bytes:
     """Return a file of arrays (uint16 stands for BF16); `changes` replace fields of entries."""
-    header, data = {}, b""
+    header: dict = {"__metadata__": notes} if notes else {}
+    data = b""
     for name, array in tensors.items():
         start = len(data)
         data += np.ascontiguousarray(array).tobytes()

@@ -12,6 +12,7 @@ import ggufkit
 from ggufkit.cli.options import will_read
 from ggufkit.cli.output import note
 from ggufkit.cli.pipes import incoming
+from ggufkit.conversion.diffusion.checkpoint_files import INDEX, TENSOR_FILES
 from ggufkit.errors import GGUFError
 from ggufkit.format.header import HEADER_CUT
 from ggufkit.models.caches import SOURCES
@@ -95,14 +96,18 @@ def _names(ctx: click.Context, part: str) -> list[str]:
     return []
 
 
+# Files of an image model; .bin may also be a model from before GGUF.
+_FILES: Final = {*TENSOR_FILES} - {".bin"}
 MODEL: Final = ModelName()
 FILE: Final = ModelName(foreign=True)
 
 
 def is_checkpoint(path: str) -> bool:
-    """Whether `path` is a Hugging Face checkpoint without a GGUF file."""
-    folder = Path(path)
-    return (folder / "config.json").is_file() and not any(folder.glob("*.gguf"))
+    """Whether `path` is a Hugging Face checkpoint without a GGUF file, or an image model's file."""
+    place = Path(path)
+    has_config = (place / "config.json").is_file() or (place / INDEX).is_file()
+    is_folder = has_config and not any(place.glob("*.gguf"))
+    return is_folder or (place.is_file() and place.suffix.lower() in _FILES)
 
 
 def open_any(path: str) -> Model:

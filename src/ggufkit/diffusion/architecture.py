@@ -200,8 +200,12 @@ def is_without_keys(names: Iterable[str]) -> bool:
 
 # Other files of tensors, by a part of a name that only they have, and what to do with them.
 _OTHER_KINDS: Final = {
-    "lora_": ("a LoRA adapter", "`ggufkit lora convert` takes adapters of language models"),
+    "wscales": ("quantized by SVDQuant for Nunchaku", "Use the original checkpoint"),
+    "svdq": ("quantized by SVDQuant", "Use the original checkpoint"),
     "hada_w1_a": ("a LoHa adapter", "ggufkit does not convert such adapters"),
+    "lokr_w": ("a LoKr adapter", "ggufkit does not convert such adapters"),
+    "lora_": ("a LoRA adapter", "Merge it into its model: `ggufkit lora merge`"),
+    ".lora.": ("a LoRA adapter", "Merge it into its model: `ggufkit lora merge`"),
     "encoder.block.0.layer.0.SelfAttention": (
         "a T5 text encoder",
         "Give `ggufkit convert` the folder with its config.json and tokenizer",
@@ -214,7 +218,6 @@ _OTHER_KINDS: Final = {
     "decoder.conv_in": ("a VAE", "ComfyUI reads its safetensors file"),
     "decoder.middle.0.residual": ("a VAE of videos", "ComfyUI reads its safetensors file"),
     "controlnet_": ("a ControlNet", "ComfyUI reads its safetensors file"),
-    "svdq": ("quantized by SVDQuant", "Use the original checkpoint"),
     "transformer_blocks.0.attn": (
         "spelled as diffusers spells a model that ggufkit cannot rename",
         "Use the checkpoint of the publisher, or the file that ComfyUI loads",

@@ -2,67 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 
+from ggufkit.diffusion.architecture import is_diffusion
 from ggufkit.errors import AdapterError, TensorTypeError, first_names
 from ggufkit.format.file_types import NUMBER_OF
 from ggufkit.format.types import tensor_type
-from ggufkit.lora.pairs import Adapter, Pair, read_adapter
-from ggufkit.models.any_model import AnyModel, Opener
-from ggufkit.models.byte_ranges import decoded_rows
+from ggufkit.lora.addends import Addend, Merged
+from ggufkit.lora.image_adapter import image_addends, open_image_adapter
+from ggufkit.lora.pairs import Adapter, read_adapter
+from ggufkit.models.any_model import AnyModel, Opener, as_model
 from ggufkit.models.model import Model, Tensor
-from ggufkit.models.rows import Made
 from ggufkit.models.sources import retyped
 from ggufkit.quants import kernels
-from ggufkit.quants.parallel import Floats
-from ggufkit.system.mapped_file import Bytes
+from ggufkit.system.threads import Notify
 
 KEEP: Final = "keep"
 OUTTYPES: Final = {KEEP: "", "f32": "F32", "f16": "F16", "bf16": "BF16"}
-TILE_ROWS: Final = 128  # multiplied together: the same numbers whatever rows are asked for
-
-
-class Addend(NamedTuple):
-    """One addend of a matrix: scale * b @ a, all factors decoded when they are read."""
-
-    pair: Pair
-    scale: float
-
-
-@dataclass(frozen=True, eq=False)
-class Merged(Made):
-    """Rows of a tensor in float32 with the products of adapters added."""
-
-    tensor: Tensor
-    addends: tuple[Addend, ...]
-
-    def read(self, start: int, stop: int) -> Bytes:
-        """Decode rows `start` to `stop`, and add each addend in the order of the adapters."""
-        rows: Floats = decoded_rows(self.tensor, start, stop).copy()
-        for addend in self.addends:
-            for first, last, added in _added(addend, start, stop):
-                rows[first - start : last - start] += added
-        return rows.view(np.uint8)
-
-
-def _added(addend: Addend, start: int, stop: int) -> Iterator[tuple[int, int, Floats]]:
-    """Yield what an addend adds to rows `start` to `stop`, in tiles of one matrix each."""
-    pair, scale = addend
-    height = pair.shape[-2]
-    for matrix in range(start // height, -(-stop // height)) if height else ():
-        begin = matrix * height
-        a = decoded_rows(pair.a, matrix * pair.rank, (matrix + 1) * pair.rank)
-        low, high = max(start - begin, 0), min(stop - begin, height)
-        for tile in range(low // TILE_ROWS * TILE_ROWS, high, TILE_ROWS):
-            end = min(tile + TILE_ROWS, height)
-            b = decoded_rows(pair.b, begin + tile, begin + end)
-            added = np.float32(scale) * (b @ a)
-            first, last = max(tile, low), min(end, high)
-            yield begin + first, begin + last, added[first - tile : last - tile]
 
 
 def merge_lora(
@@ -71,13 +30,17 @@ def merge_lora(
     *,
     scales: Sequence[float] = (),
     outtype: str = KEEP,
+    say: Notify | None = None,
 ) -> Model:
     """Return `base` with LoRA adapters merged, as a lazy model; `write` makes the file.
 
     `base` is a model, a path or a URL; `adapters` are one or several GGUF adapters of the same
-    architecture, given in the same ways, or made by `convert_lora`. Closing the result closes what
-    was opened here. `scales` are strengths, 1.0 each if left out. `outtype` is that of changed
+    architecture, given in the same ways, or made by `convert_lora`. Those of an image or video
+    model are safetensors files, or folders of PEFT or diffusers. Closing the result closes what was
+    opened here. `scales` are strengths, 1.0 each if left out. `outtype` is that of changed
     matrices: keep (the type that they have in `base`), f32, f16 or bf16. Others stay as they are.
+    `say` is called with each note for the user.
+
     Raises AdapterError, whose `problems` list everything that does not fit the model, and
     TensorTypeError for a type that cannot be written without importance data.
     """
@@ -86,29 +49,52 @@ def merge_lora(
         raise TensorTypeError(f"unknown outtype {outtype!r}", remedy=f"Use one of {known}")
     with Opener() as opener:
         held = opener.open(base, "base")
-        return opener.hand_over(
-            _merged_model(held, opener.open_all(adapters, "adapters"), scales, outtype)
-        )
+        is_image_model = is_diffusion(held.architecture, held.tensors)
+        opening = open_image_adapter if is_image_model else as_model
+        added = opener.open_all(adapters, "adapters", opening)
+        if scales and len(scales) != len(added):
+            raise AdapterError(f"{len(scales)} scales for {len(added)} adapters")
+        read = image_addends if is_image_model else _addends
+        note = say or (lambda _: None)
+        changes = [read(held, adapter, note) for adapter in added]
+        strengths = scales or (1.0,) * len(added)
+        return opener.hand_over(_merged_model(held, added, changes, strengths, outtype))
 
 
 def _merged_model(
-    base: Model, adapters: Sequence[Model], scales: Sequence[float], outtype: str
+    base: Model,
+    adapters: Sequence[Model],
+    changes: Sequence[Mapping[str, Sequence[Addend]]],
+    strengths: Sequence[float],
+    outtype: str,
 ) -> Model:
-    if scales and len(scales) != len(adapters):
-        raise AdapterError(f"{len(scales)} scales for {len(adapters)} adapters")
-    read = [read_adapter(model) for model in adapters]
-    problems = [each for adapter in read for each in _about_fit(base, adapter)]
-    if problems:
-        raise AdapterError("the adapter does not fit the model", problems)
-    given = scales or (1.0,) * len(read)
-    merged = (_merged(tensor, read, given, outtype) for tensor in base.tensors.values())
-    files = (*base.inputs, *(file for adapter in read for file in adapter.model.inputs))
+    merged = (
+        _merged(
+            tensor,
+            tuple(
+                addend._replace(scale=addend.scale * strength)
+                for change, strength in zip(changes, strengths, strict=True)
+                for addend in change.get(tensor.name, ())
+            ),
+            outtype,
+        )
+        for tensor in base.tensors.values()
+    )
+    files = (*base.inputs, *(file for adapter in adapters for file in adapter.inputs))
     metadata = base.metadata
     if outtype != KEEP:
         metadata = metadata.updated({"general.file_type": np.uint32(NUMBER_OF[OUTTYPES[outtype]])})
     return base.replace(metadata=metadata, tensors=merged).made_from(
         files, *(model.readers_limit for model in adapters)
     )
+
+
+def _addends(base: Model, model: Model, _say: Notify) -> dict[str, list[Addend]]:
+    """Return what an adapter in GGUF adds to the tensors of a text model."""
+    adapter = read_adapter(model)
+    if problems := [*_about_fit(base, adapter)]:
+        raise AdapterError("the adapter does not fit the model", problems)
+    return {name: [Addend(pair, adapter.scale(pair, 1.0))] for name, pair in adapter.pairs.items()}
 
 
 def _about_fit(base: Model, adapter: Adapter) -> Iterator[str]:
@@ -126,14 +112,7 @@ def _about_fit(base: Model, adapter: Adapter) -> Iterator[str]:
             yield f"{name}: the model's shape is {shapes}"
 
 
-def _merged(
-    tensor: Tensor, adapters: Sequence[Adapter], scales: Sequence[float], outtype: str
-) -> Tensor:
-    addends = tuple(
-        Addend(adapter.pairs[tensor.name], adapter.scale(adapter.pairs[tensor.name], scale))
-        for adapter, scale in zip(adapters, scales, strict=True)
-        if tensor.name in adapter.pairs
-    )
+def _merged(tensor: Tensor, addends: tuple[Addend, ...], outtype: str) -> Tensor:
     if not addends:
         return tensor
     plain = tensor_type("F32")

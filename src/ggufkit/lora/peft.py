@@ -84,7 +84,7 @@ def _read(
     if problems:
         raise AdapterError(f"the adapter {place} cannot be converted", problems)
     try:
-        return _scaled(config, items, say, is_mlx=name == MLX)
+        return scaled(config, items, say, is_mlx=name == MLX)
     except ValueTypeError as error:
         raise AdapterError(f"{place / CONFIG}: {error.message}", remedy=error.remedy) from None
 
@@ -158,7 +158,7 @@ def _about_odd(names: Sequence[str]) -> Iterator[str]:
 # Scales.
 
 
-def _scaled(
+def scaled(
     config: Mapping[str, Any], items: Sequence[Tensor | Pair], say: Notify, *, is_mlx: bool
 ) -> tuple[float, list[Tensor | Pair]]:
     """Return alpha, and the items with B scaled where a matrix has an alpha of its own."""

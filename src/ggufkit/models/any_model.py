@@ -20,6 +20,7 @@ from ggufkit.models.rows import OpenedFile
 from ggufkit.system.descriptors import AnyPath
 
 AnyModel: TypeAlias = "Model | AnyPath"
+Opening: TypeAlias = "Callable[[AnyModel, str], Model]"
 Options = ParamSpec("Options")
 Returned = TypeVar("Returned")
 # What is computed from a model, by general.type, which is also the option that takes it.
@@ -69,21 +70,26 @@ class Opener(contextlib.ExitStack):
         super().__init__()
         self._files: tuple[OpenedFile, ...] = ()
 
-    def open(self, model: AnyModel, argument: str = "model") -> Model:
-        """Return a model itself, or the one at a path."""
-        opened_model = as_model(model, argument)
+    def open(self, model: AnyModel, argument: str = "model", opening: Opening = as_model) -> Model:
+        """Return a model itself, or the one at a path, as `opening` reads it."""
+        opened_model = opening(model, argument)
         if opened_model is not model:
             self.callback(opened_model.close)
             self._files += opened_model.inputs
         return opened_model
 
-    def open_all(self, models: AnyModel | Iterable[AnyModel], argument: str) -> tuple[Model, ...]:
+    def open_all(
+        self,
+        models: AnyModel | Iterable[AnyModel],
+        argument: str,
+        opening: Opening = as_model,
+    ) -> tuple[Model, ...]:
         """Return one or several models; a single path is one model."""
         if isinstance(models, Model | str | bytes | os.PathLike):
-            return (self.open(models, argument),)
+            return (self.open(models, argument, opening),)
         if not isinstance(models, Iterable):
             raise refusal(argument, models, "a model, a path, or several of them")
-        return tuple(self.open(model, argument) for model in models)
+        return tuple(self.open(model, argument, opening) for model in models)
 
     def hand_over(self, result: Model) -> Model:
         """Return a model that needs the files from now on: closing it closes them."""

@@ -25,7 +25,9 @@ from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.quantize_options import parse_recipe
 from ggufkit.cli.quantize_report import quantized_with_notes
 from ggufkit.cli.write_model import PIPE, deliver, write_out
+from ggufkit.diffusion.architecture import is_diffusion
 from ggufkit.errors import AdapterError, MissingImportanceError, TensorTypeError, printable
+from ggufkit.lora.image_adapter import open_image_adapter
 from ggufkit.lora.peft import CONFIG
 from ggufkit.models.model import Model
 from ggufkit.quantization.recipes import Recipe
@@ -94,6 +96,7 @@ def convert(
         "ggufkit lora merge model.gguf adapter.gguf -o merged.gguf",
         "ggufkit lora merge model.gguf style.gguf facts.gguf --scale 0.5 --scale 1 -o merged.gguf",
         "ggufkit lora merge SmolLM2-135M adapter/ -o merged.gguf --quantize Q4_K_M",
+        "ggufkit lora merge flux1-dev.safetensors style.safetensors -o flux.gguf --quantize Q4_K_S",
     ),
 )
 @click.argument("base", metavar="BASE", type=FILE)
@@ -144,7 +147,9 @@ def merge(  # noqa: PLR0913 (click passes each option)
     """Add the adapters ADAPTER to the model BASE, and write the sum to OUT.
 
     The sum is computed in float32 and rounded once. BASE is a GGUF model or a checkpoint folder, an
-    ADAPTER a GGUF file or, for a checkpoint, the folder of an adapter. OUT may be - for stdout.
+    ADAPTER a GGUF file or, for a checkpoint, the folder of an adapter. BASE may also be an image or
+    video model, as GGUF or in the files that `ggufkit convert` reads; an ADAPTER is then a
+    safetensors file of kohya's scripts, diffusers or PEFT. OUT may be - for stdout.
     """
     if scales and len(scales) != len(adapters):
         raise click.UsageError(
@@ -155,9 +160,11 @@ def merge(  # noqa: PLR0913 (click passes each option)
         raise click.UsageError("--imatrix and --allow-requantize need --quantize")
     with contextlib.ExitStack() as opened:
         model = opened.enter_context(open_any(base))
-        added = [opened.enter_context(_adapter(adapter, base)) for adapter in adapters]
+        is_image_model = is_diffusion(model.architecture, model.tensors)
+        opening = open_image_adapter if is_image_model else lambda path: _adapter(path, base)
+        added = [opened.enter_context(opening(adapter)) for adapter in adapters]
         target = outtype or ("f32" if recipe else "keep")
-        merged = ggufkit.merge_lora(model, added, scales=scales, outtype=target)
+        merged = ggufkit.merge_lora(model, added, scales=scales, outtype=target, say=note)
         if recipe:
             merged = _quantized(merged, recipe, imatrix, allow_requantize=allow_requantize)
         deliver(merged, out, **work)

@@ -18,6 +18,7 @@ from ggufkit.system.mapped_file import MappedFile
 
 SAFETENSORS: Final = (".safetensors", ".sft")
 PYTORCH: Final = (".ckpt", ".pt", ".pth", ".bin")
+TENSOR_FILES: Final = (*SAFETENSORS, *PYTORCH)
 INDEX: Final = "model_index.json"  # of a pipeline of diffusers
 COMFYUI: Final = "comfyui"
 SD_CPP: Final = "sd.cpp"
@@ -54,7 +55,7 @@ def is_diffusion_source(place: Path, loader: str = COMFYUI) -> bool:
             f"unknown loader {brief(loader)}", remedy=f"Use one of {', '.join(LOADERS)}"
         )
     if place.is_file():
-        return place.suffix.lower() in (*SAFETENSORS, *PYTORCH)
+        return place.suffix.lower() in TENSOR_FILES
     if (place / INDEX).is_file():
         return True
     has_config = (place / "config.json").is_file()

@@ -58,11 +58,11 @@ def _published(tensors: Iterable[Tensor], names: DiffusersNames) -> list[Tensor]
             problems,
             remedy="Use the checkpoint of the publisher, or the file that ComfyUI loads",
         )
-    last = _last_blocks(groups)
+    last = last_blocks(groups)
     return [_renamed(name, parts, names, last) for name, parts in groups.items()]
 
 
-def _last_blocks(names: Iterable[str]) -> dict[str, int]:
+def last_blocks(names: Iterable[str]) -> dict[str, int]:
     """Return the highest number of the blocks by their names' beginning."""
     last: dict[str, int] = {}
     for name in names:
@@ -77,12 +77,12 @@ def _renamed(
     ordered = [parts[part] for part in sorted(parts)]
     tensor = renamed(ordered[0], name) if len(ordered) == 1 else concat(name, ordered)
     if names.is_swapped(name, last.get(name.partition(".")[0], -1)):
-        tensor = _swapped(tensor)
+        tensor = swapped(tensor)
     shape = names.shape(name)
     return reshape(tensor, shape) if shape else tensor
 
 
-def _swapped(tensor: Tensor) -> Tensor:
+def swapped(tensor: Tensor) -> Tensor:
     """Return a tensor whose halves change places."""
     if not tensor.shape or tensor.shape[0] % 2:
         raise CheckpointError(f"{tensor.name} of shape {tensor.shape} has no halves")
@@ -113,7 +113,7 @@ def with_diffusers_names(model: Model) -> list[Tensor]:
         raise CheckpointError(f"{_UNKNOWN} {title}", remedy="Leave out `--names diffusers`")
     if problems := [f"{brief(n)} has no name there" for n in tensors if not names.sources(n)]:
         raise CheckpointError(f"{title} has other tensors than in diffusers", problems)
-    last = _last_blocks(tensors)
+    last = last_blocks(tensors)
     return [part for t in tensors.values() for part in _diffusers_parts(t, names, last, shapes)]
 
 
@@ -122,7 +122,7 @@ def _diffusers_parts(
 ) -> Iterator[Tensor]:
     name, sources = tensor.name, names.sources(tensor.name)
     if names.is_swapped(name, last.get(name.partition(".")[0], -1)):
-        tensor = _swapped(tensor)
+        tensor = swapped(tensor)
     shape = names.diffusers_shape(name)
     tensor = reshape(tensor, shape) if shape else tensor
     start = 0
@@ -136,8 +136,8 @@ def _diffusers_parts(
 def rows_of_parts(name: str, parts: int, shapes: Shapes) -> tuple[int, ...]:
     """Return the rows of the parts that a publisher's tensor is joined from.
 
-    They are q, k and v, which have a row for each column (k and v of grouped queries fewer), and
-    perhaps the first matrix of an MLP; or k and v.
+    Several parts are k and v; or q, k and v, which have a row for each column (k and v of grouped
+    queries fewer), and perhaps the first matrix of an MLP.
     """
     rows = sum(shapes[name][:1])
     if parts < len("qkv"):
