@@ -99,8 +99,8 @@ class FormatError(GGUFError, ValueError):
     ) -> None:
         """Add the place (`path`, `offset`) and the `rule` to the message."""
         place = f"{path}: " if path else ""
-        at = f" (at byte {offset})" if offset is not None else ""
-        super().__init__(f"{place}{message}{at}", remedy=remedy)
+        suffix = f" (at byte {offset})" if offset is not None else ""
+        super().__init__(f"{place}{message}{suffix}", remedy=remedy)
         self.rule = rule
         self.offset = offset
         self.path = path
@@ -154,13 +154,13 @@ class CheckpointError(GGUFError, ValueError):
     def __init__(self, message: str, problems: Iterable[str] = (), *, remedy: str = "") -> None:
         """Put the problems after the message: one in the same line, more as a list."""
         self.problems: tuple[str, ...] = tuple(
-            printable(shortened(each, MAX_PROBLEM)) for each in problems
+            printable(shortened(problem, MAX_PROBLEM)) for problem in problems
         )
         self.headline: str = printable(shortened(message, MAX_PROBLEM))
-        shown = "; ".join(self.problems[: self.SHOWN])
+        listed = "; ".join(self.problems[: self.SHOWN])
         more = len(self.problems) - self.SHOWN
         tail = f"; and {more} more" if more > 0 else ""
-        super().__init__(f"{self.headline}: {shown}{tail}" if shown else message, remedy=remedy)
+        super().__init__(f"{self.headline}: {listed}{tail}" if listed else message, remedy=remedy)
 
 
 class AdapterError(CheckpointError):

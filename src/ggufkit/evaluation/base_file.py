@@ -79,8 +79,8 @@ class BaseFile:
 
     def log_probabilities(self, chunk: int, position: int) -> Floats:
         """Return the log probabilities at a counted position."""
-        held = read_at(self._descriptor, self._row_bytes, self._at(chunk, position))
-        codes = np.frombuffer(held, "<u2")
+        row = read_at(self._descriptor, self._row_bytes, self._at(chunk, position))
+        codes = np.frombuffer(row, "<u2")
         if not np.isfinite(codes[:HEAD].view("<f4")).all():
             raise FormatError(
                 f"the scale of chunk {chunk + 1}, position {position + 1} is not a number",
@@ -108,31 +108,31 @@ def open_base(path: Path, file: IO[bytes], chunks: int | None = None) -> BaseFil
         )
     if len(head) < HEADER.size:
         raise _cut("the header ends early", path)
-    _, context, vocabulary, held = HEADER.unpack(head)
+    _, context, vocabulary, available = HEADER.unpack(head)
     sound = (
         LEAST_CONTEXT <= context <= MOST_CONTEXT and 0 < vocabulary <= MOST_VOCABULARY
-    ) and 0 < held * context <= MOST_TOKENS
+    ) and 0 < available * context <= MOST_TOKENS
     if not sound:
         raise FormatError(
-            f"the header is wrong: chunks {held}, context {context}, vocabulary {vocabulary}",
+            f"the header is wrong: chunks {available}, context {context}, vocabulary {vocabulary}",
             remedy=REMEDY,
             path=str(path),
         )
-    token_bytes = context * held * TOKEN_BYTES
+    token_bytes = context * available * TOKEN_BYTES
     if HEADER.size + token_bytes > nbytes:
         raise _cut("the tokens end early", path)
     tokens = np.frombuffer(file.read(token_bytes), "<i4").astype(np.int32, copy=False)
-    tokens = tokens.reshape(held, context)
+    tokens = tokens.reshape(available, context)
     if not 0 <= tokens.min() <= tokens.max() < vocabulary:
         raise FormatError(
             f"a token is outside of the vocabulary of {vocabulary:,}", remedy=REMEDY, path=str(path)
         )
     whole = BaseFile(str(path), file.fileno(), tokens, vocabulary)
-    wanted = held if chunks is None else min(chunks, held)
+    limit = available if chunks is None else min(chunks, available)
     complete = whole.complete_chunks(nbytes)
-    if complete < wanted:
-        raise _cut(f"only {complete} of {held} chunks are complete", path, complete)
-    whole.tokens = tokens[:wanted]
+    if complete < limit:
+        raise _cut(f"only {complete} of {available} chunks are complete", path, complete)
+    whole.tokens = tokens[:limit]
     return whole
 
 

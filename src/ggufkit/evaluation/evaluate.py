@@ -80,7 +80,7 @@ def evaluate(  # noqa: PLR0913 (the options of llama-perplexity)
     """
     model_paths = (models,) if isinstance(models, (str, bytes, os.PathLike)) else tuple(models)
     task = EvaluationTask(
-        paths=tuple(as_path(each) for each in model_paths),
+        paths=tuple(as_path(name) for name in model_paths),
         text=None if text is None else as_path(text),
         base=None if base is None else as_path(base),
         base_logits=None if base_logits is None else as_path(base_logits),

@@ -45,7 +45,7 @@ class EvaluationCheckpoint:
         self._record = _CHECK_BYTES + counted(context) * len(FIELDS) * _VALUE_BYTES
         self.stage: Staging = Staging(model.with_name(model.name + SUFFIX), kept=True)
         self._key, self._start = key, len(key)
-        held: list[bytes] = []
+        records: list[bytes] = []
         with contextlib.suppress(OSError):
             descriptor = self.stage.descriptor
             is_same = read_at(descriptor, len(key), 0) == key
@@ -54,9 +54,9 @@ class EvaluationCheckpoint:
                 record = read_at(descriptor, self._record, self._start + chunk * self._record)
                 if _check(record[_CHECK_BYTES:]) != record[:_CHECK_BYTES]:
                     break
-                held.append(record[_CHECK_BYTES:])
-        values = np.frombuffer(b"".join(held), np.float64)
-        self._scores = Scores(values.reshape(len(held), *self._shape))
+                records.append(record[_CHECK_BYTES:])
+        values = np.frombuffer(b"".join(records), np.float64)
+        self._scores = Scores(values.reshape(len(records), *self._shape))
         self.count: int = len(self._scores.values)
 
     def first(self, chunks: int) -> Scores:

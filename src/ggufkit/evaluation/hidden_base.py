@@ -162,12 +162,12 @@ def _tokens(model: Model, name: str) -> TokenChunks:
     tensors = model.tensors
     types = {TOKENS: "I32", HIDDEN: "F32", OUTPUT: None}
     sound = model.architecture == ARCHITECTURE and all(
-        each in tensors and (kind is None or tensors[each].type == tensor_type(kind))
-        for each, kind in types.items()
+        name in tensors and (kind is None or tensors[name].type == tensor_type(kind))
+        for name, kind in types.items()
     )
     if not sound:
         raise FormatError("this is a model, not a base file", remedy=MISTAKEN, path=name)
-    shapes = [tensors[each].shape for each in types]
+    shapes = [tensors[name].shape for name in types]
     if [len(shape) for shape in shapes] != [2, 3, 2]:
         raise _wrong(name)
     (chunks, context), hidden, (rows, width) = shapes

@@ -215,7 +215,7 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
         self, reader: TextReader, meter: Meter, facts: object, base: BaseFile | None = None
     ) -> Scores:
         """Read all chunks, or those that no earlier run has read; `base` is being written."""
-        tokens, together = self.tokens, reader.sequences
+        tokens, sequences = self.tokens, reader.sequences
         parts: list[Scores] = []
         checkpoint = self._keep(reader, facts) if self._task.resume else None
         start = 0
@@ -226,22 +226,22 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
                 if base is None
                 else _agreeing(base, checkpoint.first(checkpoint.count))
             )
-            start = start if start == len(tokens) else start // together * together
+            start = start if start == len(tokens) else start // sequences * sequences
             parts.append(checkpoint.first(start))
         self._report(start)
-        for done, scores in reader.read(tokens, meter, start):
+        for chunk, scores in reader.read(tokens, meter, start):
             parts.append(scores)
             if checkpoint:
                 checkpoint.add(scores)
-            self._report(done)
+            self._report(chunk)
         self._chunks_before += len(tokens)
         return Scores(np.concatenate([part.values for part in parts]))
 
-    def _report(self, done: int) -> None:
+    def _report(self, passed: int) -> None:
         """Report the chunks of all passes that are done."""
         if self._progress:
             total = len(self._task.all_paths) * len(self.tokens)
-            self._progress(self._chunks_before + done, total)
+            self._progress(self._chunks_before + passed, total)
 
     def _keep(self, reader: TextReader, facts: object) -> EvaluationCheckpoint:
         with open_model(reader.path) as model:

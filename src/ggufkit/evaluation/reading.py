@@ -127,7 +127,7 @@ class TextReader(contextlib.AbstractContextManager["TextReader"]):
                 continue
             rows = self.session.logits_in_place()
             inputs = self._inputs(len(rows))
-            each = len(rows) // len(chunks)
+            length = len(rows) // len(chunks)
             jobs = [
                 functools.partial(
                     self._note,
@@ -141,7 +141,7 @@ class TextReader(contextlib.AbstractContextManager["TextReader"]):
                     ),
                 )
                 for number, chunk in enumerate(chunks)
-                for row, place in enumerate(places, number * each)
+                for row, place in enumerate(places, number * length)
             ]
             noted = in_turn(pool, jobs, 2 * self._threads)
             for number in range(len(chunks)):
@@ -157,11 +157,11 @@ class TextReader(contextlib.AbstractContextManager["TextReader"]):
 
     def _pieces(self, sequences: int) -> Iterator[tuple[int, int]]:
         """Yield the positions that llama.cpp computes at once, equally many of each sequence."""
-        together = max(1, self._micro_batch // sequences)
+        count = max(1, self._micro_batch // sequences)
         for start in range(0, self.context, self._batch):
             stop = min(start + self._batch, self.context)
-            for begin in range(start, stop, together):
-                yield begin, min(begin + together, stop)
+            for begin in range(start, stop, count):
+                yield begin, min(begin + count, stop)
 
     def _inputs(self, rows: int) -> Floats | None:
         """Return the inputs of the output matrix, None unless they are kept."""

@@ -154,7 +154,7 @@ def _distribution(values: ScoreValues, mean: Measurement) -> Distribution:
         mean,
         float(ordered[0]),
         float(ordered[-1]),
-        {each: _percentile(ordered, each) for each in PERCENTILES},
+        {percent: _percentile(ordered, percent) for percent in PERCENTILES},
     )
 
 

@@ -66,8 +66,8 @@ def require_sensible(task: EvaluationTask) -> None:
     for path in task.all_paths:
         with open_model(path) as model:
             require_weights(model)
-            found = model.metadata.get(VOCABULARY)
-            known[path] = list(found) if isinstance(found, Strings) else found
+            vocabulary = model.metadata.get(VOCABULARY)
+            known[path] = list(vocabulary) if isinstance(vocabulary, Strings) else vocabulary
     first = task.all_paths[0]
     for path, tokens in known.items():
         if tokens != known[first]:

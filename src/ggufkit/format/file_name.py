@@ -163,10 +163,10 @@ def parse_spoken(name: str, parameters: int = 0) -> ModelId:
     A size far below that ("128K" beside "7B") is the length of a context.
     """
     sizes = _NUMBERED_SIZE.findall(parse_model_id(name).size_label or "")
-    said = (
+    match = (
         int(count or 1) * float(size) * 1000 ** " KMBT".find(unit) for count, size, unit in sizes
     )
-    return parse_model_id(name, max(parameters, *map(int, said), 0))
+    return parse_model_id(name, max(parameters, *map(int, match), 0))
 
 
 def parse_model_id(model_id: str, parameters: int = 0) -> ModelId:
@@ -241,14 +241,14 @@ def _wild_name(file_name: str, parameters: int) -> FileName:
         stem, encoding = match[1], match[2]
     if match := _SIDECAR_BEHIND.fullmatch(stem):
         stem, sidecar = match[1], match[2].lower()
-    said = parse_spoken(stem, parameters)
-    if said.basename is None:
-        said = ModelId(basename=stem)
+    parsed = parse_spoken(stem, parameters)
+    if parsed.basename is None:
+        parsed = ModelId(basename=stem)
     return FileName(
-        basename=str(said.basename),
-        size_label=said.size_label or "",
-        finetune=said.finetune or "",
-        version=said.version or "",
+        basename=str(parsed.basename),
+        size_label=parsed.size_label or "",
+        finetune=parsed.finetune or "",
+        version=parsed.version or "",
         encoding=encoding,
         type=kind,
         sidecar=sidecar,
@@ -329,19 +329,19 @@ def _normal_size(text: str) -> str:
 
 def _size_part(text: str, parameters: int) -> _NamePart:
     try:
-        said = float(text[:-1]) * pow(1000, " KMBT".find(text[-1]))
+        size = float(text[:-1]) * pow(1000, " KMBT".find(text[-1]))
     except ValueError:
         return _NamePart(text, "size_label")
-    if _is_context_length(said, parameters):
+    if _is_context_length(size, parameters):
         return _NamePart(text[:-1] + text[-1].lower(), "finetune")
     return _NamePart(text, "size_label")
 
 
-def _is_context_length(said: float, parameters: int) -> bool:
+def _is_context_length(size: float, parameters: int) -> bool:
     """Whether a size is too far from the parameter count; an adapter's size may be larger."""
     if parameters < 0:
-        return said < -parameters // 8
-    return parameters > 0 and abs(said - parameters) > 7 * parameters // 8
+        return size < -parameters // 8
+    return parameters > 0 and abs(size - parameters) > 7 * parameters // 8
 
 
 def shard_name(prefix: str, number: int, count: int) -> str:

@@ -65,8 +65,8 @@ class Infos:
     def types(self) -> list[TensorType]:
         """Return the type of each tensor."""
         ids = self.table["type"].tolist()
-        known = {each: tensor_type(each) for each in set(ids)}
-        return [known[each] for each in ids]
+        known = {number: tensor_type(number) for number in set(ids)}
+        return [known[number] for number in ids]
 
     def place(self, index: int, field: str) -> int:
         """Return where in the file a `field` of a tensor lies: name, dims, type or offset."""
@@ -104,11 +104,11 @@ def about_names(infos: Infos, findings: Findings) -> None:
         return
     places = (infos.table["name_at"] - np.uint64(infos.encoding.count_bytes)).tolist()
     sizes = infos.table["name_len"].tolist()
-    seen: set[str] = set()
+    names_seen: set[str] = set()
     for name, size, offset in zip(infos.names, sizes, places, strict=True):
-        for rule, details in _broken_by(name, size, name in seen):
+        for rule, details in _broken_by(name, size, name in names_seen):
             findings.add(rule, offset, name=name, **details)
-        seen.add(name)
+        names_seen.add(name)
 
 
 def _are_usual(infos: Infos) -> bool:

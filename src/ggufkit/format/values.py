@@ -377,7 +377,7 @@ def dtype_type(dtype: np.dtype[Any]) -> ValueType:
     """Return the GGUF type of a NumPy dtype in any byte order; ValueTypeError if it has none."""
     kind = _BY_DTYPE.get(dtype.newbyteorder("="))
     if kind is None:
-        known = ", ".join(str(each) for each in _BY_DTYPE)
+        known = ", ".join(str(d) for d in _BY_DTYPE)
         raise ValueTypeError(
             f"NumPy's {dtype} has no GGUF value type", remedy=f"Convert to one of {known}"
         )

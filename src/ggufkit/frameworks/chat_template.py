@@ -78,7 +78,7 @@ class ChatTemplate:
                 remedy=f"Use one of its names: {known}",
             )
         text = self.templates[chosen]
-        given = {
+        values = {
             **self.special_tokens,
             "documents": None,
             **variables,
@@ -86,7 +86,7 @@ class ChatTemplate:
             "tools": tools,
             "add_generation_prompt": add_generation_prompt,
         }
-        return _rendered(text, given)
+        return _rendered(text, values)
 
 
 def chat_template(model: AnyModel) -> ChatTemplate:
@@ -110,7 +110,7 @@ def chat_template(model: AnyModel) -> ChatTemplate:
 
 def _rendered(text: str, variables: Mapping[str, Any]) -> str:
     try:
-        done = _servant().answer_of({"template": text, "variables": variables}, MAX_SECONDS)
+        answer = _servant().answer_of({"template": text, "variables": variables}, MAX_SECONDS)
     except (TypeError, ValueError, RecursionError) as error:
         raise ChatTemplateError(
             f"the conversation cannot be passed to the template as JSON: {error}",
@@ -118,11 +118,11 @@ def _rendered(text: str, variables: Mapping[str, Any]) -> str:
         ) from error
     except StoppedError as error:
         raise ChatTemplateError(f"the chat template was stopped: {error}", remedy=_CHECK) from error
-    if "text" in done:
-        return str(done["text"])
+    if "text" in answer:
+        return str(answer["text"])
     raise ChatTemplateError(
-        f"the chat template {done['what']}: {done['reason']}",
-        remedy=_CORRECT if done["what"] == FAILS else _CHECK,
+        f"the chat template {answer['what']}: {answer['reason']}",
+        remedy=_CORRECT if answer["what"] == FAILS else _CHECK,
     )
 
 

@@ -99,7 +99,7 @@ def _run(pieces: Sequence[_Piece], threads: int | None, progress: Progress | Non
     todo = deque(pieces)
     total = sum(piece.out.size for piece in pieces)
     count = min(worker_count(threads), len(todo)) or 1
-    counting, done = threading.Lock(), [0]
+    counting, ready = threading.Lock(), [0]
 
     def drain() -> None:
         while True:
@@ -111,8 +111,8 @@ def _run(pieces: Sequence[_Piece], threads: int | None, progress: Progress | Non
             _decode(piece)
             if progress:
                 with counting:
-                    done[0] += piece.out.size
-                    progress(done[0], total)
+                    ready[0] += piece.out.size
+                    progress(ready[0], total)
 
     with pool_of(count) as pool:
         try:

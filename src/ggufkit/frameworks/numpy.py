@@ -54,8 +54,8 @@ def load(
             array.view(target) if kind.dtype is None else array
             for kind, array in zip(types, arrays, strict=True)
         ]
-    named = zip(tensors, shapes, arrays, strict=True)
-    return {tensor.name: array.reshape(shape) for tensor, shape, array in named}
+    rows = zip(tensors, shapes, arrays, strict=True)
+    return {tensor.name: array.reshape(shape) for tensor, shape, array in rows}
 
 
 def save(

@@ -51,7 +51,7 @@ def save(
             raise OutputError(
                 f"{os.fspath(target)} is also an input", remedy="Write to another name"
             )
-        plain = [retyped(each, decoded_type(each, floats)) for each in source.tensors.values()]
+        plain = [retyped(t, decoded_type(t, floats)) for t in source.tensors.values()]
         laid = lay_folder([plain], {})
         (file,) = laid.files
         renamed_plan = replace(laid, files=(replace(file, name=target.name),))

@@ -34,13 +34,13 @@ def answer(job: dict[str, Any]) -> dict[str, str]:
 
 
 def _rendered(pieces: Iterator[str]) -> dict[str, str]:
-    kept, size = [], 0
+    texts, size = [], 0
     for piece in pieces:
-        kept.append(piece)
+        texts.append(piece)
         size += len(piece)
         if size > MAX_TEXT:
             return {"what": FAILS, "reason": f"its output has more than {MAX_TEXT:,} characters"}
-    return {"text": "".join(kept)}
+    return {"text": "".join(texts)}
 
 
 @functools.lru_cache(maxsize=32)

@@ -32,7 +32,7 @@ def tokenizer(model: AnyModel, *, say: Notify | None = None) -> Tokenizer:
     rebuilt exactly. Raises CheckpointError for a model without a vocabulary, or with a kind of
     tokenizer that Hugging Face's library lacks.
     """
-    made = library("tokenizers", "tokenizers").Tokenizer
+    kind = library("tokenizers", "tokenizers").Tokenizer
     with opened(model) as source:
         keys = VocabularyKeys(source.metadata)
         if keys.model not in MODELS:
@@ -49,8 +49,8 @@ def tokenizer(model: AnyModel, *, say: Notify | None = None) -> Tokenizer:
         rules = MODELS[keys.model](keys, say or (lambda _: None))
         text = json.dumps(as_in_llama_cpp(rules, keys), ensure_ascii=False, separators=(",", ":"))
     with errors_of_library():
-        found: Tokenizer = made.from_str(text)
-        return found
+        result: Tokenizer = kind.from_str(text)
+        return result
 
 
 @contextlib.contextmanager

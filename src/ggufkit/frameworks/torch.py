@@ -92,8 +92,8 @@ def load(  # noqa: PLR0913 (one argument for each choice of a user)
                 tensor.name: _on_device(tensor, kind, place)
                 for tensor, kind in zip(tensors, types, strict=True)
             }
-    named = zip(tensors, shapes, strict=True)
-    return {tensor.name: arrays[tensor.name].reshape(shape) for tensor, shape in named}
+    rows = zip(tensors, shapes, strict=True)
+    return {tensor.name: arrays[tensor.name].reshape(shape) for tensor, shape in rows}
 
 
 def load_packed(
@@ -208,15 +208,15 @@ def _on_cpu(
 ) -> dict[str, torch.Tensor]:
     """Return decoded tensors by name, in the order of the file."""
     shared = _mapped(tensors, types) if mmap else {}
-    rest = [at for at, tensor in enumerate(tensors) if tensor.name not in shared]
-    chosen, kinds = [tensors[at] for at in rest], [types[at] for at in rest]
+    rest = [index for index, tensor in enumerate(tensors) if tensor.name not in shared]
+    chosen, kinds = [tensors[position] for position in rest], [types[position] for position in rest]
     arrays = decoded_arrays(chosen, kinds, threads=threads, progress=progress)
-    made = {
+    loaded = {
         tensor.name: as_torch(array, kind)
         for tensor, kind, array in zip(chosen, kinds, arrays, strict=True)
     }
-    found = shared | made
-    return {tensor.name: found[tensor.name] for tensor in tensors}
+    state = shared | loaded
+    return {tensor.name: state[tensor.name] for tensor in tensors}
 
 
 def as_torch(array: Numbers, type: TensorType) -> torch.Tensor:

@@ -66,8 +66,8 @@ def load(  # noqa: PLR0913 (one argument for each choice of a user)
         tensor.name: as_torch(array, kind)
         for tensor, kind, array in zip(tensors, types, arrays, strict=True)
     }
-    made = _model(draft, state, floats, options)
-    return LoadedModel(made if device is None else made.to(device), _tokenizer(draft))
+    loaded = _model(draft, state, floats, options)
+    return LoadedModel(loaded if device is None else loaded.to(device), _tokenizer(draft))
 
 
 def _own_type(model: Model) -> str:
@@ -91,7 +91,7 @@ def _model(
             remedy="Install a later version of transformers, or use ggufkit.export",
         )
     takes = "add_pooling_layer" in inspect.signature(kind).parameters
-    made, info = kind.from_pretrained(
+    loaded, info = kind.from_pretrained(
         None,
         config=config,
         state_dict=state,
@@ -110,14 +110,14 @@ def _model(
             remedy="`ggufkit check` shows whether the file is complete",
         )
     generation = draft.json("generation_config.json")
-    if generation and made.can_generate():
-        made.generation_config = transformers.GenerationConfig.from_dict(generation)
-    return made
+    if generation and loaded.can_generate():
+        loaded.generation_config = transformers.GenerationConfig.from_dict(generation)
+    return loaded
 
 
 def _spelled(name: str, known: Sequence[str]) -> str:
     """Return a class by its name in transformers: some models spell it in other cases."""
-    return next((each for each in known if each.lower() == name.lower()), name)
+    return next((own for own in known if own.lower() == name.lower()), name)
 
 
 def _config(draft: Draft) -> Any:  # noqa: ANN401 (a class of transformers)
@@ -139,11 +139,11 @@ def _tokenizer(draft: Draft) -> Any:  # noqa: ANN401 (a class of transformers)
     if rules is None:
         return None
     with errors_of_library():
-        made = library("tokenizers", EXTRA).Tokenizer.from_str(rules)
+        inner = library("tokenizers", EXTRA).Tokenizer.from_str(rules)
     settings = json.loads(draft.text("tokenizer_config.json") or "{}")
     chosen = {key: value for key, value in settings.items() if key not in _NOT_ARGUMENTS}
     template = draft.text("chat_template.jinja")
     if template is not None:
         chosen["chat_template"] = template
     kind = library("transformers", EXTRA).PreTrainedTokenizerFast
-    return kind(tokenizer_object=made, **chosen)
+    return kind(tokenizer_object=inner, **chosen)

@@ -84,7 +84,7 @@ class _Collector:
         if self.moments.learns:
             self.moments.look(name, node)
             return False
-        return not self.moments_only or name in self.moments.wanted
+        return not self.moments_only or name in self.moments.active
 
     def _add_dense(self, name: str, node: GraphTensor) -> None:
         weight, inputs = node.src[0].contents, node.src[1].contents

@@ -77,17 +77,17 @@ class Moments:
         if pooled is not None:
             added = SHRINKAGE * self.width
             total, count = total + np.float32(added) * pooled, count + added
-        found: Floats = total / np.float32(max(count, 1))
-        if not np.isfinite(found).all():
+        mean: Floats = total / np.float32(max(count, 1))
+        if not np.isfinite(mean).all():
             raise _not_finite(self.sums.name.removesuffix(MOMENTS), self.sums.path)
-        return found
+        return mean
 
     def pooled(self, parts: tuple[int, ...]) -> Floats:
         """Return the mean moments of all matrices together; reads all of them."""
         sums = (self.total(matrix, parts) for matrix in range(self.matrices))
         count = self.tokens()[parts, :].sum()
-        found: Floats = functools.reduce(np.add, sums) / np.float32(max(int(count), 1))
-        return found
+        mean: Floats = functools.reduce(np.add, sums) / np.float32(max(int(count), 1))
+        return mean
 
     def total(self, matrix: int, parts: tuple[int, ...]) -> Floats:
         """Return the sums of some parts of one matrix."""
@@ -100,11 +100,11 @@ class Moments:
 
     def _stored(self, matrix: int, parts: tuple[int, ...]) -> Floats:
         """Return the sums as the file has them."""
-        found: list[Floats] = []
+        arrays: list[Floats] = []
         for part in parts:
             sums = self.sums[part]
-            found.append(np.asarray((sums[matrix] if self.matrices > 1 else sums).numpy()))
-        return functools.reduce(np.add, found)
+            arrays.append(np.asarray((sums[matrix] if self.matrices > 1 else sums).numpy()))
+        return functools.reduce(np.add, arrays)
 
     def squares(self) -> Entry:
         """Return the sums of squares of all parts, as importance data has them."""
@@ -246,7 +246,7 @@ def _entries(source: Model, path: Path) -> dict[str, Moments]:
     ):
         raise _wrong("this Hessian does not list its matrices", path)
     known = {owner: _moments(source, owner, path) for owner in sorted(set(owners))}
-    unseen = [owner for owner, each in known.items() if not each.tokens().sum(axis=1).all()]
+    unseen = [owner for owner, moments in known.items() if not moments.tokens().sum(axis=1).all()]
     if unseen:
         raise FormatError(
             f"no token reached {tensor_names(unseen)} in this Hessian",
@@ -265,7 +265,7 @@ def _moments(source: Model, owner: str, path: Path) -> Moments:
     known = (PARTS, max(matrices, 1))
     kinds = (sums.type.name, counts.type.name)
     width = _width_of(sums)
-    shapes = [(PARTS, *stack, *each) for each in ((width, width), folded_shape(width))]
+    shapes = [(PARTS, *stack, *shape) for shape in ((width, width), folded_shape(width))]
     if kinds != ("F32", "I64") or sums.shape not in shapes or counts.shape != known:
         raise _wrong(f"the data of {owner!r} in this Hessian does not fit together", path)
     if (counts.numpy() < 0).any():

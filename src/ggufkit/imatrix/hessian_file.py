@@ -69,8 +69,8 @@ class MomentsOrigin:
     def first_rows(self, names: Iterable[str]) -> dict[str, Numbers]:
         """Return the tensors of a file that tell the model from others."""
         with open_model(self.model) as model:
-            held = (model.tensors[name] for name in names if name in model.tensors)
-            return {tensor.name + FIRST_ROW: first_row(tensor) for tensor in held}
+            tensors = (model.tensors[name] for name in names if name in model.tensors)
+            return {tensor.name + FIRST_ROW: first_row(tensor) for tensor in tensors}
 
 
 def first_row(tensor: Tensor) -> Floats:
@@ -163,13 +163,13 @@ class FoldedTriangles(Made):
     def read(self, start: int, stop: int) -> Bytes:
         """Return rows `start` to `stop`."""
         width = self.squares.shape[-1]
-        found = np.empty((stop - start, width + 1), np.float32)
-        for place, out in enumerate(found, start):
+        rows = np.empty((stop - start, width + 1), np.float32)
+        for place, out in enumerate(rows, start):
             matrix, row = divmod(place, folded_shape(width)[0])
             last = width - 1 - row
             out[: width - row] = self.squares[matrix, row, row:]
             out[width - row :] = self.squares[matrix, last, last:]
-        return found.view(np.uint8)
+        return rows.view(np.uint8)
 
 
 def unfolded(rectangle: Floats) -> Floats:
@@ -186,7 +186,7 @@ def unfolded(rectangle: Floats) -> Floats:
 def diagonal(rectangle: Floats) -> Floats:
     """Return the diagonal of the matrix of a rectangle."""
     rows, width = np.arange(len(rectangle)), rectangle.shape[-1] - 1
-    found = np.empty(width, rectangle.dtype)
-    found[width - 1 - rows] = rectangle[rows, width - rows]
-    found[rows] = rectangle[:, 0]
-    return found
+    values = np.empty(width, rectangle.dtype)
+    values[width - 1 - rows] = rectangle[rows, width - rows]
+    values[rows] = rectangle[:, 0]
+    return values

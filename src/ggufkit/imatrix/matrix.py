@@ -103,8 +103,8 @@ class Imatrix:
                 legacy = None if is_gguf else read_legacy(file.data, str(location))
         finally:
             file.close()
-        read = _from_legacy(legacy, str(location)) if legacy else _read_gguf(location)
-        return replace(read, path=location, limit=ReadersLimit.of([file.status]))
+        content = _from_legacy(legacy, str(location)) if legacy else _read_gguf(location)
+        return replace(content, path=location, limit=ReadersLimit.of([file.status]))
 
     def weights(self, name: str, shape: tuple[int, ...] | None = None) -> Floats | None:
         """Return the weight of each column of a tensor as llama-quantize uses it, None if absent.
@@ -193,17 +193,19 @@ def merge(imatrices: Iterable[Imatrix], *, chunk_size: int | None = None) -> Ima
     512. Raises ShapeError where two do not fit each other.
     """
     imatrices_given = list(imatrices)
-    sizes = {one.chunk_size for one in imatrices_given if one.chunk_size}
+    sizes = {matrix.chunk_size for matrix in imatrices_given if matrix.chunk_size}
     size = chunk_size or (sizes.pop() if len(sizes) == 1 else CHUNK_SIZE)
     entries: dict[str, Entry] = {}
-    for one in imatrices_given:
-        for name, entry in one.entries.items():
-            tokens = _in_tokens(entry, size) if one.is_legacy else entry
+    for matrix in imatrices_given:
+        for name, entry in matrix.entries.items():
+            tokens = _in_tokens(entry, size) if matrix.is_legacy else entry
             known = entries.get(name)
-            entries[name] = _sum(name, known, tokens, is_legacy=one.is_legacy) if known else tokens
+            entries[name] = (
+                _sum(name, known, tokens, is_legacy=matrix.is_legacy) if known else tokens
+            )
     ordered = {name: _checked(entry, name) for name, entry in _sorted(entries)}
-    datasets = tuple(itertools.chain.from_iterable(one.datasets for one in imatrices_given))
-    limit = ReadersLimit.all_of(one.limit for one in imatrices_given)
+    datasets = tuple(itertools.chain.from_iterable(matrix.datasets for matrix in imatrices_given))
+    limit = ReadersLimit.all_of(matrix.limit for matrix in imatrices_given)
     return Imatrix(ordered, datasets, chunks_held(ordered, size), size, limit=limit)
 
 

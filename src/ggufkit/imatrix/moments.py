@@ -24,13 +24,13 @@ class InputMoments:
     """Sums of the products of all pairs of inputs, for each matrix and each part of the text.
 
     Matrices with the same inputs share a sum: `owners` has the first of them for each matrix.
-    `shapes` has the number of matrices and the width of each owner. Only the owners in `wanted` are
+    `shapes` has the number of matrices and the width of each owner. Only the owners in `active` are
     added up, into the part `part`; until `learned`, the graph is only looked at.
     """
 
     owners: dict[str, str] = field(default_factory=dict)
     shapes: dict[str, tuple[int, int]] = field(default_factory=dict)
-    wanted: frozenset[str] = frozenset()
+    active: frozenset[str] = frozenset()
     part: int = 0
     learns: bool = True
     sums: dict[str, Floats] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class InputMoments:
     def look(self, name: str, node: GraphTensor) -> None:
         """Note a matrix, and which one before it in the graph has the same inputs."""
         used = (node.src[place] for place in (1, 2))
-        key = tuple(ctypes.addressof(each.contents) for each in used if each)
+        key = tuple(ctypes.addressof(source.contents) for source in used if source)
         weight = node.src[0].contents
         matrices = weight.ne[2] * weight.ne[3]
         owner = self._inputs.setdefault((*key, matrices), name)
@@ -65,18 +65,18 @@ class InputMoments:
             group_bytes += nbytes
         return [frozenset(group) for group in groups]
 
-    def begin(self, wanted: frozenset[str]) -> None:
+    def begin(self, names: frozenset[str]) -> None:
         """Start a pass that adds up the moments of these owners."""
-        self.wanted = wanted
+        self.active = names
         self.sums, self.counts = {}, {}
-        for name in sorted(wanted):
+        for name in sorted(names):
             matrices, width = self.shapes[name]
             self.sums[name] = np.zeros((PARTS, matrices, width, width), np.float32)
             self.counts[name] = np.zeros((PARTS, matrices), np.int64)
 
     def add(self, name: str, matrix: int, rows: Floats) -> None:
         """Add the inputs `rows` of one matrix."""
-        if name in self.wanted:
+        if name in self.active:
             with np.errstate(over="ignore", invalid="ignore"):  # refused when they are stored
                 self.sums[name][self.part, matrix] += rows.T @ rows
             self.counts[name][self.part, matrix] += len(rows)

@@ -69,31 +69,31 @@ def statistics(imatrix: Imatrix) -> list[Statistics]:
         for name, means in ((name, _means(entry)) for name, entry in raw.entries.items())
         if means.size
     ]
-    return sorted(rows, key=lambda one: (one.tensor.encode(), -one.total))
+    return sorted(rows, key=lambda row: (row.tensor.encode(), -row.total))
 
 
 def by_layer(tensors: Iterable[Statistics]) -> list[LayerStatistics]:
     """Return the averages of each layer, in order."""
     layers: dict[int, list[Statistics]] = defaultdict(list)
-    for one in tensors:
-        if one.layer.isdecimal():
-            layers[int(one.layer)].append(one)
+    for tensor in tensors:
+        if tensor.layer.isdecimal():
+            layers[int(tensor.layer)].append(tensor)
     return [_averages(layer, layers[layer]) for layer in sorted(layers)]
 
 
 def _averages(layer: int, members: list[Statistics]) -> LayerStatistics:
-    elements = np.array([one.elements for one in members])
+    elements = np.array([tensor.elements for tensor in members])
 
     def average(name: str) -> float:
-        values = np.array([getattr(one, name) for one in members], np.float32)
+        values = np.array([getattr(tensor, name) for tensor in members], np.float32)
         return float(_sum(elements.astype(np.float32) * values) / np.float32(elements.sum()))
 
     return LayerStatistics(layer, average("total"), average("z_density"), average("similarity"))
 
 
 def _means(entry: Entry) -> Floats:
-    seen = entry.counts > 0
-    means = entry.sums[seen] / entry.counts[seen, np.newaxis].astype(np.float32)
+    has_data = entry.counts > 0
+    means = entry.sums[has_data] / entry.counts[has_data, np.newaxis].astype(np.float32)
     return np.asarray(means, np.float32).reshape(-1)
 
 

@@ -230,9 +230,9 @@ class Library:
 
     def failure(self, what: str) -> GGUFError:
         """Return the error that llama.cpp failed to do `what`, with its log."""
-        said = "; ".join(self.errors) or "llama.cpp gave no reason"
+        reasons = "; ".join(self.errors) or "llama.cpp gave no reason"
         self.errors = []
-        return GGUFError(f"llama.cpp {what}: {said}")
+        return GGUFError(f"llama.cpp {what}: {reasons}")
 
 
 @functools.cache

@@ -157,7 +157,7 @@ class Session:
             None,
             (c_int32 * count)(*places),
             (c_int32 * count)(*[1] * count),
-            (POINTER(c_int32) * count)(*[ctypes.cast(one, POINTER(c_int32)) for one in ids]),
+            (POINTER(c_int32) * count)(*[ctypes.cast(array, POINTER(c_int32)) for array in ids]),
             (c_int8 * count)(*is_output),
         )
         failed = self.llama.functions.llama_decode(self._context, batch)

@@ -86,14 +86,14 @@ def _converted(  # noqa: PLR0913 (the arguments of `convert_lora`)
         say(f"skipped as llama.cpp does: {', '.join(placement.skipped[:_SHOWN])}")
     if any(item.name.endswith(ABSORBED) for item in placement.tensors):
         say("llama.cpp does not apply an adapter to attn_k_b and attn_v_b; merge this one instead")
-    kind = _wanted(outtype, adapter)
+    kind = _type_for(outtype, adapter)
     upright = map(_upright, placement.tensors)
-    made = [stored(tensor, kind) for item in upright for tensor in as_tensors(item)]
+    output = [stored(tensor, kind) for item in upright for tensor in as_tensors(item)]
     own = Checkpoint(
         adapter.folder, CheckpointFolder(adapter.folder).json("config.json") or {}, Tensors()
     )
     described = describe(
-        own, name=name, overrides=overrides, parameters=-_parameters(made), say=say
+        own, name=name, overrides=overrides, parameters=-_parameters(output), say=say
     )
     described.pop("general.type")
     tokens = adapter.config.get("alora_invocation_tokens")
@@ -106,7 +106,7 @@ def _converted(  # noqa: PLR0913 (the arguments of `convert_lora`)
         **({INVOCATION: typed("array[uint32]", tokens)} if tokens else {}),
         "general.quantization_version": np.uint32(QUANTIZATION_VERSION),
     }
-    made_model = Model(Metadata(metadata), Tensors(made)).reading((adapter.file,))
+    made_model = Model(Metadata(metadata), Tensors(output)).reading((adapter.file,))
     return made_model.made_from(made_model.inputs, own.readers_limit)
 
 
@@ -132,7 +132,7 @@ def _base_config(adapter: PeftAdapter, base: AnyPath | None) -> tuple[Path, dict
     return folder, config
 
 
-def _wanted(outtype: str, adapter: PeftAdapter) -> str:
+def _type_for(outtype: str, adapter: PeftAdapter) -> str:
     if outtype in OUTTYPES:
         return OUTTYPES[outtype]
     if outtype == AUTO:

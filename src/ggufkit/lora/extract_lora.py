@@ -75,9 +75,9 @@ def extract_lora(
     if rank < 1:
         raise AdapterError(f"rank is {rank}, but must be at least 1")
     with Opener() as opener:
-        held, changed = opener.open(base, "base"), opener.open(tuned, "tuned")
-        found = _extraction(held, changed, rank, outtype, progress)
-        return Extraction(opener.hand_over(found.model), found.tensors)
+        before, after = opener.open(base, "base"), opener.open(tuned, "tuned")
+        extraction = _extraction(before, after, rank, outtype, progress)
+        return Extraction(opener.hand_over(extraction.model), extraction.tensors)
 
 
 def _extraction(
@@ -91,29 +91,29 @@ def _extraction(
         raise AdapterError("the models differ in more than weights", problems)
     architecture = str(base.metadata["general.architecture"])
     factors: list[Tensor] = []
-    found: list[Extracted] = []
-    for done, (name, tensor) in enumerate(base.tensors.items()):
+    details: list[Extracted] = []
+    for count, (name, tensor) in enumerate(base.tensors.items()):
         if progress:
-            progress(done, len(base.tensors))
+            progress(count, len(base.tensors))
         changed, whole = _norms(tensor, tuned.tensors[name])
         if not changed:
             continue
         ratio = changed / whole if whole else math.inf
         if not is_eligible(tensor, architecture) or max(tensor.shape[:-2], default=1) == 0:
-            found.append(Extracted(name, 0, ratio, 1.0))
+            details.append(Extracted(name, 0, ratio, 1.0))
             continue
-        a, b, kept = _factored(tensor, tuned.tensors[name], rank)
-        lost = math.sqrt(max(changed**2 - kept, 0.0)) / changed
-        found.append(Extracted(name, b.shape[-1], ratio, lost))
+        a, b, energy = _factored(tensor, tuned.tensors[name], rank)
+        missed = math.sqrt(max(changed**2 - energy, 0.0)) / changed
+        details.append(Extracted(name, b.shape[-1], ratio, missed))
         # llama.cpp picks the rows of tokens from the first factor.
         first, second = (b, np.ascontiguousarray(a.T)) if name == EMBEDDING else (a, b)
         factors.append(from_array(name + LORA_A, first, outtype))
         factors.append(from_array(name + LORA_B, second, outtype))
     if not factors:
         raise AdapterError("no matrix differs between the two models", remedy="Compare with `diff`")
-    made = Model(_metadata(tuned, rank), Tensors(factors))
+    adapter = Model(_metadata(tuned, rank), Tensors(factors))
     limits = (base.readers_limit, tuned.readers_limit)
-    return Extraction(made.made_from((*base.inputs, *tuned.inputs), *limits), tuple(found))
+    return Extraction(adapter.made_from((*base.inputs, *tuned.inputs), *limits), tuple(details))
 
 
 def _metadata(tuned: Model, rank: int) -> Metadata:
@@ -134,8 +134,8 @@ def _about_fit(base: Model, tuned: Model) -> Iterator[str]:
     kinds = [model.metadata.get("general.architecture") for model in (base, tuned)]
     if kinds[0] != kinds[1]:
         yield f"the architectures are {kinds[0]!r} and {kinds[1]!r}"
-    for one, other, which in ((base, tuned, "base"), (tuned, base, "tuned")):
-        only = [name for name in one.tensors if name not in other.tensors]
+    for first, second, which in ((base, tuned, "base"), (tuned, base, "tuned")):
+        only = [name for name in first.tensors if name not in second.tensors]
         if only:
             yield f"only the {which} model has {first_names(only)}"
     for name, tensor in base.tensors.items():
@@ -152,7 +152,7 @@ def _norms(base: Tensor, tuned: Tensor) -> tuple[float, float]:
     changed = whole = 0.0
     for start, stop in _runs(base):
         before, after = (
-            decoded_rows(each, start, stop).astype(np.float64) for each in (base, tuned)
+            decoded_rows(model, start, stop).astype(np.float64) for model in (base, tuned)
         )
         if not (np.isfinite(before).all() and np.isfinite(after).all()):
             raise AdapterError(
@@ -167,12 +167,12 @@ def _norms(base: Tensor, tuned: Tensor) -> tuple[float, float]:
 def _factored(base: Tensor, tuned: Tensor, rank: int) -> tuple[Floats, Floats, float]:
     """Return a and b, stacked for a stack of matrices, and the square of the norm of b @ a."""
     height, width = base.shape[-2:]
-    kept = min(rank, height, width)
+    smallest = min(rank, height, width)
     count = math.prod(base.shape[:-2])
-    each = [_best(base, tuned, number * height, height, kept) for number in range(count)]
-    a = np.stack([a for a, _, _ in each]).reshape(*base.shape[:-2], kept, width)
-    b = np.stack([b for _, b, _ in each]).reshape(*base.shape[:-2], height, kept)
-    return a, b, sum(square for _, _, square in each)
+    parts = [_best(base, tuned, number * height, height, smallest) for number in range(count)]
+    a = np.stack([a for a, _, _ in parts]).reshape(*base.shape[:-2], smallest, width)
+    b = np.stack([b for _, b, _ in parts]).reshape(*base.shape[:-2], height, smallest)
+    return a, b, sum(square for _, _, square in parts)
 
 
 def _best(
@@ -188,12 +188,12 @@ def _best(
         basis, _ = np.linalg.qr(
             functools.reduce(np.add, (rows.T @ (rows @ basis) for rows in differences))
         )
-    left, triangle = np.linalg.qr(
+    q, triangle = np.linalg.qr(
         np.concatenate([rows @ basis for rows in _differences(base, tuned, start, height)])
     )
     u, values, v = np.linalg.svd(triangle)
     root = np.sqrt(values[:rank])
-    b = (left @ u[:, :rank]) * root
+    b = (q @ u[:, :rank]) * root
     a = root[:, None] * (v[:rank] @ basis.T)
     return a.astype(np.float32), b.astype(np.float32), float(np.sum(values[:rank] ** 2))
 
@@ -201,7 +201,7 @@ def _best(
 def _differences(base: Tensor, tuned: Tensor, start: int, height: int) -> Iterator[Float64s]:
     """Yield the difference of one matrix, some rows at a time."""
     for first, last in _runs(base, start, start + height):
-        before, after = (decoded_rows(each, first, last) for each in (base, tuned))
+        before, after = (decoded_rows(model, first, last) for model in (base, tuned))
         yield after.astype(np.float64) - before
 
 

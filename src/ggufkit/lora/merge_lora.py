@@ -48,17 +48,17 @@ def merge_lora(
         known = ", ".join(OUTTYPES)
         raise TensorTypeError(f"unknown outtype {outtype!r}", remedy=f"Use one of {known}")
     with Opener() as opener:
-        held = opener.open(base, "base")
-        is_image_model = is_diffusion(held.architecture, held.tensors)
+        model = opener.open(base, "base")
+        is_image_model = is_diffusion(model.architecture, model.tensors)
         opening = open_image_adapter if is_image_model else as_model
         added = opener.open_all(adapters, "adapters", opening)
         if scales and len(scales) != len(added):
             raise AdapterError(f"{len(scales)} scales for {len(added)} adapters")
-        read = image_addends if is_image_model else _addends
+        reader = image_addends if is_image_model else _addends
         note = say or (lambda _: None)
-        changes = [read(held, adapter, note) for adapter in added]
+        changes = [reader(model, adapter, note) for adapter in added]
         strengths = scales or (1.0,) * len(added)
-        return opener.hand_over(_merged_model(held, added, changes, strengths, outtype))
+        return opener.hand_over(_merged_model(model, added, changes, strengths, outtype))
 
 
 def _merged_model(

@@ -81,7 +81,7 @@ def _stack(name: str, items: list[Tensor | Pair]) -> Tensor | Pair:
     pairs = [item for item in items if isinstance(item, Pair)]
     if len(pairs) < len(items):
         return stack(name, [item for item in items if isinstance(item, Tensor)])
-    a, b = (stack(name, list(each)) for each in zip(*((p.a, p.b) for p in pairs), strict=True))
+    a, b = (stack(name, list(parts)) for parts in zip(*((p.a, p.b) for p in pairs), strict=True))
     return Pair(name, a, b)
 
 
@@ -149,9 +149,9 @@ def read_adapter(model: Model) -> Adapter:
     path = model.files[0].path if model.files else "the model"
     kind = model.metadata.get("general.type"), model.metadata.get(KIND)
     if kind != ("adapter", "lora"):
-        said = " and ".join(repr(each) for each in kind)
+        text = " and ".join(repr(item) for item in kind)
         raise AdapterError(
-            f"{path} is not a LoRA adapter: general.type and adapter.type are {said}",
+            f"{path} is not a LoRA adapter: general.type and adapter.type are {text}",
             remedy="Convert a PEFT or MLX adapter with `ggufkit lora convert`",
         )
     if problems := [f"{tensor.name} {what}" for tensor, what in tensor_faults(model)]:

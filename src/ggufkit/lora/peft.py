@@ -60,7 +60,7 @@ def read_peft(folder: AnyPath, say: Notify) -> PeftAdapter:
     config = CheckpointFolder(place).json(CONFIG)
     if config is None:
         raise AdapterError(f"{place} has no {CONFIG}", remedy="Give the folder of an adapter")
-    name = next((each for each in FILES if CheckpointFolder(place).path(each)), None)
+    name = next((own for own in FILES if CheckpointFolder(place).path(own)), None)
     if name is None:
         raise AdapterError(f"{place} has none of {', '.join(FILES)}", remedy="Download them")
     file = MappedFile(place / name)
@@ -78,9 +78,9 @@ def _read(
 ) -> tuple[float, list[Tensor | Pair]]:
     """Return alpha and the items of an opened file; AdapterError for all that is wrong."""
     name = file.path.name
-    held, broken = (read_pytorch if name.endswith(".bin") else read_tensors)(file)
-    items, odd = _items(held, is_mlx=name == MLX)
-    problems = [*(f"{name}: {each}" for each in broken), *_about_config(config), *odd]
+    tensors, broken = (read_pytorch if name.endswith(".bin") else read_tensors)(file)
+    items, odd = _items(tensors, is_mlx=name == MLX)
+    problems = [*(f"{name}: {problem}" for problem in broken), *_about_config(config), *odd]
     if problems:
         raise AdapterError(f"the adapter {place} cannot be converted", problems)
     try:
@@ -111,25 +111,25 @@ def _items(tensors: Sequence[Tensor], *, is_mlx: bool) -> tuple[list[Tensor | Pa
     factors: dict[str, dict[str, Tensor]] = {}
     odd: list[str] = []
     for tensor in tensors:
-        found = _FACTOR.fullmatch(tensor.name)
+        match = _FACTOR.fullmatch(tensor.name)
         name = tensor.name.replace("base_model.model.", "")
-        if found is None:
+        if match is None:
             if any(part in tensor.name for part in _NORMS):
                 plain.append(renamed(tensor, name))
             elif _OF_BASE not in tensor.name:
                 odd.append(tensor.name)
             continue
-        stem = found["stem"].replace("base_model.model.", "") + ".weight"
-        letter = (found["peft"] or found["embedding"] or found["mlx"]).upper()
-        is_turned = found["mlx"] is not None and not (is_mlx and _STACKED in tensor.name)
+        stem = match["stem"].replace("base_model.model.", "") + ".weight"
+        letter = (match["peft"] or match["embedding"] or match["mlx"]).upper()
+        is_turned = match["mlx"] is not None and not (is_mlx and _STACKED in tensor.name)
         factors.setdefault(stem, {})[letter] = transpose(tensor) if is_turned else tensor
     problems = list(_about_odd(odd))
-    for stem, held in factors.items():
-        if len(held) < 2:  # noqa: PLR2004 (A and B)
-            problems.append(f"{brief(stem)} has only the factor {next(iter(held))}")
+    for stem, roles in factors.items():
+        if len(roles) < 2:  # noqa: PLR2004 (A and B)
+            problems.append(f"{brief(stem)} has only the factor {next(iter(roles))}")
             continue
         try:
-            plain += _experts(checked(stem, held["A"], held["B"]))
+            plain += _experts(checked(stem, roles["A"], roles["B"]))
         except GGUFError as error:
             problems.append(error.message)
     return plain, problems
@@ -141,7 +141,7 @@ def _experts(pair: Pair) -> Iterator[Pair]:
         yield pair
         return
     for number in range(pair.a.shape[0]):
-        a, b = (perform(each[number : number + 1], "squeeze", [0]) for each in (pair.a, pair.b))
+        a, b = (perform(part[number : number + 1], "squeeze", [0]) for part in (pair.a, pair.b))
         yield Pair(pair.name.replace(_STACKED, f".experts.{number}."), a, b)
 
 
@@ -163,8 +163,8 @@ def scaled(
 ) -> tuple[float, list[Tensor | Pair]]:
     """Return alpha, and the items with B scaled where a matrix has an alpha of its own."""
     if is_mlx:
-        given = json_object(config.get("lora_parameters", config), "lora_parameters")
-        alpha = _number(given, "scale") * _number(given, "rank")
+        parameters = json_object(config.get("lora_parameters", config), "lora_parameters")
+        alpha = _number(parameters, "scale") * _number(parameters, "rank")
         return finite_number(alpha, "scale times rank", most=MAX_FLOAT32), list(items)
     alpha = _number(config, "lora_alpha")
     table = json_object(config.get("alpha_pattern") or {}, "alpha_pattern")

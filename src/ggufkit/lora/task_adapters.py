@@ -49,10 +49,10 @@ def task_adapters(
         tasks = _tasks(checkpoint.config)
         config = checkpoint.config
         facts = ConfigFacts(checkpoint, find(classes(config), arch_path, config))
-        made = {task: _adapter(checkpoint, facts, tasks, task) for task in tasks}
-        if not made:
+        adapters = {task: _adapter(checkpoint, facts, tasks, task) for task in tasks}
+        if not adapters:
             checkpoint.close()
-        return made
+        return adapters
 
 
 def _tasks(config: Mapping[str, Any]) -> list[str]:
@@ -83,7 +83,9 @@ def _adapter(checkpoint: Checkpoint, facts: ConfigFacts, tasks: list[str], task:
     if problems or not placement.tensors:
         problems = problems or ["the tensors lora_A and lora_B are missing"]
         raise CheckpointError(f"the adapters of {checkpoint.folder} cannot be converted", problems)
-    tensors = [stored(each, "F32") for item in placement.tensors for each in _in_file_order(item)]
+    tensors = [
+        stored(tensor, "F32") for item in placement.tensors for tensor in _in_file_order(item)
+    ]
     config = checkpoint.config
     alpha = config.get("lora_alpha")
     metadata: dict[str, Any] = {

@@ -77,6 +77,6 @@ def _libraries() -> Iterator[str]:
     A symbol of what a module is linked with is found in the module too, but not on Windows.
     """
     yield from map(str, Path(np.__file__).parents[1].glob("numpy.libs/*openblas*"))
-    found = importlib.util.find_spec("numpy.linalg._umath_linalg")
-    if found and found.origin:
-        yield found.origin
+    spec = importlib.util.find_spec("numpy.linalg._umath_linalg")
+    if spec and spec.origin:
+        yield spec.origin

@@ -98,11 +98,11 @@ def dequantize(
     """
     source = decodable(type)
     blocks = _rows_of_blocks(data, source)
-    wanted, plain = _float_dtype(dtype)
-    is_aligned = blocks.flags.c_contiguous and blocks.ctypes.data % wanted.itemsize == 0
+    target, plain = _float_dtype(dtype)
+    is_aligned = blocks.flags.c_contiguous and blocks.ctypes.data % target.itemsize == 0
     if source == plain and out is None and is_aligned:
-        return blocks.view(wanted)
-    elements = _checked_out(out, _shape_in_elements(blocks.shape, source), wanted, blocks)
+        return blocks.view(target)
+    elements = _checked_out(out, _shape_in_elements(blocks.shape, source), target, blocks)
     if plain.dtype == "f4" and source != plain:
         _decode_all(blocks, source, elements, threads)
     else:
@@ -207,22 +207,22 @@ def validate(data: Bytes, type: AnyType) -> int | None:
 
 def encodable(type: AnyType) -> TensorType:
     """Return the row of a type that `quantize` takes; raise TensorTypeError for any other."""
-    found = tensor_type(type)
-    if not kernels.codecs().get(found.id, False):
+    kind = tensor_type(type)
+    if not kernels.codecs().get(kind.id, False):
         can = ", ".join(
             tensor_type(key).name for key, encodes in kernels.codecs().items() if encodes
         )
-        raise TensorTypeError(f"{found} cannot be encoded", remedy=f"Use one of {can}")
-    return found
+        raise TensorTypeError(f"{kind} cannot be encoded", remedy=f"Use one of {can}")
+    return kind
 
 
 def decodable(type: AnyType) -> TensorType:
     """Return the row of a type that `dequantize` takes; raise TensorTypeError for any other."""
-    found = tensor_type(type)
-    if found.id not in kernels.codecs():
+    kind = tensor_type(type)
+    if kind.id not in kernels.codecs():
         can = ", ".join(tensor_type(key).name for key in kernels.codecs())
-        raise TensorTypeError(f"{found} cannot be decoded", remedy=f"Use one of {can}")
-    return found
+        raise TensorTypeError(f"{kind} cannot be decoded", remedy=f"Use one of {can}")
+    return kind
 
 
 def check_requantize(source: AnyType, target: AnyType) -> None:
@@ -248,14 +248,14 @@ def _decode_all(blocks: Bytes, source: TensorType, elements: Floats, threads: in
 def _float_dtype(dtype: npt.DTypeLike) -> tuple[np.dtype[Any], TensorType]:
     """Return the dtype that `dequantize` shall give, and the tensor type of that dtype."""
     try:
-        wanted = np.dtype(np.uint16 if isinstance(dtype, str) and dtype == "bfloat16" else dtype)
+        target = np.dtype(np.uint16 if isinstance(dtype, str) and dtype == "bfloat16" else dtype)
     except TypeError:
-        wanted = None
+        target = None
     for name in ("F32", "F16", "BF16"):
-        if wanted is not None and kernels.is_own_dtype(wanted, tensor_type(name)):
-            return wanted, tensor_type(name)
+        if target is not None and kernels.is_own_dtype(target, tensor_type(name)):
+            return target, tensor_type(name)
     raise ValueTypeError(
-        f"cannot dequantize to {wanted or dtype}",
+        f"cannot dequantize to {target or dtype}",
         remedy='Use float32, float16, ml_dtypes.bfloat16 or "bfloat16"',
     )
 
@@ -285,9 +285,9 @@ def _refusal(view: Numbers, bad: int, target: TensorType, row: int, column: int)
 def _rows_of_blocks(data: Bytes, source: TensorType) -> Bytes:
     """Return `data`, checked to be rows of whole blocks."""
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8:
-        given = f"one of {data.dtype}" if isinstance(data, np.ndarray) else _kind(data)
+        actual = f"one of {data.dtype}" if isinstance(data, np.ndarray) else _kind(data)
         raise ValueTypeError(
-            f"packed data must be an array of uint8, not {given}",
+            f"packed data must be an array of uint8, not {actual}",
             remedy="Use `array.view(np.uint8)` or `np.frombuffer(data, np.uint8)`",
         )
     name = f"the {source.block_bytes} bytes of a {source}"
@@ -328,8 +328,8 @@ def _checked_out(
     if out is None:
         return parallel.aligned(shape, dtype)
     if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != dtype:
-        given = f"{out.dtype} of shape {out.shape}" if isinstance(out, np.ndarray) else _kind(out)
-        raise ShapeError(f"the output is {given}", remedy=f"Pass {dtype} of shape {shape}")
+        actual = f"{out.dtype} of shape {out.shape}" if isinstance(out, np.ndarray) else _kind(out)
+        raise ShapeError(f"the output is {actual}", remedy=f"Pass {dtype} of shape {shape}")
     if not (out.flags.c_contiguous and out.flags.aligned and out.flags.writeable):
         raise ShapeError(
             "the output is not contiguous, aligned and writable",

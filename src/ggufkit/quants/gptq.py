@@ -28,7 +28,7 @@ from ggufkit.system.mapped_file import Bytes
 from ggufkit.system.threads import in_turn, pool_of
 
 BATCH: Final = 32  # columns
-TURNS: Final = 2  # scales are found again for the values that feedback asked for
+TURNS: Final = 2  # scales are searched again for the values after feedback
 
 
 def factor_of(moments: Floats, damping: float, threads: int = 1) -> Floats | None:
@@ -47,8 +47,8 @@ def factor_of(moments: Floats, damping: float, threads: int = 1) -> Floats | Non
 
 def moment_errors(errors: Floats, moments: Floats) -> Floats:
     """Return E H E' of each row of errors."""
-    found: Floats = np.einsum("ij,ij->i", errors @ moments, errors)
-    return found
+    sums: Floats = np.einsum("ij,ij->i", errors @ moments, errors)
+    return sums
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,11 @@ class Gptq:
 
 
 class _EncodedBlocks(NamedTuple):
-    """Blocks, their errors, the values that feedback asked for, and the cost of each row."""
+    """Blocks, their errors, their values after feedback, and the cost of each row."""
 
     blocks: Bytes
     errors: Floats
-    asked: Floats
+    targets: Floats
     costs: Floats
 
     def where(self, chosen: npt.NDArray[np.bool_], other: _EncodedBlocks) -> _EncodedBlocks:
@@ -107,7 +107,7 @@ class _EncodedBlocks(NamedTuple):
         return _EncodedBlocks(
             np.where(column, self.blocks, other.blocks),
             np.where(column, self.errors, other.errors),
-            np.where(column, self.asked, other.asked),
+            np.where(column, self.targets, other.targets),
             np.where(chosen, self.costs, other.costs),
         )
 
@@ -117,7 +117,7 @@ class _BlockStep:
     """One block of each row: its weights, and what they should be after the blocks before it."""
 
     rows: Floats
-    wanted: Floats
+    targets: Floats
     type: TensorType
     feedback: Gptq
     search: Search | None
@@ -126,12 +126,12 @@ class _BlockStep:
         """Return the best blocks found."""
         codes = level_codes(self.type)
         if codes is None:
-            blocks = self._with_scales(self.wanted)
+            blocks = self._with_scales(self.targets)
             errors = self.rows - codec.decode_rows(blocks, self.type)
-            return _EncodedBlocks(blocks, errors, self.wanted, np.zeros(len(blocks), np.float32))
-        best = self._rounded(self._with_scales(self.wanted), codes)
+            return _EncodedBlocks(blocks, errors, self.targets, np.zeros(len(blocks), np.float32))
+        best = self._rounded(self._with_scales(self.targets), codes)
         for _ in range(1, TURNS):
-            again = self._rounded(self._with_scales(best.asked), codes)
+            again = self._rounded(self._with_scales(best.targets), codes)
             best = again.where(again.costs < best.costs, best)
         return best
 
@@ -147,31 +147,31 @@ class _BlockStep:
         scales = _by_column(parts.scales, size)
         inverse = np.divide(1, scales, out=np.zeros_like(scales), where=scales != 0)
         shifts = 0 * scales if parts.offsets is None else _by_column(parts.offsets, size)
-        rows, asked = self.rows.T.copy(), self.wanted.T.copy()
+        rows, targets = self.rows.T.copy(), self.targets.T.copy()
         errors = np.zeros_like(rows)
         shares, weights = self.feedback.shares.T.copy(), self.feedback.weights
-        found = np.empty((size // unit, codes.codes, len(blocks)), np.int32)
+        chosen_levels = np.empty((size // unit, codes.codes, len(blocks)), np.int32)
         for number, start in enumerate(range(0, size, unit)):
             own = slice(start, start + unit)
             # Products of many columns are BLAS's, those of a few are faster without its threads.
             before = start - start % BATCH
             if start == before:
                 batch = slice(start, start + BATCH)
-                asked[batch] += shares[batch, :start] @ errors[:start]
-            asked[own] += np.einsum("uk,kn->un", shares[own, before:start], errors[before:start])
-            wanted = (asked[own] - shifts[own]) * inverse[own]
-            found[number] = codes.nearest(wanted, weights[own])
-            made = codes.levels(found[number]) * scales[own] + shifts[own]
-            errors[own] = rows[own] - made
-        costs = weights @ np.square(asked - (rows - errors))
-        again = codes.bits.put(found.reshape(-1, len(blocks)), blocks)
-        return _EncodedBlocks(again, errors.T, asked.T.copy(), costs)
+                targets[batch] += shares[batch, :start] @ errors[:start]
+            targets[own] += np.einsum("uk,kn->un", shares[own, before:start], errors[before:start])
+            normalized = (targets[own] - shifts[own]) * inverse[own]
+            chosen_levels[number] = codes.nearest(normalized, weights[own])
+            decoded = codes.levels(chosen_levels[number]) * scales[own] + shifts[own]
+            errors[own] = rows[own] - decoded
+        costs = weights @ np.square(targets - (rows - errors))
+        again = codes.bits.put(chosen_levels.reshape(-1, len(blocks)), blocks)
+        return _EncodedBlocks(again, errors.T, targets.T.copy(), costs)
 
 
 def _by_column(groups: Floats, size: int) -> Floats:
     """Return numbers of groups as one for each column: (size, blocks)."""
-    found: Floats = np.repeat(groups, size // groups.shape[1], axis=1).T.copy()
-    return found
+    columns: Floats = np.repeat(groups, size // groups.shape[1], axis=1).T.copy()
+    return columns
 
 
 WIDE: Final = 4096  # from this width on, several threads are worth it
@@ -196,13 +196,13 @@ def _tiled(matrix: Doubles, threads: int) -> Doubles:
     with pool_of(threads) as pool:
         for start in range(0, len(matrix), CORNER):
             columns = slice(start, start + CORNER)
-            corner = np.linalg.cholesky(_left(matrix, lower, columns, columns))
+            corner = np.linalg.cholesky(_remainder(matrix, lower, columns, columns))
             lower[columns, columns] = corner
             inverse = np.linalg.inv(corner).T
-            rows = [slice(at, at + TILE) for at in range(start + CORNER, len(matrix), TILE)]
-            tasks = [partial(_solved, matrix, lower, each, columns, inverse) for each in rows]
-            for each, found in zip(rows, in_turn(pool, tasks, len(tasks)), strict=True):
-                lower[each, columns] = found
+            rows = [slice(row, row + TILE) for row in range(start + CORNER, len(matrix), TILE)]
+            tasks = [partial(_solved, matrix, lower, span, columns, inverse) for span in rows]
+            for part, solved in zip(rows, in_turn(pool, tasks, len(tasks)), strict=True):
+                lower[part, columns] = solved
     return lower
 
 
@@ -210,13 +210,13 @@ def _solved(
     matrix: Doubles, lower: Doubles, rows: slice, columns: slice, inverse: Doubles
 ) -> Doubles:
     """Return a tile of the factor."""
-    return np.asarray(_left(matrix, lower, rows, columns) @ inverse)
+    return np.asarray(_remainder(matrix, lower, rows, columns) @ inverse)
 
 
-def _left(matrix: Doubles, lower: Doubles, rows: slice, columns: slice) -> Doubles:
+def _remainder(matrix: Doubles, lower: Doubles, rows: slice, columns: slice) -> Doubles:
     """Return what the columns before leave of a tile."""
-    done = slice(0, columns.start)
-    return np.asarray(matrix[rows, columns] - lower[rows, done] @ lower[columns, done].T)
+    before = slice(0, columns.start)
+    return np.asarray(matrix[rows, columns] - lower[rows, before] @ lower[columns, before].T)
 
 
 # How types store levels: the inverse of `block_parts`. Where a block holds each bit of a code,

@@ -55,25 +55,25 @@ def column_weights(
                 remedy="Pass a weight per column as `imatrix`",
             )
         return None
-    given = np.asarray(imatrix)
+    weights = np.asarray(imatrix)
     width = shape[-1]
     fitting = [(width,), (shape[0], width)] if len(shape) == EXPERT_AXES else [(width,)]
-    if given.shape not in fitting:
+    if weights.shape not in fitting:
         raise ShapeError(
-            f"importance weights of shape {given.shape} do not fit an array of shape {shape}",
+            f"importance weights of shape {weights.shape} do not fit an array of shape {shape}",
             remedy="Use one of these shapes: " + ", ".join(map(str, fitting)),
         )
-    if given.dtype.kind not in "fiu" and given.dtype.name != "bfloat16":
+    if weights.dtype.kind not in "fiu" and weights.dtype.name != "bfloat16":
         raise ValueTypeError(
-            f"importance weights are not supported for {given.dtype}", remedy="Pass float32"
+            f"importance weights are not supported for {weights.dtype}", remedy="Pass float32"
         )
-    return finite_weights(given, target)
+    return finite_weights(weights, target)
 
 
-def finite_weights(given: Numbers, target: TensorType) -> Floats | None:
+def finite_weights(array: Numbers, target: TensorType) -> Floats | None:
     """Return weights as float32, None if `target` uses none; ValueTypeError for NaN or infinity."""
     with np.errstate(over="ignore"):  # a double beyond float32 is refused as infinite
-        weights: Floats = np.require(given, np.float32, ["C_CONTIGUOUS", "ALIGNED"])
+        weights: Floats = np.require(array, np.float32, ["C_CONTIGUOUS", "ALIGNED"])
     unusable = np.argwhere(~np.isfinite(weights))
     if len(unusable):
         place = ", ".join(map(str, unusable[0]))

@@ -93,10 +93,10 @@ def _pieces(array: Numbers, unit: int, step: int) -> Iterator[ArrayPiece]:
         rows, width = matrix.shape
         many = max(1, step // width)
         wide = width if width <= step else max(step // unit, 1) * unit
-        for at in range(0, rows, many):
+        for start in range(0, rows, many):
             for column in range(0, width, wide):
-                view = matrix[at : at + many, column : column + wide]
-                yield ArrayPiece(row + at, column, view)
+                view = matrix[start : start + many, column : column + wide]
+                yield ArrayPiece(row + start, column, view)
         row += rows
 
 

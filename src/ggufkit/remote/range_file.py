@@ -97,9 +97,9 @@ class RangeFile(ABC):
 
     def copy(self, offset: int, nbytes: int, target: int, target_offset: int) -> None:
         """Copy bytes to the descriptor `target`; errors as `read`."""
-        for done in range(0, nbytes, COPY_BYTES):
-            data = self.read(offset + done, min(COPY_BYTES, nbytes - done))
-            write_at(target, data.data, target_offset + done)
+        for copied in range(0, nbytes, COPY_BYTES):
+            data = self.read(offset + copied, min(COPY_BYTES, nbytes - copied))
+            write_at(target, data.data, target_offset + copied)
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:

@@ -53,8 +53,8 @@ class RemoteFile(ServerFile):
         deadline = ReadDeadline()
 
         def read_rest() -> None:
-            done = deadline.nbytes
-            rest = ByteRange(requested.offset + done, requested.nbytes - done)
+            received = deadline.nbytes
+            rest = ByteRange(requested.offset + received, requested.nbytes - received)
             self._read_in_one_request(rest, write, deadline)
 
         patiently(read_rest, deadline)

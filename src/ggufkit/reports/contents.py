@@ -85,7 +85,7 @@ def gather(  # noqa: PLR0913 (options of one report)
         faults=faults(first),
         memory=list(_memory(first)),
         metadata=metadata_rows(first, "", 0, MAX_ROWS),
-        tensors=[tensor_row(at, tensor) for at, tensor in first.tensor_rows[:MAX_ROWS]],
+        tensors=[tensor_row(row, tensor) for row, tensor in first.tensor_rows[:MAX_ROWS]],
         templates=dict(templates(first)["templates"]),
         comparisons=[_compared(first, other) for other in others],
         errors=[_errors(first, other, threads, progress) for other in others] if data else [],
@@ -93,28 +93,28 @@ def gather(  # noqa: PLR0913 (options of one report)
     )
 
 
-def title(shown: PageModel) -> str:
+def title(page: PageModel) -> str:
     """Return what a report calls a model: the name of its file, without folders of this machine."""
-    if is_remote(shown.name) or not shown.model.files:
-        return shown.name
-    return shown.model.files[0].path.name
+    if is_remote(page.name) or not page.model.files:
+        return page.name
+    return page.model.files[0].path.name
 
 
 def _compared(first: PageModel, other: PageModel) -> dict[str, Any]:
-    found = compared_keys(first, other)
+    keys = compared_keys(first, other)
     names = (title(first), title(other))
-    sides = [side | {"name": name} for side, name in zip(found["models"], names, strict=True)]
-    return found | {"models": sides}
+    sides = [side | {"name": name} for side, name in zip(keys["models"], names, strict=True)]
+    return keys | {"models": sides}
 
 
-def _memory(shown: PageModel) -> list[dict[str, Any]]:
+def _memory(page: PageModel) -> list[dict[str, Any]]:
     """Return what the model takes for a few contexts; nothing for what llama.cpp cannot run."""
-    trained = memory_facts(shown)["trained_context"]
+    trained = memory_facts(page)["trained_context"]
     if not trained:
         return []
-    contexts = sorted({*(each for each in CONTEXTS if each < trained), trained})
+    contexts = sorted({*(length for length in CONTEXTS if length < trained), trained})
     try:
-        return [memory(shown, {"context": context}) for context in contexts]
+        return [memory(page, {"context": context}) for context in contexts]
     except GGUFError:
         return []
 
@@ -122,11 +122,11 @@ def _memory(shown: PageModel) -> list[dict[str, Any]]:
 def _errors(
     first: PageModel, other: PageModel, threads: int | None, progress: Progress | None
 ) -> Errors:
-    found = diff(first.model, other.model, threads=threads, progress=progress)
-    changed = [change for change in found.tensors if change.deviation]
+    total = diff(first.model, other.model, threads=threads, progress=progress)
+    changed = [change for change in total.tensors if change.deviation]
     changed.sort(key=lambda change: change.deviation.snr_db if change.deviation else 0.0)
     both = sum(name in other.number_of for name in first.tensor_names)
-    differ = sum(change.before is not None and change.after is not None for change in found.tensors)
+    differ = sum(change.before is not None and change.after is not None for change in total.tensors)
     return Errors(changed, both - differ)
 
 
@@ -148,12 +148,12 @@ def read_evaluation(path: Path) -> list[QualityRow]:
 
 def _quality(row: object, *, is_base: bool = False) -> QualityRow:
     """Return a model of the document; the base does not diverge from itself."""
-    given = json_object(row, "a model")
-    divergence = given["divergence"]
+    row = json_object(row, "a model")
+    divergence = row["divergence"]
     return QualityRow(
-        name=short_text(given["name"], "name"),
-        nbytes=integer(given["nbytes"], "nbytes"),
-        perplexity=_number(given["perplexity"]["value"]),
+        name=short_text(row["name"], "name"),
+        nbytes=integer(row["nbytes"], "nbytes"),
+        perplexity=_number(row["perplexity"]["value"]),
         divergence=0.0 if is_base else _mean(divergence),
     )
 

@@ -22,7 +22,7 @@ _TICKS: Final = 4
 
 def bits_class(bits: float) -> str:
     """Return the class of a colour for a number of bits per weight."""
-    return f"b{min(_BITS, key=lambda each: abs(each - bits))}"
+    return f"b{min(_BITS, key=lambda known: abs(known - bits))}"
 
 
 def treemap_drawing(drawn: dict[str, Any]) -> Element:
@@ -91,23 +91,23 @@ def _grid_cell(role: str, number: int, down: int, along: int, kind: dict[str, An
 
 def quality_drawing(qualities: Sequence[QualityRow]) -> Element | None:
     """Return the chart of divergence, else perplexity, against size; None for too few points."""
-    points = [(each, each.divergence) for each in qualities if each.divergence is not None]
+    points = [(model, model.divergence) for model in qualities if model.divergence is not None]
     label = "mean KLD"
     if not points:
-        points = [(each, each.perplexity) for each in qualities if each.perplexity is not None]
+        points = [(model, model.perplexity) for model in qualities if model.perplexity is not None]
         label = "perplexity"
-    placed = [(each, value) for each, value in points if value is not None]
+    placed = [(model, value) for model, value in points if value is not None]
     if len(placed) < 2:  # noqa: PLR2004 (a line needs two points)
         return None
-    right, top = (_nice(max(each.nbytes for each, _ in placed)), _nice(max(v for _, v in placed)))
+    right, top = (_nice(max(model.nbytes for model, _ in placed)), _nice(max(v for _, v in placed)))
     svg = element("svg", viewBox=f"0 0 {_CHART[0]} {_CHART[1]}", class_="chart", role="img")
     svg.append(element("title", f"{label} against size"))
     svg.extend(_axes(label, right, top))
-    for each, value in placed:
-        x, y = _place(each.nbytes / right, value / top)
-        svg.append(element("circle", element("title", f"{each.name}: {value:.6g}"),
+    for quality, value in placed:
+        x, y = _place(quality.nbytes / right, value / top)
+        svg.append(element("circle", element("title", f"{quality.name}: {value:.6g}"),
                             cx=f"{x:.1f}", cy=f"{y:.1f}", r="5"))  # fmt: skip
-        label = each.name.rsplit("/", 1)[-1]
+        label = quality.name.rsplit("/", 1)[-1]
         svg.append(element("text", label, x=f"{x + 8:.1f}", y=f"{y - 6:.1f}"))
     return svg
 
@@ -121,20 +121,20 @@ def _nice(most: float) -> float:
 
 
 def _place(along: float, up: float) -> tuple[float, float]:
-    left, right, bottom, top = _MARGIN
-    width, height = _CHART[0] - left - right, _CHART[1] - bottom - top
-    return left + along * width, top + (1 - up) * height
+    x0, right, bottom, top = _MARGIN
+    width, height = _CHART[0] - x0 - right, _CHART[1] - bottom - top
+    return x0 + along * width, top + (1 - up) * height
 
 
 def _axes(label: str, right: float, top: float) -> list[Element]:
-    (left, bottom), (end, above) = _place(0, 0), _place(1, 1)
-    axes = [element("path", d=f"M{left} {above}V{bottom}H{end}", class_="axis")]
+    (x0, bottom), (end, above) = _place(0, 0), _place(1, 1)
+    axes = [element("path", d=f"M{x0} {above}V{bottom}H{end}", class_="axis")]
     for tick in range(_TICKS + 1):
         share = tick / _TICKS
         x, y = _place(share, share)
         axes.append(element("text", f"{right * share / 1e9:.3g} GB", x=f"{x:.1f}",
                             y=f"{bottom + 18}", text_anchor="middle"))  # fmt: skip
-        axes.append(element("text", f"{top * share:.3g}", x=f"{left - 8}", y=f"{y + 4:.1f}",
+        axes.append(element("text", f"{top * share:.3g}", x=f"{x0 - 8}", y=f"{y + 4:.1f}",
                             text_anchor="end"))  # fmt: skip
-    axes.append(element("text", label, x=f"{left}", y=f"{above - 6}"))
+    axes.append(element("text", label, x=f"{x0}", y=f"{above - 6}"))
     return axes

@@ -21,13 +21,13 @@ def element(tag: str, *content: Child, **attributes: str) -> Element:
     """Return an element; `class_` is the attribute class, and other `_` stand for `-`."""
     texts = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
     node = Element(tag, {key: printable(value) for key, value in texts.items()})
-    for each in content:
-        if isinstance(each, Element):
-            node.append(each)
+    for item in content:
+        if isinstance(item, Element):
+            node.append(item)
         elif len(node):
-            node[-1].tail = (node[-1].tail or "") + printable(each)
+            node[-1].tail = (node[-1].tail or "") + printable(item)
         else:
-            node.text = (node.text or "") + printable(each)
+            node.text = (node.text or "") + printable(item)
     return node
 
 
@@ -46,7 +46,7 @@ def table(
     body = SubElement(node, "tbody")
     for row in rows:
         line = SubElement(body, "tr")
-        line.extend(_cell("td", index, each, right) for index, each in enumerate(row))
+        line.extend(_cell("td", index, cell, right) for index, cell in enumerate(row))
     return element("div", node, class_="scroll", tabindex="0", role="region")
 
 

@@ -47,7 +47,7 @@ def _parts(contents: Contents) -> Iterator[Element]:
     yield table(words.FACTS, words.fact_rows(contents))
     yield from _findings(contents.faults)
     if contents.treemap["groups"]:
-        kinds = {(each["bits"], each["type"]) for each in contents.tensors}
+        kinds = {(tensor["bits"], tensor["type"]) for tensor in contents.tensors}
         total = sum(group["nbytes"] for group in contents.treemap["groups"]) or 1
         rows: list[list[Child]] = [
             [name(group["name"]), str(group["tensors"]), words.megabytes(group["nbytes"]),
@@ -82,9 +82,9 @@ def _findings(overview: dict[str, Any]) -> Iterator[Element]:
         yield section("Check", sound)
         return
     rows: list[list[Child]] = [
-        [element("span", each["severity"], class_=each["severity"]), each["rule"],
-         element("span", element("bdi", each["message"]), f" {each['remedy']}")]
-        for each in overview["findings"]
+        [element("span", finding["severity"], class_=finding["severity"]), finding["rule"],
+         element("span", element("bdi", finding["message"]), f" {finding['remedy']}")]
+        for finding in overview["findings"]
     ]  # fmt: skip
     rest = overview["total"] - len(rows)
     more = [element("p", f"… and {rest} more")] if rest else []
@@ -95,14 +95,18 @@ def _compared(contents: Contents) -> Iterator[Element]:
     for number, comparison in enumerate(contents.comparisons):
         other = comparison["models"][1]["name"]
         sides = table(
-            words.COMPARED, _named(map(words.side_row, comparison["models"])), right=(2, 3)
+            words.COMPARED, _names_first(map(words.side_row, comparison["models"])), right=(2, 3)
         )
         errors = _errors(contents.errors[number]) if number < len(contents.errors) else []
         yield section(f"Compared with {other}", sides, *errors)
         if comparison["keys"]:
             keys: list[list[Child]] = [
-                [name(each["key"]), name(_shown(each["before"])), name(_shown(each["after"]))]
-                for each in comparison["keys"]
+                [
+                    name(key["key"]),
+                    name(_value_text(key["before"])),
+                    name(_value_text(key["after"])),
+                ]
+                for key in comparison["keys"]
             ]
             yield section(f"Keys that differ from {other}", table(("key", "here", "there"), keys),
                           folded=True)  # fmt: skip
@@ -110,7 +114,7 @@ def _compared(contents: Contents) -> Iterator[Element]:
 
 def _errors(errors: Errors) -> list[Child]:
     """Return the tensors that differ, the most damaged first; most of them folded."""
-    rows = _named(map(words.error_row, errors.changes[:MAX_ROWS]))
+    rows = _names_first(map(words.error_row, errors.changes[:MAX_ROWS]))
     right = range(3, len(words.ERRORS))
     counts = f"Equal tensors: {errors.same:,}; different tensors: {len(errors.changes):,}"
     parts: list[Child] = [
@@ -123,7 +127,7 @@ def _errors(errors: Errors) -> list[Child]:
     return parts if rows else parts[:1]
 
 
-def _named(rows: Iterable[Sequence[str]]) -> list[list[Child]]:
+def _names_first(rows: Iterable[Sequence[str]]) -> list[list[Child]]:
     """Return rows of a table whose first cells are names from a file."""
     return [[name(row[0]), *row[1:]] for row in rows]
 
@@ -140,7 +144,7 @@ def _lists(contents: Contents) -> Iterator[Element]:
     yield section(title, table(("name", "type", "shape", "bytes"), tensors, right=(3,)), *more,
                   folded=True)  # fmt: skip
     keys: list[list[Child]] = [
-        [name(row["key"]), row["type"], name(_shown(row["value"]))]
+        [name(row["key"]), row["type"], name(_value_text(row["value"]))]
         for row in contents.metadata["rows"]
     ]
     title = f"Metadata ({contents.metadata['total']:,} keys)"
@@ -149,7 +153,7 @@ def _lists(contents: Contents) -> Iterator[Element]:
         yield section(f"Chat template: {kind}", element("pre", element("bdi", text)), folded=True)
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, list):

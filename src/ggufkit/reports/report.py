@@ -41,8 +41,8 @@ def _lines(contents: Contents) -> Iterator[str]:
     yield from _findings(contents.faults)
     if contents.treemap["groups"]:
         yield "## Where the bytes are\n"
-        rows = ((each["name"], str(each["tensors"]), words.megabytes(each["nbytes"]))
-                for each in contents.treemap["groups"])  # fmt: skip
+        rows = ((group["name"], str(group["tensors"]), words.megabytes(group["nbytes"]))
+                for group in contents.treemap["groups"])  # fmt: skip
         yield from _table(("part", "tensors", "MB"), rows)
     if contents.memory:
         yield "## Memory in llama.cpp, in MB\n"
@@ -70,8 +70,8 @@ def _findings(overview: dict[str, Any]) -> Iterator[str]:
     if not overview["findings"]:
         yield "`ggufkit check` finds nothing wrong.\n"
         return
-    rows = ((each["severity"], each["rule"], f"{each['message']} {each['remedy']}")
-            for each in overview["findings"])  # fmt: skip
+    rows = ((finding["severity"], finding["rule"], f"{finding['message']} {finding['remedy']}")
+            for finding in overview["findings"])  # fmt: skip
     yield from _table(("severity", "rule", "finding and remedy"), rows)
 
 
@@ -126,7 +126,7 @@ def report(  # noqa: PLR0913 (options of one verb)
     sources = [model, *several]
     with Opener() as opener:
         models = opener.open_all(sources, "others")
-        if any(file.same_file(target) for found in models for file in found.inputs) or (
+        if any(file.same_file(target) for model in models for file in model.inputs) or (
             result is not None and target.exists() and target.samefile(result)
         ):
             raise OutputError(f"{target} is also an input", remedy="Write to another name")
@@ -135,7 +135,7 @@ def report(  # noqa: PLR0913 (options of one verb)
             raise OutputError(
                 f"{target} has an ending that no report has", remedy="Use .html or .md"
             )
-        first, *rest = map(_shown, sources, models)
+        first, *rest = map(_page_model, sources, models)
         contents = gather(
             first,
             rest,
@@ -144,9 +144,9 @@ def report(  # noqa: PLR0913 (options of one verb)
             threads=threads,
             progress=progress,
         )
-        for source, found in zip(sources, models, strict=True):
-            _require_same_files(source, found)
-        limit = ReadersLimit.all_of(found.readers_limit for found in models)
+        for source, page in zip(sources, models, strict=True):
+            _require_same_files(source, page)
+        limit = ReadersLimit.all_of(model.readers_limit for model in models)
         text = write(contents)
         staged(
             target,
@@ -161,16 +161,16 @@ def _require_same_files(source: AnyModel, model: Model) -> None:
     """Refuse a model whose files were replaced: `check` reads them by name, all else as opened."""
     if isinstance(source, Model) or is_remote(os.fsdecode(source)):
         return
-    for each in model.files:
-        if not any(file.same_file(each.path) for file in model.inputs):
+    for own in model.files:
+        if not any(file.same_file(own.path) for file in model.inputs):
             raise FormatError(
                 "the file was replaced while it was in use",
                 remedy="Run again, and do not change the input while it runs",
-                path=str(each.path),
+                path=str(own.path),
             )
 
 
-def _shown(source: AnyModel, model: Model) -> PageModel:
+def _page_model(source: AnyModel, model: Model) -> PageModel:
     """Return a model with the name by which the user called it."""
     if isinstance(source, Model):
         return PageModel(str(model.path) if model.files else "model in memory", model)

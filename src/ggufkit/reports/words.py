@@ -43,13 +43,13 @@ def fact_rows(contents: Contents) -> Iterator[tuple[str, str]]:
         value = summary[field]
         if value is not None:
             yield label, shown_fact(value)
-    yield "types", ", ".join(f"{each['type']} ({each['tensors']})" for each in summary["types"])
+    yield "types", ", ".join(f"{entry['type']} ({entry['tensors']})" for entry in summary["types"])
     yield "size", f"{megabytes(contents.overview['nbytes'])} MB"
     files = contents.overview["files"]
     if len(files) > 1:
         yield "files", str(len(files))
-    for each in contents.overview["missing"]:
-        yield "missing", each["message"]
+    for row in contents.overview["missing"]:
+        yield "missing", row["message"]
 
 
 def shown_fact(value: object) -> str:

@@ -71,27 +71,27 @@ class _DaskExecutor(Executor):
     def submit(self, task: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Submit a task; a lost worker's tasks run again on another."""
         sent = self._client.submit(task, *args, retries=RETRIES, pure=False, **kwargs)
-        made: Future[Any] = Future()
+        future: Future[Any] = Future()
 
-        def cancel(made: Future[Any]) -> None:  # it also keeps `sent`: Dask drops unused tasks
-            if made.cancelled():
+        def cancel(future: Future[Any]) -> None:  # it also keeps `sent`: Dask drops unused tasks
+            if future.cancelled():
                 sent.cancel()
 
-        made.add_done_callback(cancel)
-        sent.add_done_callback(lambda sent: _pass_on(sent, made))
-        return made
+        future.add_done_callback(cancel)
+        sent.add_done_callback(lambda sent: _pass_on(sent, future))
+        return future
 
 
-def _pass_on(sent: Any, made: Future[Any]) -> None:  # noqa: ANN401 (Dask's future)
+def _pass_on(sent: Any, future: Future[Any]) -> None:  # noqa: ANN401 (Dask's future)
     """Give the outcome of Dask's future to one of `concurrent.futures`."""
-    if not made.set_running_or_notify_cancel():
+    if not future.set_running_or_notify_cancel():
         return
     try:
-        made.set_result(sent.result())
+        future.set_result(sent.result())
     except CancelledError as error:
-        made.set_exception(ClusterError(f"the cluster cancelled a chunk: {error}"))
+        future.set_exception(ClusterError(f"the cluster cancelled a chunk: {error}"))
     except BaseException as error:  # noqa: BLE001 (the waiting thread raises it)
-        made.set_exception(error)
+        future.set_exception(error)
 
 
 def _version() -> str:

@@ -68,10 +68,10 @@ def as_path(path: AnyPath) -> Path:
     """
     name = os.fsdecode(path)
     if _URL.match(name) and not os.path.lexists(name):
-        shown = _SECRETS.sub("", name)
+        public = _SECRETS.sub("", name)
         raise RemoteError(
-            f"{shown} is on a server, and here a file on this disk is needed",
-            remedy=f"Models can be copied to this disk: ggufkit copy {shown} model.gguf",
+            f"{public} is on a server, and here a file on this disk is needed",
+            remedy=f"Models can be copied to this disk: ggufkit copy {public} model.gguf",
         )
     if not name:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
@@ -107,11 +107,11 @@ def allow_descriptors() -> bool:
     if resource is None:
         return False
     before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MANY_FILES if most == resource.RLIM_INFINITY else min(most, MANY_FILES)
-    if wanted <= before:
+    limit = MANY_FILES if most == resource.RLIM_INFINITY else min(most, MANY_FILES)
+    if limit <= before:
         return False
     with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
         return True
     return False
 
@@ -196,8 +196,8 @@ def _write_some(descriptor: int, view: memoryview, offset: int) -> int:
 def checksum_at(descriptor: int, offset: int, nbytes: int) -> int:
     """Return the checksum of `nbytes` at `offset`; ShortReadError as in `read_at`."""
     checksum = 0
-    for at in range(offset, offset + nbytes, COPY_BYTES):
-        data = read_at(descriptor, min(COPY_BYTES, offset + nbytes - at), at)
+    for start in range(offset, offset + nbytes, COPY_BYTES):
+        data = read_at(descriptor, min(COPY_BYTES, offset + nbytes - start), start)
         checksum = zlib.crc32(data, checksum)
     return checksum
 
@@ -213,29 +213,29 @@ def copy_at(source: int, source_offset: int, target: int, target_offset: int, nb
 
     Raises ShortReadError if the source ends before.
     """
-    done = copy_in_kernel(source, source_offset, target, target_offset, nbytes)
-    while done < nbytes:
-        data = read_at(source, min(COPY_BYTES, nbytes - done), source_offset + done)
-        write_at(target, data, target_offset + done)
-        done += len(data)
+    copied = copy_in_kernel(source, source_offset, target, target_offset, nbytes)
+    while copied < nbytes:
+        data = read_at(source, min(COPY_BYTES, nbytes - copied), source_offset + copied)
+        write_at(target, data, target_offset + copied)
+        copied += len(data)
 
 
 def copy_in_kernel(
     source: int, source_offset: int, target: int, target_offset: int, nbytes: int
 ) -> int:
     """Return the bytes that the kernel copied before it failed, or the source ended."""
-    done = 0
-    while copy_file_range and done < nbytes:
+    copied = 0
+    while copy_file_range and copied < nbytes:
         try:
             count = copy_file_range(
-                source, target, nbytes - done, source_offset + done, target_offset + done
+                source, target, nbytes - copied, source_offset + copied, target_offset + copied
             )
         except OSError:  # other file system, old kernel, special file: the caller copies,
-            return done  # and raises real errors (a full disk)
+            return copied  # and raises real errors (a full disk)
         if count == 0:
-            return done
-        done += count
-    return done
+            return copied
+        copied += count
+    return copied
 
 
 def lock(descriptor: int) -> bool | None:

@@ -92,11 +92,11 @@ def sole_use(descriptor: int) -> Iterator[bool | None]:
     If true, other processes that open it wait until the end of the context (the kernel gives up
     after /proc/sys/fs/lease-break-time, 45 seconds by default).
     """
-    taken = _lease(descriptor)
+    is_leased = _lease(descriptor)
     try:
-        yield taken
+        yield is_leased
     finally:
-        if taken:
+        if is_leased:
             with contextlib.suppress(OSError):
                 fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
 

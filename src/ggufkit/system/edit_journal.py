@@ -76,14 +76,14 @@ class EditJournal:
 
     def after(self, earlier: EditJournal | None) -> EditJournal:
         """Return this edit with the history of the edit before it."""
-        kept = [self.old]
+        parts = [self.old]
         room = MAX_HISTORY
         for state in reversed(earlier.past if earlier else ()):
             room -= len(state)
-            if room < 0 or len(kept) == MAX_STEPS:
+            if room < 0 or len(parts) == MAX_STEPS:
                 break
-            kept.insert(0, state)
-        return replace(self, past=tuple(kept), future=())
+            parts.insert(0, state)
+        return replace(self, past=tuple(parts), future=())
 
     @property
     def undone(self) -> EditJournal | None:
@@ -129,9 +129,9 @@ class EditJournal:
             return None
         if hashlib.sha256(content).digest() != digest:
             return None
-        before, after, nbytes, at, is_undo, count = _NUMBERS.unpack_from(content, len(_MAGIC))
-        origin = at + 1 if is_undo else at - 1  # index of the header before the change
-        if not 0 <= origin < count or at >= count or count * _LENGTH.size > len(content) - begin:
+        before, after, nbytes, start, is_undo, count = _NUMBERS.unpack_from(content, len(_MAGIC))
+        origin = start + 1 if is_undo else start - 1  # index of the header before the change
+        if not 0 <= origin < count or start >= count or count * _LENGTH.size > len(content) - begin:
             return None
         lengths = [_LENGTH.unpack_from(content, begin + i * _LENGTH.size)[0] for i in range(count)]
         begin += count * _LENGTH.size + _DIGEST_BYTES
@@ -140,8 +140,8 @@ class EditJournal:
         ends = [begin + sum(lengths[: i + 1]) for i in range(count)]
         states = [content[end - size : end] for end, size in zip(ends, lengths, strict=True)]
         sample = content[begin - _DIGEST_BYTES : begin]
-        past, future = tuple(states[:at]), tuple(states[at + 1 :])
-        return cls((before, after), nbytes, states[origin], states[at], sample, past, future)
+        past, future = tuple(states[:start]), tuple(states[start + 1 :])
+        return cls((before, after), nbytes, states[origin], states[start], sample, past, future)
 
     def state(self, descriptor: int, *, any_inode: bool = False) -> EditState:
         """Return how far the change of an open file came; "foreign" if it is of another file.
@@ -164,10 +164,10 @@ class EditJournal:
             return "between"
         return "half moved" if self.shift else "foreign"
 
-    def _is(self, descriptor: int, found: int, nbytes: int, header: bytes) -> bool:
-        """Whether an open file of `found` bytes has this size, header and data."""
+    def _is(self, descriptor: int, size: int, nbytes: int, header: bytes) -> bool:
+        """Whether an open file of `size` bytes has `nbytes`, this header and this data."""
         return (
-            found == nbytes
+            size == nbytes
             and len(header) <= nbytes
             and read_at(descriptor, len(header), 0) == header
             and self._has_data(descriptor, len(header))
@@ -177,10 +177,10 @@ class EditJournal:
         nbytes = os.fstat(descriptor).st_size
         return _sample_digest(descriptor, begin, nbytes) == self.data
 
-    def _is_mixture(self, found: bytes) -> bool:
+    def _is_mixture(self, actual: bytes) -> bool:
         """Whether each byte is from the new header, or from the old one at its new place."""
         moved = self.old[-self.shift :] if self.shift < 0 else bytes(self.shift) + self.old
-        now, new, old = (np.frombuffer(each, np.uint8) for each in (found, self.new, moved))
+        now, new, old = (np.frombuffer(part, np.uint8) for part in (actual, self.new, moved))
         return bool(((now == new) | (now == old)).all())
 
 

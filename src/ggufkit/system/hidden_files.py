@@ -72,10 +72,10 @@ class ForeignFileError(OutputError):
 
 def hidden(target: Path, name: HiddenName) -> Path:
     """Return the hidden path next to `target`; a digest replaces a name that is too long."""
-    found = f".{target.name}{name.suffix}"
-    if len(os.fsencode(found)) > MAX_FILE_NAME:
-        found = f".{hashlib.sha256(os.fsencode(target.name)).hexdigest()}{name.suffix}"
-    return target.with_name(found)
+    hidden_name = f".{target.name}{name.suffix}"
+    if len(os.fsencode(hidden_name)) > MAX_FILE_NAME:
+        hidden_name = f".{hashlib.sha256(os.fsencode(target.name)).hexdigest()}{name.suffix}"
+    return target.with_name(hidden_name)
 
 
 class OpenFolder:
@@ -343,8 +343,8 @@ def empty_folder(path: Path, descriptor: int | None) -> None:
                 entry.unlink()
         return
     with os.scandir(descriptor) as entries:
-        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
-    for name, is_folder in found:
+        contents = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_folder in contents:
         if is_folder:
             _remove_folder(name, descriptor)
         else:

@@ -92,20 +92,20 @@ def view(data: Data) -> Iterator[memoryview]:
     Of a closed file they are the bytes that it keeps. Raises ClosedError if it keeps none,
     FormatError if the file was cut meanwhile.
     """
-    held = data.kept if isinstance(data, MappedBytes) and data.shut else data
-    if held is not None and not isinstance(held, MappedBytes):
-        yield memoryview(held)
+    source = data.kept if isinstance(data, MappedBytes) and data.shut else data
+    if source is not None and not isinstance(source, MappedBytes):
+        yield memoryview(source)
         return
-    if not isinstance(held, MappedBytes):
+    if not isinstance(source, MappedBytes):
         raise ClosedError(
             "the model was closed before this value was read",
             remedy="Read values before closing; `tolist()` decodes a whole array",
         )
-    held.watch()
+    source.watch()
     try:
-        yield memoryview(held)
+        yield memoryview(source)
     finally:
-        if not held.is_whole:
+        if not source.is_whole:
             raise FormatError(
                 "the file became shorter while it was in use",
                 remedy="Run again, and do not change the input while it runs",
@@ -196,10 +196,10 @@ class MappedFile:
     def copy(self, offset: int, nbytes: int, target: int, target_offset: int) -> None:
         """Copy bytes to the descriptor `target`; FormatError if the file changed since opening."""
         with self.borrowed() as descriptor:
-            done = copy_in_kernel(descriptor, offset, target, target_offset, nbytes)
-        for at in range(done, nbytes, COPY_BYTES):
-            data = self.read(offset + at, min(COPY_BYTES, nbytes - at))
-            write_at(target, data.data, target_offset + at)
+            copied = copy_in_kernel(descriptor, offset, target, target_offset, nbytes)
+        for position in range(copied, nbytes, COPY_BYTES):
+            data = self.read(offset + position, min(COPY_BYTES, nbytes - position))
+            write_at(target, data.data, target_offset + position)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
@@ -264,9 +264,9 @@ class MappedFile:
             self._release()
         if isinstance(self.data, MappedBytes):
             self.data.watch()
-            kept = self.data[: self.kept_bytes]
+            head = self.data[: self.kept_bytes]
             with contextlib.suppress(OSError):  # an output that was made of this file is whole
-                self.data.kept = kept if self.data.is_whole else None
+                self.data.kept = head if self.data.is_whole else None
             self.data.shut = True
             with contextlib.suppress(BufferError):
                 self.data.close()

@@ -24,14 +24,14 @@ class ReadersLimit:
     @classmethod
     def of(cls, statuses: Iterable[os.stat_result]) -> ReadersLimit:
         """Return the limit of inputs with these statuses."""
-        return cls(tuple({(each.st_mode, each.st_uid, each.st_gid) for each in statuses}))
+        return cls(tuple({(status.st_mode, status.st_uid, status.st_gid) for status in statuses}))
 
     @classmethod
     def all_of(cls, limits: Iterable[ReadersLimit]) -> ReadersLimit:
         """Return the limit that all of these limits set together."""
-        return cls(tuple({each for limit in limits for each in limit.inputs}))
+        return cls(tuple({entry for limit in limits for entry in limit.inputs}))
 
-    def mode(self, wanted: int, group: int) -> int:
+    def mode(self, requested: int, group: int) -> int:
         """Return the bits of a mode that give nobody more than the inputs do.
 
         `group` is the group of the output.
@@ -39,10 +39,10 @@ class ReadersLimit:
         for mode, _, owner_group in self.inputs:
             if mode & stat.S_IROTH:
                 continue
-            wanted &= ~_OTHERS
+            requested &= ~_OTHERS
             if owner_group != group or not mode & stat.S_IRGRP:
-                wanted &= ~_GROUP
-        return wanted
+                requested &= ~_GROUP
+        return requested
 
     def allows(self, owner: int) -> bool:
         """Whether this user may read all inputs."""

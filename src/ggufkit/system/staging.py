@@ -213,14 +213,14 @@ def staged(
         stage = Staging(target, kept=kept, limit=limit, clobber=clobber)
         opened.callback(stage.leave)
         try:
-            made = fill(stage)
+            result = fill(stage)
             stage.sync()
         except OSError as error:
             if error.errno in DISK_FULL and not error.filename:
                 error.filename = str(target)
             raise
         stage.publish()
-    return made
+    return result
 
 
 def exists_already(target: Path) -> OutputError:

@@ -53,9 +53,9 @@ def _join(workers: list[threading.Thread], seconds: float) -> None:
 
 def result_of(future: Future[T]) -> T:
     """Return the result of a task, or raise its exception; Cancelled if it is not needed."""
-    done: SimpleQueue[Future[T] | None] = SimpleQueue()
-    future.add_done_callback(done.put)
-    return cancellation.next_of(done).result()
+    finished: SimpleQueue[Future[T] | None] = SimpleQueue()
+    future.add_done_callback(finished.put)
+    return cancellation.next_of(finished).result()
 
 
 def in_turn(pool: Executor, tasks: Iterable[Callable[[], T]], ahead: int) -> Iterator[T]:
@@ -74,11 +74,11 @@ def in_turn(pool: Executor, tasks: Iterable[Callable[[], T]], ahead: int) -> Ite
 
 def as_completed(tasks: Iterable[Callable[[], Future[T]]], in_flight: int) -> Iterator[T]:
     """Start tasks, at most `in_flight` at once, and yield their results as they come."""
-    done: SimpleQueue[Future[T] | None] = SimpleQueue()
+    finished: SimpleQueue[Future[T] | None] = SimpleQueue()
     pending: set[Future[T]] = set()
 
     def next_result() -> T:
-        future = cancellation.next_of(done)
+        future = cancellation.next_of(finished)
         pending.remove(future)
         return future.result()
 
@@ -86,7 +86,7 @@ def as_completed(tasks: Iterable[Callable[[], Future[T]]], in_flight: int) -> It
         for start in tasks:
             future = start()
             pending.add(future)
-            future.add_done_callback(done.put)
+            future.add_done_callback(finished.put)
             if len(pending) >= in_flight:
                 yield next_result()
         while pending:

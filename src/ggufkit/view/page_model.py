@@ -70,11 +70,11 @@ class PageModel:
 
     def tensor(self, number: int) -> Tensor:
         """Return a tensor by its number; MissingKeyError for a number that is too large."""
-        return self.model.tensors[_at(self.tensor_names, number, "tensor")]
+        return self.model.tensors[_name_at(self.tensor_names, number, "tensor")]
 
     def key(self, number: int) -> str:
         """Return a key by its number; MissingKeyError for a number that is too large."""
-        return _at(self.keys, number, "metadata key")
+        return _name_at(self.keys, number, "metadata key")
 
     def tokens(self) -> list[str]:
         """Return the texts of all tokens, empty without a vocabulary."""
@@ -150,7 +150,7 @@ class PageModel:
         return TokenPieces(VocabularyKeys(self.model.metadata))
 
 
-def _at(names: list[str], number: int, what: str) -> str:
+def _name_at(names: list[str], number: int, what: str) -> str:
     if not 0 <= number < len(names):
         raise MissingKeyError(
             f"the model has no {what} number {number}", remedy="Open the page again"

@@ -189,8 +189,8 @@ def _blocks_of(tensor: Tensor, rows: PixelPlaces, blocks: PixelPlaces) -> Bytes:
     size = tensor.type.block_bytes
     span = tensor.source.span
     if span is None:
-        read = [tensor.source.read(int(row), int(row) + 1) for row in rows]
-        return _picked(np.concatenate(read), blocks, size)
+        data = [tensor.source.read(int(row), int(row) + 1) for row in rows]
+        return _picked(np.concatenate(data), blocks, size)
     if isinstance(span.file, RangeFile):
         first, last = int(blocks[0]), int(blocks[-1]) + 1
         starts = span.offset + rows * tensor.row_bytes + first * size

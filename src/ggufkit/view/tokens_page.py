@@ -47,12 +47,12 @@ def _text(texts: list[str], token_id: int) -> str:
 def token_rows(page: PageModel, search: str, start: int, count: int) -> dict[str, Any]:
     """Return the tokens whose id is `search`, or whose text contains it."""
     texts = page.tokens()
-    answer = page_of(_found(texts, search), start, count)
+    answer = page_of(_matching_ids(texts, search), start, count)
     answer["rows"] = [token(page, token_id) for token_id in answer["rows"]]
     return answer
 
 
-def _found(texts: list[str], search: str) -> list[int]:
+def _matching_ids(texts: list[str], search: str) -> list[int]:
     """Return ids: the one that is asked for, exact texts, then texts that contain the search."""
     if not search:
         return list(range(len(texts)))
@@ -111,11 +111,11 @@ def token_merges(page: PageModel, id: int) -> dict[str, Any]:
     made_by: list[dict[str, Any]] = []
     used: list[dict[str, Any]] = []
     for rank, merge in enumerate(page.merges()):
-        left, _, right = merge.partition(" ")
-        if left + right == text:
-            made_by.append({"rank": rank, "left": cut(left), "right": cut(right)})
-        elif text in {left, right} and len(used) < SHOWN_MERGES:
-            used.append({"rank": rank, "left": cut(left), "right": cut(right)})
+        first, _, second = merge.partition(" ")
+        if first + second == text:
+            made_by.append({"rank": rank, "left": cut(first), "right": cut(second)})
+        elif text in {first, second} and len(used) < SHOWN_MERGES:
+            used.append({"rank": rank, "left": cut(first), "right": cut(second)})
     return row | {"made": made_by[:SHOWN_MERGES], "used": used}
 
 

@@ -52,66 +52,66 @@ class FileBytes:
 
     def ordered(self, dtype: npt.DTypeLike) -> np.dtype[Any]:
         """Return the type in the file's byte order."""
-        wanted: np.dtype[Any] = np.dtype(dtype).newbyteorder(">" if self.is_big else "<")
-        return wanted
+        ordered: np.dtype[Any] = np.dtype(dtype).newbyteorder(">" if self.is_big else "<")
+        return ordered
 
-    def numbers(self, at: int, dtype: np.dtype[Any], count: int = 1) -> Part:
+    def numbers(self, offset: int, dtype: np.dtype[Any], count: int = 1) -> Part:
         """Return a view of `count` numbers."""
-        return self.data[at : at + dtype.itemsize * count].view(dtype)
+        return self.data[offset : offset + dtype.itemsize * count].view(dtype)
 
-    def string(self, at: int, size: int) -> list[Part]:
+    def string(self, offset: int, size: int) -> list[Part]:
         """Return length and bytes of a string of `size` bytes."""
-        return [self.numbers(at, self.u8), self.data[at + 8 : at + 8 + size]]
+        return [self.numbers(offset, self.u8), self.data[offset + 8 : offset + 8 + size]]
 
-    def text(self, at: int, size: int) -> str:
+    def text(self, offset: int, size: int) -> str:
         """Return `size` bytes as a str."""
-        return str(self.data[at : at + size].data, encoding="utf-8")
+        return str(self.data[offset : offset + size].data, encoding="utf-8")
 
-    def texts(self, at: int, count: int) -> list[str] | None:
+    def texts(self, offset: int, count: int) -> list[str] | None:
         """Return an array's strings, None if one is not UTF-8."""
-        if _native.utf8_problem(self.data.data, at, count, _WIDE, self.is_big) >= 0:
+        if _native.utf8_problem(self.data.data, offset, count, _WIDE, self.is_big) >= 0:
             return None
-        return _native.strings(self.data.data, at, count, _WIDE, self.is_big)
+        return _native.strings(self.data.data, offset, count, _WIDE, self.is_big)
 
-    def array_head(self, at: int) -> list[Part]:
+    def array_head(self, offset: int) -> list[Part]:
         """Return element type and count of an array."""
-        return [self.numbers(at, self.u4), self.numbers(at + 4, self.u8)]
+        return [self.numbers(offset, self.u4), self.numbers(offset + 4, self.u8)]
 
-    def array_lists(self, at: int, kind: GGUFValueType, count: int) -> Lists:
+    def array_lists(self, offset: int, kind: GGUFValueType, count: int) -> Lists:
         """Return the arrays of the elements of an array; those of inner arrays follow each other.
 
         A number is an array of one element, as in gguf-py.
         """
         if kind == _STRING:
-            return self._string_lists(at, count)
+            return self._string_lists(offset, count)
         if kind != _ARRAY:
             dtype = self.scalars[kind]
-            ones = self.numbers(at, dtype, count).reshape(count, 1)
-            return Lists(list(ones), list(range(count)), at + dtype.itemsize * count)
+            ones = self.numbers(offset, dtype, count).reshape(count, 1)
+            return Lists(list(ones), list(range(count)), offset + dtype.itemsize * count)
         parts: list[Part] = []
         data: list[int] = []
         for _ in range(count):
-            head = self.array_head(at)
+            head = self.array_head(offset)
             element, inner = GGUFValueType(int(head[0][0])), int(head[1][0])
-            made = self.array_lists(at + _ARRAY_HEAD, element, inner).after(parts + head)
-            parts, at = made.parts, made.end
-            data += made.data
-        return Lists(parts, data, at)
+            inner_lists = self.array_lists(offset + _ARRAY_HEAD, element, inner).after(parts + head)
+            parts, offset = inner_lists.parts, inner_lists.end
+            data += inner_lists.data
+        return Lists(parts, data, offset)
 
-    def _string_lists(self, at: int, count: int) -> Lists:
-        packed = _native.string_index(self.data.data, at, count, _WIDE, self.is_big)
+    def _string_lists(self, offset: int, count: int) -> Lists:
+        packed = _native.string_index(self.data.data, offset, count, _WIDE, self.is_big)
         places = np.frombuffer(packed, "u8").tolist()
         parts: list[Part] = []
         for start, stop in itertools.pairwise(places):
             parts += (self.data[start : start + 8].view(self.u8), self.data[start + 8 : stop])
         return Lists(parts, list(range(1, 2 * count, 2)), places[-1])
 
-    def element_types(self, at: int, kind: GGUFValueType) -> list[GGUFValueType]:
+    def element_types(self, offset: int, kind: GGUFValueType) -> list[GGUFValueType]:
         """Return the types of an array's first element, which may be an array itself."""
         if kind != _ARRAY:
             return [kind]
-        inner, count = (int(part[0]) for part in self.array_head(at))
-        rest = self.element_types(at + _ARRAY_HEAD, GGUFValueType(inner)) if count else []
+        inner, count = (int(part[0]) for part in self.array_head(offset))
+        rest = self.element_types(offset + _ARRAY_HEAD, GGUFValueType(inner)) if count else []
         return [kind, *rest]
 
 
@@ -149,17 +149,17 @@ class KeyBytes:
     @functools.cached_property
     def lists(self) -> Lists:
         """Length of the key, key, type, and the parts of the value."""
-        file, at, kind = self.file, self.value_at, GGUFValueType(self.type_id)
+        file, offset, kind = self.file, self.value_at, GGUFValueType(self.type_id)
         head = [
             *file.string(self.offset, self.key_bytes),
             file.numbers(self.key_at + self.key_bytes, file.u4),
         ]
         if kind == _STRING:
-            return Lists(file.string(at, self.end - at - 8), [1]).after(head)
+            return Lists(file.string(offset, self.end - offset - 8), [1]).after(head)
         if kind != _ARRAY:
-            return Lists([file.numbers(at, file.scalars[kind])], [0]).after(head)
-        elements = file.array_lists(at, GGUFValueType(self.element_id), self.count)
-        return elements.after(head + file.array_head(at - _ARRAY_HEAD))
+            return Lists([file.numbers(offset, file.scalars[kind])], [0]).after(head)
+        elements = file.array_lists(offset, GGUFValueType(self.element_id), self.count)
+        return elements.after(head + file.array_head(offset - _ARRAY_HEAD))
 
     def elements(self) -> list[Any] | None:
         """Return the elements of an array that is not nested, decoded in one step."""

@@ -60,8 +60,8 @@ class LazyField(ReaderField):
     def contents(self, index_or_slice: int | slice = slice(None)) -> Any:  # noqa: ANN401 (gguf-py's)
         """Return the value; of an array also a part."""
         are_made = "lists" in vars(self.source)  # a program may have changed bytes through them
-        found = None if are_made else self.source.elements()
-        return super().contents(index_or_slice) if found is None else found[index_or_slice]
+        elements = None if are_made else self.source.elements()
+        return super().contents(index_or_slice) if elements is None else elements[index_or_slice]
 
     # A tuple's own methods would show the empty lists that stand where lists will be.
 
@@ -141,12 +141,12 @@ class GGUFReader(InstalledReader):
         keys, infos, end = self._scan()
         self._file = FileBytes(np.asarray(self.data), swapped=self.byte_order == "S")
         counts = self._get(8, np.uint64, 2)
-        for at, name, part, kind in (
+        for offset, name, part, kind in (
             (4, "GGUF.version", self._get(4, np.uint32), GGUFValueType.UINT32),
             (8, "GGUF.tensor_count", counts[:1], GGUFValueType.UINT64),
             (16, "GGUF.kv_count", counts[1:], GGUFValueType.UINT64),
         ):
-            self._add_field(ReaderField(at, name, [part], [0], [kind]))
+            self._add_field(ReaderField(offset, name, [part], [0], [kind]))
         for record in keys.tolist():
             self._add_field(LazyField.over(KeyBytes(self._file, *record)))
         self.alignment: int = self._alignment()
@@ -160,9 +160,9 @@ class GGUFReader(InstalledReader):
         """Return the tables of keys and tensors, and where the header ends."""
         head = bytes(self.data[:HEAD_BYTES].data)
         if not head.startswith(MAGIC):
-            found = identify(head, self.data.size)
-            raise type(found.exception())(
-                f"GGUF magic invalid: {found.message}", remedy=found.remedy, path=self._path
+            form = identify(head, self.data.size)
+            raise type(form.exception())(
+                f"GGUF magic invalid: {form.message}", remedy=form.remedy, path=self._path
             )
         version, big, _, _, end, keys, infos, problems = _native.scan(self.data.data)
         if (sys.byteorder == "big") != big:
@@ -173,11 +173,11 @@ class GGUFReader(InstalledReader):
             self._refuse(
                 f"Sorry, file appears to be version {version} which we cannot handle", remedy=remedy
             )
-        for rule, at, a, b in problems:
+        for rule, offset, a, b in problems:
             if rule == "dims-count":
-                self._refuse(_too_many_dims(a), at)
+                self._refuse(_too_many_dims(a), offset)
             if rule not in _ACCEPTED:
-                raise finding(rule, at, a=a, b=b).at(self._path).exception()
+                raise finding(rule, offset, a=a, b=b).at(self._path).exception()
         return np.frombuffer(keys, KEY_RECORD), np.frombuffer(infos, TENSOR_RECORD), end
 
     def _add_field(self, field: ReaderField) -> None:

@@ -49,9 +49,7 @@ def _element_type(values: Sequence[Any], sub_type: GGUFValueType | None) -> GGUF
         return sub_type
     if isinstance(values, bytes):
         return GGUFValueType.UINT8
-    kinds = {
-        GGUFValueType.get_type(value) for value in {type(each): each for each in values}.values()
-    }
+    kinds = {GGUFValueType.get_type(value) for value in {type(v): v for v in values}.values()}
     return kinds.pop() if len(kinds) == 1 else None
 
 

@@ -87,7 +87,7 @@ def _lazily(
     """Return `function` for lazy tensors: it runs when their data is needed."""
     wrapped: Callable[[Numbers], Numbers] = LazyNumpyTensor._wrap_fn(  # noqa: SLF001 (as gguf-py wraps its own)
         lambda data: function(data, row),
-        meta_noop=(dtype, lambda given: shape(given, qtype)),
+        meta_noop=(dtype, lambda size: shape(size, qtype)),
     )
     return wrapped
 

@@ -20,9 +20,9 @@ def get_tensor_name_map(arch: gguf.MODEL_ARCH, n_blocks: int) -> gguf.TensorName
     """Return the map from names in checkpoints to names in GGUF: a copy that may be changed."""
     names = _installed.TensorNameMap
     tables = (len(names.mappings_cfg), len(names.block_mappings_cfg))
-    made = _made(arch, n_blocks, tuple(gguf.MODEL_TENSORS[arch]), tables)
-    copied = copy.copy(made)
-    copied.mapping = dict(made.mapping)
+    mapping = _made(arch, n_blocks, tuple(gguf.MODEL_TENSORS[arch]), tables)
+    copied = copy.copy(mapping)
+    copied.mapping = dict(mapping.mapping)
     return copied
 
 

@@ -95,65 +95,65 @@ def _index(query: Query) -> dict[str, Any]:
 
 GETS: Final[dict[str, RouteAnswer]] = {
     "models": _index,
-    "overview": lambda asked: overview.overview(asked.model()),
-    "treemap": lambda asked: overview.treemap(asked.model()),
-    "layers": lambda asked: overview.layer_grid(asked.model()),
-    "faults": lambda asked: _page("faults_page").faults(asked.model()),
-    "metadata": lambda asked: _page("metadata_page").metadata_rows(
-        asked.model(), asked.text("search"), *asked.rows()
+    "overview": lambda query: overview.overview(query.model()),
+    "treemap": lambda query: overview.treemap(query.model()),
+    "layers": lambda query: overview.layer_grid(query.model()),
+    "faults": lambda query: _page("faults_page").faults(query.model()),
+    "metadata": lambda query: _page("metadata_page").metadata_rows(
+        query.model(), query.text("search"), *query.rows()
     ),
-    "value": lambda asked: _page("metadata_page").metadata_value(
-        asked.model(),
-        asked.number("key"),
-        asked.number("start"),
-        asked.number("count", MAX_TEXT),
+    "value": lambda query: _page("metadata_page").metadata_value(
+        query.model(),
+        query.number("key"),
+        query.number("start"),
+        query.number("count", MAX_TEXT),
     ),
-    "document": lambda asked: _page("metadata_page").metadata_document(
-        asked.model(), asked.number("key")
+    "document": lambda query: _page("metadata_page").metadata_document(
+        query.model(), query.number("key")
     ),
-    "tensors": lambda asked: _page("tensor_page").tensor_rows(
-        asked.model(), asked.values, *asked.rows()
+    "tensors": lambda query: _page("tensor_page").tensor_rows(
+        query.model(), query.values, *query.rows()
     ),
-    "tensor": lambda asked: _page("tensor_page").tensor_details(
-        asked.model(), asked.number("tensor")
+    "tensor": lambda query: _page("tensor_page").tensor_details(
+        query.model(), query.number("tensor")
     ),
-    "statistics": lambda asked: _page("tensor_page").statistics(
-        asked.model(), asked.number("tensor")
+    "statistics": lambda query: _page("tensor_page").statistics(
+        query.model(), query.number("tensor")
     ),
-    "sample": lambda asked: picture.sample_statistics(asked.model().tensor(asked.number("tensor"))),
-    "block": lambda asked: _page("tensor_page").block(
-        asked.model(), *map(asked.number, ("tensor", "row", "column"))
+    "sample": lambda query: picture.sample_statistics(query.model().tensor(query.number("tensor"))),
+    "block": lambda query: _page("tensor_page").block(
+        query.model(), *map(query.number, ("tensor", "row", "column"))
     ),
-    "tokenizer": lambda asked: _page("tokens_page").tokens_facts(asked.model()),
-    "tokens": lambda asked: _page("tokens_page").token_rows(
-        asked.model(), asked.text("search"), *asked.rows()
+    "tokenizer": lambda query: _page("tokens_page").tokens_facts(query.model()),
+    "tokens": lambda query: _page("tokens_page").token_rows(
+        query.model(), query.text("search"), *query.rows()
     ),
-    "token": lambda asked: _page("tokens_page").token_merges(asked.model(), asked.number("id")),
-    "templates": lambda asked: _page("prompt_page").templates(asked.model()),
-    "memory": lambda asked: _page("memory_page").memory_facts(asked.model()),
-    "comparison": lambda asked: _page("compare_page").comparison(
-        asked.model(), asked.model("other")
+    "token": lambda query: _page("tokens_page").token_merges(query.model(), query.number("id")),
+    "templates": lambda query: _page("prompt_page").templates(query.model()),
+    "memory": lambda query: _page("memory_page").memory_facts(query.model()),
+    "comparison": lambda query: _page("compare_page").comparison(
+        query.model(), query.model("other")
     ),
-    "error": lambda asked: _page("compare_page").tensor_error(
-        asked.model(), asked.model("other"), asked.number("tensor")
+    "error": lambda query: _page("compare_page").tensor_error(
+        query.model(), query.model("other"), query.number("tensor")
     ),
 }
 SLOW: Final = ("error", "faults", "sample", "statistics")
 # Pictures, little endian: the rows and the columns of the values as float64 (which JavaScript
 # counts in), and the values as float32, row by row.
 TILES: Final[dict[str, Callable[[Query], picture.Tile]]] = {
-    "tile": lambda asked: picture.tile(asked.model().tensor(asked.number("tensor")), asked.tile()),
-    "error-tile": lambda asked: _page("compare_page").error_tile(
-        asked.model(), asked.model("other"), asked.number("tensor"), asked.tile()
+    "tile": lambda query: picture.tile(query.model().tensor(query.number("tensor")), query.tile()),
+    "error-tile": lambda query: _page("compare_page").error_tile(
+        query.model(), query.model("other"), query.number("tensor"), query.tile()
     ),
 }
 # Long texts come in the body of a request; they change nothing either.
 POSTS: Final[dict[str, PostAnswer]] = {
-    "split": lambda asked, body: _page("tokens_page").split_text(
-        asked.model(), str(body.get("text", "")), special=body.get("special") is not False
+    "split": lambda query, body: _page("tokens_page").split_text(
+        query.model(), str(body.get("text", "")), special=body.get("special") is not False
     ),
-    "prompt": lambda asked, body: _page("prompt_page").prompt(asked.model(), body),
-    "memory": lambda asked, body: _page("memory_page").memory(asked.model(), body),
+    "prompt": lambda query, body: _page("prompt_page").prompt(query.model(), body),
+    "memory": lambda query, body: _page("memory_page").memory(query.model(), body),
     "template-lines": lambda _, body: _page("prompt_page").compare_templates(
         str(body.get("before", "")), str(body.get("after", ""))
     ),

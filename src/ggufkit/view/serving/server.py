@@ -136,7 +136,7 @@ def serve(
     with shield():  # against SIGTERM, which would leave the files of models
         with contextlib.suppress(KeyboardInterrupt):  # the way to stop it
             server.run(sockets=[address.socket])
-        for shown in models:
-            shown.resources.close()
+        for model in models:
+            model.resources.close()
     if server.is_working:
         os._exit(0)  # Python would wait for the threads
