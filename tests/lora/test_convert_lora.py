@@ -169,7 +169,7 @@ def test_an_adapter_folder_is_merged_only_into_the_folder_of_a_model(tmp_path, f
     {"alpha_pattern": {"q_proj": "8"}}, {"alpha_pattern": {"q_proj": 8}, "lora_alpha": 0},
     {"alpha_pattern": {"q_proj": 1e38}, "lora_alpha": 1e-38}, {"lora_alpha": 10**400},
     {"lora_alpha": 1e300}, {"lora_alpha": True}, {"lora_alpha": float("inf")}, {"lora_alpha": []},
-    {"alpha_pattern": {"(((q{1000}){1000}){1000})": 1}},
+    {"alpha_pattern": {"(q|q)*_proj": 1}},
 ])  # fmt: skip
 def test_alphas_that_cannot_be_used_are_an_adapter_error(tmp_path, base, factors, arch, config):
     folder = adapters.write_adapter(tmp_path / "adapter", factors, **config)

@@ -16,8 +16,9 @@ LONG = "a" * 200
     "pattern",
     [
         r"(\w|[a-z._0-9]|.)+!", "(a*)*!", "(a|aa)+!", ".*.*.*.*.*.*.*.*.*.*!", "((a?){10}){10}!",
-        "(?:(?:(?:)*)*)*!", "((.*)+)+!", "(?i:a|b)*c", "(?P<x>a+)+", "((a|b))*", "(a{2,}){3}",
-        "a*a*a*a*a*a*!", "(x(a|b)){4}", "([)]|a)*", r"(\)|a)*", "(?=(a|b)*)", "(a*?)+?",
+        "(?:(?:(?:)*)*)*!", "((.*)+)+!", "(?i:a|b)*c", "(?P<x>a+)+", "((a|b))*",
+        "a*a*a*a*a*a*!", "([)]|a)*", r"(\)|a)*", "(?=(a|b)*)", "(a*?)+?",
+        "(a|a)" * 30 + "!", "a?" * 30 + "a" * 30, "a{0,99}" * 8 + "!", "(a|b){40}!",
     ],
 )  # fmt: skip
 def test_a_pattern_that_may_never_end_is_refused(pattern: str) -> None:
@@ -33,6 +34,8 @@ def test_a_pattern_that_may_never_end_is_refused(pattern: str) -> None:
         r"ffn_(?=down|up)", r"(?<=blk\.)\d", "a{2,3}b", r"\w+\.\d+", "(?P<x>a)b|c$", "(?i:B)LK",
         r"blk\.(\d|[12]\d)\.ffn_(gate|up|down)(_exps)?\.weight", "(ab)+", "([a|b])*", r"(\|)*",
         "(a|b)?c", "([]|)]a){2,}", ".*a.*b.*c.*d.*", "{", "a{,", "()", "(?:x)+(y|z)",
+        "(a|b){3}", "(x(a|b)){4}",
+        "(" + "|".join(map(str, range(64))) + r")\.ffn", "a{64}", r"blk\.(\d+)\.(\w+)",
     ],
 )  # fmt: skip
 def test_usual_patterns_are_compiled_and_end_soon(pattern: str) -> None:
