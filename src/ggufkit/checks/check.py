@@ -165,7 +165,6 @@ class _CheckRun:
     """Checks one file after another; `checked` are the files done so far."""
 
     def __init__(self, looking: Looking) -> None:
-        """Start without files."""
         self.looking = looking
         self.checked: set[Path] = set()
 

@@ -21,7 +21,6 @@ class _Lines:
     """Prints a line of progress now and then, for logs."""
 
     def __init__(self, doing: str, *, in_bytes: bool) -> None:
-        """Begin to measure the time."""
         self._doing, self._in_bytes = doing, in_bytes
         self._began = time.monotonic()
         self._next = self._began + FIRST_SECONDS

@@ -86,7 +86,6 @@ class _Loader(importlib.abc.Loader):
     """Loads gguf with its own loader, then replaces its names."""
 
     def __init__(self, loader: importlib.abc.Loader) -> None:
-        """Keep the module's own loader."""
         self._loader = loader
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (whatever the loader has)

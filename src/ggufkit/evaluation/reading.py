@@ -61,7 +61,6 @@ class TextReader(contextlib.AbstractContextManager["TextReader"]):
         keeps_inputs: bool = False,
         kind: type[Session] = Session,
     ) -> None:
-        """Load the model."""
         llama = library()
         self.output: OutputInputs | None = OutputInputs(llama) if keeps_inputs else None
         watcher = {} if self.output is None else {"watcher": self.output}
@@ -83,7 +82,6 @@ class TextReader(contextlib.AbstractContextManager["TextReader"]):
         )
 
     def __exit__(self, *_: object) -> None:
-        """Free the model."""
         self.session.close()
 
     def tokenize(self, text: bytes, chunks: int | None = None) -> TokenChunks:

@@ -120,5 +120,4 @@ class Variants(contextlib.AbstractContextManager["Variants"]):
         return compare(prediction.logits, base, prediction.token)
 
     def __exit__(self, *_: object) -> None:
-        """Free the model."""
         self._opened.close()

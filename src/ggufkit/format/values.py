@@ -56,7 +56,6 @@ class _Packed(Sequence[Any]):
         return self._recoded(encoding)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        """Pickle the encoded elements."""
         data = self.encoded(CANONICAL)
         return _packed, (type(self), data, self._count)
 
@@ -113,11 +112,9 @@ class Strings(_Packed):
         return iter(self.tolist())
 
     def __contains__(self, item: object) -> bool:
-        """Whether `item` is among the strings."""
         return item in self.tolist()
 
     def __eq__(self, other: object) -> bool:
-        """Whether `other` is a sequence of the same strings."""
         if isinstance(other, Strings):
             return len(self) == len(other) and self.encoded(CANONICAL) == other.encoded(CANONICAL)
         if isinstance(other, list | tuple):
@@ -127,7 +124,6 @@ class Strings(_Packed):
     __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        """Show the first items."""
         return _shorten("Strings", self, self._count)
 
     def raw(self, index: int) -> bytes:
@@ -226,7 +222,6 @@ class Arrays(_Packed):
     __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        """Show the first items."""
         return _shorten("Arrays", self, self._count)
 
     def tolist(self) -> list[Any]:

@@ -46,7 +46,6 @@ class TokenPieces:
         self._keys = keys
 
     def __len__(self) -> int:
-        """Return the number of tokens."""
         return len(self._keys.texts)
 
     def piece(self, number: int) -> bytes:
@@ -125,7 +124,6 @@ class TokenizedText:
     pieces: tuple[bytes, ...]
 
     def __len__(self) -> int:
-        """Return the number of tokens."""
         return len(self.ids)
 
 

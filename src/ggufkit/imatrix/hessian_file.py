@@ -132,7 +132,6 @@ class MomentsStore(contextlib.AbstractContextManager["MomentsStore"]):
         write(Model(Metadata(metadata), Tensors(tensors)), self._target)
 
     def __exit__(self, *_: object) -> None:
-        """Remove the file."""
         self._sums.clear()
         if self._file:
             self._file.close()

@@ -18,7 +18,6 @@ class ChangeableSession(Session):
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        """Load the model."""
         self.weights: dict[str, dict[int, GraphTensor]] = {}
         super().__init__(*arguments, **options, watcher=self._find)
 

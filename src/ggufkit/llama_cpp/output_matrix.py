@@ -24,7 +24,6 @@ class OutputInputs:
     """Watches the last product of each computation, and keeps its inputs."""
 
     def __init__(self, llama: Library) -> None:
-        """Keep nothing yet."""
         self.weight: str | None = None
         self.values: Floats | None = None
         self._llama = llama

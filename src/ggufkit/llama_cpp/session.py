@@ -188,7 +188,6 @@ class Session:
         self._context = self._model = None
 
     def __enter__(self) -> Session:
-        """Return itself."""
         return self
 
     def __exit__(
@@ -197,5 +196,4 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Free the model."""
         self.close()

@@ -89,7 +89,6 @@ class Tally:
     """Counts bytes done and expected, and reports them to a callback."""
 
     def __init__(self, progress: Progress | None) -> None:
-        """Begin with nothing done and nothing expected."""
         self._done, self._total, self._progress = 0, 0, progress
 
     def expect(self, nbytes: int) -> None:

@@ -78,7 +78,6 @@ class Scratch(threading.local):
     """Memory that each thread reuses: fresh pages cost more time than the rows themselves."""
 
     def __init__(self) -> None:
-        """Start without memory."""
         self._lent: dict[int, Bytes] = {}
 
     def lend(self, use: int, nbytes: int) -> Bytes:

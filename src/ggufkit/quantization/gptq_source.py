@@ -49,7 +49,6 @@ class GptqMemory:
         self.choosing: threading.Lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[GptqMemory], tuple[()]]:
-        """Pickle nothing."""
         return GptqMemory, ()
 
 
@@ -267,7 +266,6 @@ class ResultCache(Generic[T]):
     """The last `size` results, by keys; each is made once, and other threads wait for it."""
 
     def __init__(self, size: int) -> None:
-        """Start without results."""
         self._size = size
         self._lock = threading.Lock()
         self._results: OrderedDict[Hashable, _SharedResult[T]] = OrderedDict()

@@ -213,7 +213,6 @@ class Pool:
     """The idle connections of this process to each server, and how many may be open."""
 
     def __init__(self) -> None:
-        """Start without connections."""
         self._lock = threading.Lock()
         self._idle: dict[Origin, deque[Connection]] = {}
         self._open: dict[Origin, threading.BoundedSemaphore] = {}

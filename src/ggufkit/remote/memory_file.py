@@ -103,7 +103,6 @@ class BytesFile(InMemory):
         return [self._view[requested.offset : sum(requested)] for requested in ranges]
 
     def __reduce__(self) -> tuple[type[BytesFile], tuple[bytes]]:
-        """Pickle the bytes."""
         return BytesFile, (bytes(self._view),)
 
 

@@ -14,7 +14,6 @@ class ReadDeadline:
     """
 
     def __init__(self) -> None:
-        """Start the clock."""
         self.nbytes: int = 0
         self.time: float = time.monotonic() + limits.SLOW_SECONDS
         self._waits: float = limits.ALL_WAITS

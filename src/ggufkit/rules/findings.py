@@ -51,7 +51,6 @@ class Findings:
     """The findings of one file as they are made; beyond MAX_FINDINGS a rule is only counted."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self._found: list[Finding] = []
         self._listed: Counter[str] = Counter()
         self._omitted: Counter[str] = Counter()

@@ -31,7 +31,6 @@ class HiddenFolder:
     """
 
     def __init__(self, target: Path, limit: ReadersLimit = NO_LIMIT) -> None:
-        """Create nothing yet."""
         _require_free(target)
         self.target = target
         self.limit = limit
@@ -52,7 +51,6 @@ class HiddenFolder:
             raise
 
     def __exit__(self, *_: object) -> None:
-        """Remove the folder, unless it is published."""
         self._remove()
 
     def publish(self) -> None:

@@ -89,11 +89,9 @@ class OpenFolder:
             self.descriptor = with_descriptors(lambda: os.open(path, _FOLDER))
 
     def __enter__(self) -> OpenFolder:
-        """Return the folder."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the folder."""
         self.close()
 
     def close(self) -> None:

@@ -69,11 +69,9 @@ class LazyField(ReaderField):
         return (self.offset, self.name, self.parts, self.data, self.types)
 
     def __iter__(self) -> Iterator[Any]:
-        """Iterate over the five members."""
         return iter(self._whole())
 
     def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 (as of a tuple)
-        """Return a member by its number."""
         return self._whole()[index]
 
     def __eq__(self, other: object) -> bool:
@@ -83,7 +81,6 @@ class LazyField(ReaderField):
     __hash__: ClassVar[None]  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        """Show the five members."""
         return repr(ReaderField(*self._whole()))
 
     def __reduce__(self) -> tuple[Callable[..., ReaderField], tuple[Any, ...]]:

@@ -47,7 +47,6 @@ class Solver:
         defaults: Mapping[str, Any],
         favoured: Sequence[AbstractSet[str]],
     ) -> None:
-        """Begin without known fields."""
         self.fields: dict[str, Any] = {"rope": {}}
         self._functions = functions
         self._defaults = defaults

@@ -72,7 +72,6 @@ class _Composer:
     """Builds values from PyYAML's events, which are parsed on demand."""
 
     def __init__(self, events: Iterator[Any]) -> None:
-        """Begin at the first event."""
         self._events = events
 
     def document(self) -> Node:

@@ -54,7 +54,6 @@ class LegacyReader:
     """Reads a file from front to back, never beyond its end."""
 
     def __init__(self, file: MappedFile) -> None:
-        """Begin at the front."""
         self.file = file
         self.at: int = 0
         self._window = b""

@@ -41,7 +41,6 @@ class Tokens:
         self.types: list[PieceType] = [PieceType.UNUSED] * rows
 
     def __len__(self) -> int:
-        """Return the number of tokens."""
         return len(self.texts)
 
     def put(self, number: int, text: str, score: float, kind: PieceType) -> None:

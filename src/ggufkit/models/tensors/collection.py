@@ -51,19 +51,15 @@ class Tensors(Mapping[str, Tensor]):
         return tensor
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names."""
         return iter(self._by_name)
 
     def __len__(self) -> int:
-        """Return the number of tensors."""
         return len(self._by_name)
 
     def __contains__(self, name: object) -> bool:
-        """Whether a tensor has this name."""
         return name in self._by_name
 
     def __repr__(self) -> str:
-        """Show the number of tensors."""
         return f"<{len(self)} tensors>"
 
     def __reduce__(self) -> tuple[type[Tensors], tuple[list[Tensor]]]:
