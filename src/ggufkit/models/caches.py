@@ -14,15 +14,19 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from ggufkit.errors import MissingModelError
-from ggufkit.format.file_name import parse_name
 from ggufkit.models.hub.names import is_hub_name
-from ggufkit.models.hub.repository import PREFERRED, SIDECARS, CachedModel
+from ggufkit.models.hub.repository import (
+    PREFERRED,
+    SIDECARS,
+    CachedModel,
+    files_in,
+    model_sets,
+)
 from ggufkit.remote.hub.settings import cache_folder
 from ggufkit.system.text_file import Most, read_small
 
@@ -122,34 +126,12 @@ def _missing(name: str, models: tuple[CachedModel, ...]) -> MissingModelError:
 
 def _repository(prefix: str, folder: Path) -> Iterator[CachedModel]:
     """Yield the models in a folder, named by their encoding if these differ."""
-    cached = tuple(_models_in(folder))
-    tags = {model.path: parse_name(model.path.name).encoding.upper() for model in cached}
-    counts = Counter(tags.values())
-    for model in cached:
-        tag, inside = tags[model.path], model.path.relative_to(folder).as_posix()
-        is_told = tag and counts[tag] == 1
-        yield replace(model, name=f"{prefix}:{tag}" if is_told else f"{prefix}/{inside}")
-
-
-def _models_in(folder: Path) -> Iterator[CachedModel]:
-    for place, _, names in os.walk(folder):  # does not follow links to folders
-        sizes = {name: _size(Path(place, name)) for name in names if name.lower().endswith(".gguf")}
-        for name, nbytes in sorted(sizes.items()):
-            shard = parse_name(name).shard
-            if nbytes is None or (shard and shard[0] != 1):
-                continue
-            others = _shards(name, sizes) if shard else [nbytes]
-            yield CachedModel(name, Path(place, name), sum(filter(None, others)))
-
-
-def _shards(first: str, sizes: dict[str, int | None]) -> Iterable[int | None]:
-    """Return the sizes of all shards of a set."""
-    head, tail = first.rsplit("-00001-of-", 1)
-    return [size for name, size in sizes.items() if _is_shard(name, head, tail)]
-
-
-def _is_shard(name: str, head: str, tail: str) -> bool:
-    return name.startswith(f"{head}-") and name.endswith(f"-of-{tail}")
+    sets = model_sets(files_in(folder))
+    counts = Counter(model.quant for model in sets)
+    for model in sets:
+        is_told = model.quant and counts[model.quant] == 1
+        name = f"{prefix}:{model.quant}" if is_told else f"{prefix}/{model.path}"
+        yield CachedModel(name, folder / model.path, model.nbytes)
 
 
 def _size(path: Path) -> int | None:
@@ -192,9 +174,9 @@ def _snapshot(repository: Path) -> Path | None:
 def _llama_cpp() -> Iterator[CachedModel]:
     system = Path.home() / "Library" / "Caches" if sys.platform == "darwin" else _cache_home()
     folder = _environment("LLAMA_CACHE") or (_environment("LOCALAPPDATA") or system) / "llama.cpp"
-    for model in _models_in(folder):
-        if model.path.parent == folder:
-            yield replace(model, name=f"llama.cpp:{model.name}")
+    for model in model_sets(files_in(folder)):
+        if "/" not in model.path:
+            yield CachedModel(f"llama.cpp:{model.path}", folder / model.path, model.nbytes)
 
 
 def _ollama() -> Iterator[CachedModel]:

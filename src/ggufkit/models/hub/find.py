@@ -7,7 +7,6 @@ without any request. `@revision` or the commit in the cache decide which state o
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -21,6 +20,7 @@ from ggufkit.models.hub.repository import (
     Files,
     ModelSet,
     choose,
+    files_in,
     model_sets,
     names_of,
     names_of_set,
@@ -97,7 +97,7 @@ def _repository(hub_name: HubName) -> Repository:
 def _listed(hub_name: HubName) -> list[RepoFile]:
     """Return the files of a repository, or of the folder in a name."""
     if offline_reason() and (snapshot := _snapshot(hub_name)):
-        files = _files_in(snapshot)
+        files = files_in(snapshot)
     else:
         files = _repository(hub_name).files()
     prefix = f"{hub_name.path}/" if hub_name.path else ""
@@ -171,7 +171,7 @@ def _cached(hub_name: HubName, *, shards: bool) -> list[Path]:
         path = PurePosixPath(hub_name.path)
         names = [sibling(hub_name.path, name) for name in names_of_set(path.name, shards=shards)]
     else:
-        model = _resolve_in_cache(hub_name, _files_in(snapshot))
+        model = _resolve_in_cache(hub_name, files_in(snapshot))
         names = [file.path for file in model.files] if model else []
     paths = [snapshot / name for name in names]
     return paths if all(path.is_file() for path in paths) else []
@@ -199,14 +199,3 @@ def _snapshot(hub_name: HubName) -> Path | None:
         snapshot = folder / "snapshots" / commit
         return snapshot if _COMMIT.fullmatch(commit) and snapshot.is_dir() else None
     return None
-
-
-def _files_in(folder: Path) -> list[RepoFile]:
-    """Return the files below a folder, by path."""
-    files = []
-    for parent, _, names in os.walk(folder):  # does not follow links to folders
-        for name in names:
-            path = Path(parent, name)
-            with contextlib.suppress(OSError):
-                files.append(RepoFile(path.relative_to(folder).as_posix(), path.stat().st_size))
-    return sorted(files, key=lambda file: file.path)

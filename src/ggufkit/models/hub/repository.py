@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -53,6 +55,17 @@ class ModelSet:
         """Whether it goes with a model, and is none."""
         name = PurePosixPath(self.path).name
         return any(part in name for part in SIDECARS)
+
+
+def files_in(folder: Path) -> list[RepoFile]:
+    """Return the files below a folder, by path."""
+    files = []
+    for parent, _, names in os.walk(folder):  # does not follow links to folders
+        for name in names:
+            path = Path(parent, name)
+            with contextlib.suppress(OSError):
+                files.append(RepoFile(path.relative_to(folder).as_posix(), path.stat().st_size))
+    return sorted(files, key=lambda file: file.path)
 
 
 def model_sets(files: Sequence[RepoFile]) -> list[ModelSet]:
