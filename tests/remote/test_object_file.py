@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 import ggufkit as api
-from ggufkit.errors import FormatError, MissingExtraError, RemoteError, RemoteMissingError
+from ggufkit.errors import (
+    FormatError,
+    MissingExtraError,
+    RemoteDeniedError,
+    RemoteError,
+    RemoteMissingError,
+)
 from ggufkit.remote import limits
 from ggufkit.remote.object_file import ObjectFile
 from ranged_server import Served
@@ -175,6 +181,13 @@ def test_a_store_that_denies_the_ranges_of_a_file_is_not_read_whole(store):
     with pytest.raises(RemoteError, match="other bytes than those asked for"):
         file.load(1)
     assert server.sent < 1000
+
+
+def test_the_error_for_a_long_refusal_is_short(store):
+    _, file = store(lambda handler, _: handler.send(403, b"x" * (1 << 20)) or True)
+    with pytest.raises(RemoteDeniedError) as caught:
+        file.load(1)
+    assert len(str(caught.value)) < 3000
 
 
 def test_a_redirect_of_a_store_takes_no_keys_along(store):

@@ -7,9 +7,14 @@ import re
 import pytest
 
 from ggufkit.errors import ValueTypeError
-from ggufkit.validation.patterns import compile_pattern, compile_untrusted
+from ggufkit.validation.patterns import (
+    MOST_LETTERS,
+    compile_pattern,
+    compile_untrusted,
+    matches,
+)
 
-LONG = "a" * 200
+LONG = "a" * MOST_LETTERS
 
 
 @pytest.mark.parametrize(
@@ -18,6 +23,7 @@ LONG = "a" * 200
         r"(\w|[a-z._0-9]|.)+!", "(a*)*!", "(a|aa)+!", ".*.*.*.*.*.*.*.*.*.*!", "((a?){10}){10}!",
         "(?:(?:(?:)*)*)*!", "((.*)+)+!", "(?i:a|b)*c", "(?P<x>a+)+", "((a|b))*",
         "a*a*a*a*a*a*!", "([)]|a)*", r"(\)|a)*", "(?=(a|b)*)", "(a*?)+?",
+        "(?x)(a*#)\n)*!", "(?ix: a)", "(a*(?#(x))*!", "(?P<x>a)(?(x)b|c)", "(a*|b)" * 6,
         "(a|a)" * 30 + "!", "a?" * 30 + "a" * 30, "a{0,99}" * 8 + "!", "(a|b){40}!",
     ],
 )  # fmt: skip
@@ -34,13 +40,20 @@ def test_a_pattern_that_may_never_end_is_refused(pattern: str) -> None:
         r"ffn_(?=down|up)", r"(?<=blk\.)\d", "a{2,3}b", r"\w+\.\d+", "(?P<x>a)b|c$", "(?i:B)LK",
         r"blk\.(\d|[12]\d)\.ffn_(gate|up|down)(_exps)?\.weight", "(ab)+", "([a|b])*", r"(\|)*",
         "(a|b)?c", "([]|)]a){2,}", ".*a.*b.*c.*d.*", "{", "a{,", "()", "(?:x)+(y|z)",
-        "(a|b){3}", "(x(a|b)){4}",
+        "(a|b){3}", "(x(a|b)){4}", ".*attn_v.*|.*ffn_down.*|.*output.*|.*token_embd.*",
         "(" + "|".join(map(str, range(64))) + r")\.ffn", "a{64}", r"blk\.(\d+)\.(\w+)",
     ],
 )  # fmt: skip
 def test_usual_patterns_are_compiled_and_end_soon(pattern: str) -> None:
     assert compile_untrusted(pattern) == compile_pattern(pattern) == re.compile(pattern)
-    compile_untrusted(pattern).search(LONG)
+    assert matches(compile_untrusted(pattern), LONG) == (re.search(pattern, LONG) is not None)
+
+
+def test_a_name_that_is_too_long_is_refused() -> None:
+    pattern = compile_untrusted("a*b")
+    assert not matches(pattern, LONG)
+    with pytest.raises(ValueTypeError, match="129 letters"):
+        matches(pattern, f"{LONG}a")
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{99999999999999999999}", "(" * 100_000, "[z-a]"])

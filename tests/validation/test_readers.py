@@ -218,7 +218,7 @@ GUARDED = (
 )  # fmt: skip
 # Calls of what was checked before.
 CHECKED = {
-    "quantization/losses/sensitivities.py": {"float(np.interp(error, errors, found))"},
+    "quantization/losses/sensitivities.py": {"float(np.interp(error, errors, losses))"},
     "conversion/architecture/generated.py": {"int(length * _share(share))"},
 }
 

@@ -20,7 +20,7 @@ from ggufkit.models.model import Tensor
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
 from ggufkit.system.threads import Notify
-from ggufkit.validation.patterns import compile_untrusted
+from ggufkit.validation.patterns import compile_untrusted, matches
 from ggufkit.validation.typed_values import MAX_FLOAT32, finite_number, json_object
 
 CONFIG: Final = "adapter_config.json"
@@ -191,7 +191,7 @@ def _with_own_scale(
     if isinstance(item, Tensor):
         return item
     module = item.name.removesuffix(".weight")
-    own = next((own for expression, own in patterns if expression.search(module)), alpha)
+    own = next((own for expression, own in patterns if matches(expression, module)), alpha)
     factor = own / alpha * (math.sqrt(item.rank) if is_root else 1.0)
     finite_number(factor, "alpha_pattern divided by lora_alpha", most=MAX_FLOAT32)
     return item if factor == 1 else Pair(item.name, item.a, perform(item.b, "scale", [factor]))

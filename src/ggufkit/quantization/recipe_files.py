@@ -15,6 +15,7 @@ from ggufkit.format.values import TypedValue
 from ggufkit.quantization.recipes import KEEP_ALL, Recipe, find_recipe, patterns_of
 from ggufkit.system.text_file import Most, decoded, read_small
 from ggufkit.system.threads import Notify
+from ggufkit.validation.patterns import matches
 
 RECIPE_SUFFIX: Final = ".toml"
 _KEYS: Final = {"base": str, "types": dict}
@@ -101,7 +102,8 @@ def matching(
     They are no error, because several models may share the file.
     """
     known = list(names)
-    idle = [p.pattern for p, _ in patterns_of(listed) if not any(map(p.search, known))]
+    patterns = [pattern for pattern, _ in patterns_of(listed)]
+    idle = [p.pattern for p in patterns if not any(matches(p, name) for name in known)]
     if idle:
         say(f"{path}: no tensor name contains {', '.join(map(repr, idle))}")
     return [row for row in listed if row[0] not in idle]

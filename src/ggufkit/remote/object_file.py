@@ -33,6 +33,7 @@ ENDPOINTS: Final = (
     "AZURE_STORAGE_ENDPOINT",
     "AZURE_ENDPOINT",
 )
+MAX_MESSAGE: Final = 2000  # characters of an error of obstore, which holds what the store sent
 _TIMES: Final[Any] = {"connect_timeout": f"{limits.CONNECT_SECONDS:.0f}s", "timeout": "300s"}
 
 
@@ -114,13 +115,15 @@ class ObjectFile(ServerFile):
                 f"{self.path} does not exist", remedy="Check bucket and path for typing errors"
             ) from error
         except exceptions.BaseError as error:
-            if options and ("416" in str(error) or "InvalidRange" in str(error)):
+            message = str(error)[:MAX_MESSAGE]
+            if options and ("416" in message or "InvalidRange" in message):
                 return None
             self._refuse(error)
 
     def _refuse(self, error: Exception) -> NoReturn:
-        text = str(error).partition("\n")[0]
-        is_denied = any(word in str(error) for word in ("401", "403", "Unauth", "Permission"))
+        message = str(error)[:MAX_MESSAGE]
+        text = message.partition("\n")[0]
+        is_denied = any(word in message for word in ("401", "403", "Unauth", "Permission"))
         remedy = f"Set {STORES[self.url.partition(':')[0].lower()]}"
         kind = RemoteDeniedError if is_denied else RemoteError
         raise kind(f"{self.path} cannot be read: {text}", remedy=remedy) from error

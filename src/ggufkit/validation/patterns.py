@@ -14,9 +14,10 @@ from typing import Final
 from ggufkit.errors import ValueTypeError, brief
 
 MOST_BITS: Final = 20  # ways to match one text, as a power of 2: two seconds for a hostile pattern
+MOST_LETTERS: Final = 128  # of a name: its matches take time by a power of its length
 REPEAT_BITS: Final = 4.0  # of a repetition in a name of 64 letters, where several share the letters
 _TOKEN: Final = re.compile(
-    r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|\((?:\?(?:P?<\w+>|<?[=!]|[a-zA-Z-]*[:)]))?|[)|]"
+    r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|\((?:\?(?:P?<\w+>|<?[=!]|[a-wyzA-Z-]*[:)]))?|[)|]"
     r"|(?P<repeat>[*+?]|\{\d*,?\d*\})[?+]?|.",
     re.DOTALL,
 )
@@ -39,17 +40,22 @@ def compile_pattern(text: str, flags: int = 0, *, written: str = "") -> re.Patte
 def compile_untrusted(text: str) -> re.Pattern[str]:
     """Compile an expression from a file; ValueTypeError if it is invalid, or may take forever."""
     pattern = compile_pattern(text)
-    bits, branches = [0.0], [1]  # of each open group: its ways as a power of 2, and alternatives
+    # Of each open group: ways of its last alternative and of the others as powers of 2, and count.
+    bits, others, branches = [0.0], [0.0], [1]
     last = 0.0  # the same of the item before
     for token in _TOKEN.finditer(text):
         repeat = token["repeat"]
         if token[0] == "|":
             branches[-1] += 1
+            others[-1], bits[-1] = max(others[-1], bits[-1]), 0.0
+        elif pattern.flags & re.VERBOSE or text[token.start() : token.end() + 1] == "(?":
+            raise _refused(text, "it has comments, conditions or other extensions")
         elif token[0].startswith("(") and not token[0].endswith(")"):
             bits.append(0.0)
+            others.append(0.0)
             branches.append(1)
         elif token[0] == ")" and len(bits) > 1:
-            last = bits.pop() + math.log2(branches.pop())
+            last = max(bits.pop(), others.pop()) + math.log2(branches.pop())
             bits[-1] += last
         elif repeat is None:
             last = 0.0
@@ -57,12 +63,26 @@ def compile_untrusted(text: str) -> re.Pattern[str]:
             added = _bits_of_repeat(repeat, last)
             bits[-1] += added
             last += added
-    if bits[0] + math.log2(branches[0]) > MOST_BITS:
-        raise ValueTypeError(
-            f"{brief(text)} could take forever: it can match one text in very many ways",
-            remedy="Use sets such as [a-z_], few of * and +, no repeated group with | or * in it",
-        )
+    if max(bits[0], others[0]) + math.log2(branches[0]) > MOST_BITS:
+        raise _refused(text, "it can match one text in very many ways")
     return pattern
+
+
+def matches(pattern: re.Pattern[str], name: str) -> bool:
+    """Whether an expression from a file matches a part of a name; ValueTypeError if it is long."""
+    if len(name) > MOST_LETTERS:
+        raise ValueTypeError(
+            f"the name {brief(name)} has {len(name):,} letters",
+            remedy=f"Patterns are for names of at most {MOST_LETTERS} letters",
+        )
+    return pattern.search(name) is not None
+
+
+def _refused(text: str, reason: str) -> ValueTypeError:
+    return ValueTypeError(
+        f"{brief(text)} could take forever: {reason}",
+        remedy="Use sets such as [a-z_], few of * and +, no repeated group with | or * in it",
+    )
 
 
 def _bits_of_repeat(repeat: str, last: float) -> float:

@@ -42,6 +42,7 @@ from ggufkit.quantization.recipes import (
     Recipe,
     RecipeRule,
 )
+from ggufkit.validation.patterns import matches
 
 PER_LAYER_EMBEDDING: Final = "per_layer_token_embd.weight"
 STACK_AXES: Final = 3  # of a tensor that stacks experts
@@ -292,7 +293,9 @@ _choice = functools.lru_cache(Choice)  # many tensors share one choice
 def require_names(known: Collection[str], requests: TypeRequests, types: Iterable[str]) -> None:
     """Raise MissingTensorError for a name or pattern of the user that no tensor has."""
     unknown = [
-        pattern.pattern for pattern, _ in requests.patterns if not any(map(pattern.search, known))
+        pattern.pattern
+        for pattern, _ in requests.patterns
+        if not any(matches(pattern, name) for name in known)
     ]
     unknown += [name for name in types if name not in known]
     if unknown:
@@ -310,13 +313,15 @@ def unmatched(names: Iterable[str], recipe: Recipe, requests: TypeRequests) -> t
     rows = [(pattern, is_idle) for pattern, _ in requests.patterns]
     rows += [(pattern, False) for pattern, _ in recipe.patterns]
     return tuple(
-        pattern.pattern for pattern, idle in rows if idle or not any(map(pattern.search, known))
+        pattern.pattern
+        for pattern, idle in rows
+        if idle or not any(matches(pattern, name) for name in known)
     )
 
 
 def _by_name(name: str, patterns: Patterns) -> tuple[TensorType, str] | None:
     for pattern, kind in patterns:
-        if pattern.search(name):
+        if matches(pattern, name):
             return kind, f"its name matches {pattern.pattern!r}"
     return None
 
