@@ -149,7 +149,7 @@ def _modules(adapter: Model) -> dict[str, dict[str, Tensor]]:
             raise AdapterError(f"the adapter is a {kind}, which ggufkit does not merge")
     if odd or not modules:
         listed = first_names([brief(name) for name in odd])
-        what = f"{len(odd)} tensors that are no factors: {listed}" if odd else "no factors"
+        what = f"{len(odd)} tensors that are not factors: {listed}" if odd else "no factors"
         raise AdapterError(f"this is not a LoRA adapter of an image or video model: it has {what}")
     return modules
 
