@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, TypedDict
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from ggufkit.errors import OutputError
 from ggufkit.models.any_model import AnyModel, opened, takes_model
@@ -34,16 +34,6 @@ _NOWHERE: Final = Output(Path(os.devnull), 0)  # the bytes of a stream need no f
 
 class WriteOptions(LayoutOptions, total=False):
     """The options of layout and writing; see `write`."""
-
-    threads: int | None
-    progress: Progress | None
-    executor: Executor | None
-    resume: bool
-    clobber: bool
-
-
-class _WorkOptions(TypedDict):
-    """The options of `write_many` besides the outputs and their layout."""
 
     threads: int | None
     progress: Progress | None
@@ -82,14 +72,15 @@ def write(  # noqa: PLR0913 (who does it and how)
     it was opened.
     """
     if isinstance(path, str | bytes | os.PathLike):
-        work = _WorkOptions(
+        return write_many(
+            [(model, path)],
             threads=threads,
             progress=progress,
             executor=executor,
             resume=resume,
             clobber=clobber,
-        )
-        return write_many([(model, path)], **work, **options)[0]
+            **options,
+        )[0]
     if executor or resume:
         raise OutputError(
             "a stream is written in order by one process, so it cannot be resumed or use a cluster",
