@@ -29,10 +29,17 @@ NATIVE: Final = ("scan", "kernels")
 PYTHON: Final = (
     *("model", "imatrix", "safetensors", "pytorch", "legacy", "blocks", "names", "pieces"),
     *("tokenizer", "card", "template", "checkpoint", "journal", "hashes", "cache", "commands"),
+    *("diffusion", "adapter", "results", "page", "compat", "hessian"),
 )
 SEEDS_OF: Final = {"scan": "model"}  # where it is not the target's own name
 # Where slowness shows.
-SIZES: Final = {"checkpoint": 1 << 15, "hashes": 1 << 16, "names": 1 << 16, "commands": 1 << 14}
+SIZES: Final = {
+    "checkpoint": 1 << 15,
+    "hashes": 1 << 16,
+    "names": 1 << 16,
+    "commands": 1 << 14,
+    "diffusion": 1 << 15,
+}
 LIMITS: Final = ("-timeout=60", "-rss_limit_mb=3072", "-print_final_stats=1")
 REPORTED: Final = 4000  # characters of a report
 _COVERED: Final = re.compile(r"cov: (\d+) ft: (\d+)")

@@ -76,5 +76,8 @@ def test_errors_of_a_vocabulary_come_in_words(shown):
     model = shown({"a": np.zeros(32, np.float32)}, {"tokenizer.ggml.model": "unheard-of"})
     with pytest.raises(CheckpointError, match="unheard-of"):
         split_text(model, "a")
+    keys = {"tokenizer.ggml.model": "bert", "tokenizer.ggml.tokens": ["a"]}
+    with pytest.raises(CheckpointError, match="do not fit together"):
+        split_text(shown({}, TOKENIZER | keys, "bert.gguf"), "b")
     job = {"vocabulary": model.name, "task": "split", "text": "a", "special": True}
     assert "unheard-of" in answer(job)["error"]

@@ -14,7 +14,7 @@ import numpy as np
 from ggufkit.conversion.tokenizer.sentencepiece_model import PieceType
 from ggufkit.errors import GGUFError
 from ggufkit.format.values import Strings
-from ggufkit.frameworks.tokenizer import tokenizer
+from ggufkit.frameworks.tokenizer import errors_of_library, tokenizer
 from ggufkit.models.model import Model
 from ggufkit.models.open import open as open_model
 from ggufkit.view.plain_values import cut
@@ -54,7 +54,9 @@ def _texts(path: str) -> list[str]:
 
 
 def _tokens(path: str, text: str, *, special: bool) -> dict[str, Any]:
-    encoded = _tokenizer(path).encode(text, add_special_tokens=special)
+    splitter = _tokenizer(path)
+    with errors_of_library():
+        encoded = splitter.encode(text, add_special_tokens=special)
     texts = _texts(path)
     tokens = [
         {"id": token, "text": cut(texts[token]), "start": start, "stop": stop}

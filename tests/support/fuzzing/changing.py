@@ -168,4 +168,10 @@ CHANGES: Final[Mapping[str, Change]] = {
     "checkpoint": changed_json,
     "cache": changed_json,
     "commands": changed_model,
+    "diffusion": changed_after_kind,
+    "adapter": changed_json,
+    "results": changed_after_kind,
+    "page": changed_model,
+    "compat": changed_header,
+    "hessian": changed_header,
 }

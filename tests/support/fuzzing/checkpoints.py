@@ -53,15 +53,22 @@ def _lay_out(document: dict[str, Any], place: Path) -> None:
             text = content if isinstance(content, str) else json.dumps(content)
             (place / name).write_bytes(text.encode("utf-8", "surrogatepass"))
     held = document.get(TENSORS)
-    _write_tensors(held if isinstance(held, dict) else {}, place / "model.safetensors")
+    write_tensors(held if isinstance(held, dict) else {}, place / "model.safetensors")
 
 
-def _write_tensors(held: dict[str, Any], path: Path) -> None:
-    """Write a file that holds as many zeros as the tensors say, if they say it."""
-    header: dict[str, Any] = {}
+def write_tensors(held: dict[str, Any], path: Path, notes: dict[str, Any] | None = None) -> None:
+    """Write a file that holds as many zeros as the tensors say, if they say it.
+
+    An object in the place of type and shape is held as JSON; `notes` are those of the header.
+    """
+    header: dict[str, Any] = {"__metadata__": notes} if notes else {}
+    texts: list[tuple[int, bytes]] = []
     end = 0
     for name, said in held.items():
         kind, shape = said if isinstance(said, list) and len(said) == 2 else ("F32", [1])
+        if isinstance(said, dict):
+            texts.append((end, json.dumps(said).encode()))
+            kind, shape = "U8", [len(texts[-1][1])]
         start, end = end, end + _bytes(kind, shape)
         header[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
     text = json.dumps(header).encode()
@@ -69,6 +76,9 @@ def _write_tensors(held: dict[str, Any], path: Path) -> None:
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         file.truncate(8 + len(text) + end)
+        for place, content in texts:
+            file.seek(8 + len(text) + place)
+            file.write(content)
 
 
 def _bytes(kind: Any, shape: Any) -> int:

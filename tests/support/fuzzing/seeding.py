@@ -24,14 +24,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import forge
 import ggufkit
+import hessian_files
 import legacy_files
-from fuzzing import commands
+from fuzzing import commands, documents
 from ggufkit.conversion.checkpoint.safetensors import open_safetensors
 from ggufkit.conversion.tokenizer.kinds import KINDS
 from ggufkit.format.types import TENSOR_TYPES
 from ggufkit.inspection.hash_manifest import Line
 from ggufkit.models.caches import OLLAMA_MODEL
 from ggufkit.system.hidden_files import UNDO, hidden
+from ggufkit.view.serving.routes import GETS, POSTS, TILES
 from pytorch_file import pytorch_bytes
 from tensors_file import safetensors_bytes
 from tokenizer_files import LLAMA3, PIECES, split
@@ -140,6 +142,20 @@ def caches() -> Iterator[bytes]:
     yield b"0" * 40
 
 
+def pages() -> Iterator[bytes]:
+    """Yield each question of the page once."""
+    models = [data[1:] for data in commands.seeds()][:4]
+    for number in range(len([*GETS, *TILES, *POSTS])):
+        yield bytes([number]) + models[number % 4]
+
+
+def hessians() -> Iterator[bytes]:
+    """Yield a small Hessian file."""
+    with tempfile.TemporaryDirectory() as folder:
+        inputs = {"a.weight": hessian_files.inputs_of(8, 16)}
+        yield hessian_files.save_hessian(Path(folder, "h.gguf"), inputs).read_bytes()
+
+
 NORMALIZER: Final = {"type": "Sequence", "normalizers": [
     *({"type": kind} for kind in ("NFKC", "Lowercase", "StripAccents", "BertNormalizer")),
     {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"},
@@ -209,6 +225,12 @@ SEEDS: Final[Mapping[str, Callable[[], Iterable[bytes]]]] = {
     "hashes": hashes,
     "cache": caches,
     "commands": commands.seeds,
+    "diffusion": documents.diffusion_seeds,
+    "adapter": documents.adapter_seeds,
+    "results": documents.result_seeds,
+    "page": pages,
+    "compat": lambda: [data[1:] for data in commands.seeds()][:4],
+    "hessian": hessians,
 }
 
 

@@ -21,8 +21,10 @@ import numpy as np
 import ggufkit
 from fuzzing.checkpoints import read_checkpoint, rules_followed_here
 from fuzzing.commands import run_command
+from fuzzing.documents import read_adapter, read_diffusion, read_result, show_page
 from ggufkit import quants
 from ggufkit.checks import template_sandbox
+from ggufkit.compat import gguf
 from ggufkit.conversion.card.front_matter import front_matter
 from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.conversion.checkpoint.pytorch import read_pytorch
@@ -35,6 +37,7 @@ from ggufkit.edits.undo import undo
 from ggufkit.format.encoding import CANONICAL
 from ggufkit.format.file_name import parse_model_id, parse_name
 from ggufkit.format.types import TENSOR_TYPES
+from ggufkit.imatrix.hessian import Hessian
 from ggufkit.inspection.hash_manifest import read_manifest
 from ggufkit.models.model import Tensors
 from ggufkit.system import sandbox
@@ -82,6 +85,21 @@ def read_pytorch_file(data: bytes, folder: Path) -> None:
 def read_legacy(data: bytes, folder: Path) -> None:
     """Read a file from before GGUF."""
     convert_legacy(_written(data, folder)).close()
+
+
+def read_hessian(data: bytes, folder: Path) -> None:
+    """Read a Hessian file, and its importance data."""
+    Hessian.open(_written(data, folder)).importance()
+
+
+def read_with_compat(data: bytes, folder: Path) -> None:
+    """Read a model as programs for gguf-py do: its errors are gguf-py's too."""
+    with contextlib.suppress(KeyError, ValueError):
+        reader = gguf.GGUFReader(_written(data, folder))
+        for field in reader.fields.values():
+            field.contents()
+        for tensor in reader.tensors:
+            repr(tensor)
 
 
 def decode_blocks(data: bytes, _: Path) -> None:
@@ -233,6 +251,12 @@ TARGETS: Final[Mapping[str, Target]] = {
     "hashes": read_hashes,
     "cache": list_cache,
     "commands": run_command,
+    "diffusion": read_diffusion,
+    "adapter": read_adapter,
+    "results": read_result,
+    "page": show_page,
+    "compat": read_with_compat,
+    "hessian": read_hessian,
 }
 
 

@@ -28,6 +28,7 @@ INDEX: Final = "model.safetensors.index.json"
 SINGLE: Final = "model.safetensors"
 MAX_HEADER_BYTES: Final = 100_000_000  # the reference reader's limit
 MAX_AXES: Final = 64  # PyTorch's limit; it keeps the product of a hostile shape small
+MAX_ELEMENTS: Final = 1 << 59  # of axes that are not empty: NumPy counts up to 2^63 bytes
 MAX_PROBLEMS: Final = 1000  # reported for one header
 _LENGTH_BYTES: Final = 8  # the size of the header comes first
 _STEP: Final = 8  # the reference writer aligns the data to this
@@ -181,6 +182,8 @@ def _entry(name: str, fields: Any) -> SafetensorsEntry:  # noqa: ANN401 (as JSON
     needed, nbytes = math.prod(shape) // kind.block_size * kind.block_bytes, offsets[1] - offsets[0]
     if needed != nbytes:
         raise ValueError(f"{kind} of shape {brief(shape)} needs {needed:,} bytes, not {nbytes:,}")
+    if math.prod(size or 1 for size in shape) > MAX_ELEMENTS:
+        raise ValueError(f"{brief(fields['shape'])} is not a shape")
     return SafetensorsEntry(name, kind, shape, *offsets)
 
 
