@@ -53,7 +53,7 @@ _OTHER_KINDS: Final = {
 }
 
 
-class _Place(NamedTuple):
+class _FactorPlace(NamedTuple):
     """The tensor that a module of an adapter changes, which of its parts, and how."""
 
     name: str
@@ -67,7 +67,7 @@ class _Base(NamedTuple):
 
     prefix: str
     shapes: Shapes
-    spellings: tuple[Mapping[str, _Place], ...]
+    spellings: tuple[Mapping[str, _FactorPlace], ...]
 
 
 def open_image_adapter(adapter: AnyModel, argument: str = "adapters") -> Model:
@@ -190,14 +190,14 @@ def _base(model: Model) -> _Base:
         stem, _, end = name.rpartition(".")
         if end != "weight":
             continue
-        published[stem.replace(".", "_")] = _Place(name)
+        published[stem.replace(".", "_")] = _FactorPlace(name)
         sources = names.sources(name) if names else ()
         for part, source in enumerate(sources):
             key = source.removesuffix(".weight").replace(".", "_")
             is_swapped = names is not None and names.is_swapped(
                 name, last.get(name.partition(".")[0], -1)
             )
-            diffusers[key] = _Place(name, part, len(sources), is_swapped)
+            diffusers[key] = _FactorPlace(name, part, len(sources), is_swapped)
     return _Base(prefix, shapes, (published, diffusers))
 
 
@@ -207,7 +207,7 @@ def _base(model: Model) -> _Base:
 def _changes(
     module: str,
     parts: Mapping[str, Tensor],
-    place: _Place,
+    place: _FactorPlace,
     shapes: Shapes,
     settings: Mapping[str, Any],
 ) -> Iterator[tuple[str, Addend]]:
@@ -249,7 +249,7 @@ def _scaled(pair: Pair, alpha: Tensor | None, settings: Mapping[str, Any]) -> tu
     return pair, number / pair.rank
 
 
-def _first(change: Pair | Tensor, place: _Place, shapes: Shapes) -> int:
+def _first(change: Pair | Tensor, place: _FactorPlace, shapes: Shapes) -> int:
     """Return the first element that a change is added to; AdapterError if it does not fit."""
     if place.name not in shapes:
         raise AdapterError(f"the model has no tensor {place.name}")
