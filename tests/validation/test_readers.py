@@ -209,26 +209,40 @@ def test_an_odd_number_of_a_recipe_is_replaced_by_a_guess(tmp_path: Path, number
         assert made.metadata["general.file_type"] == 1024  # guessed: F32
 
 
-# Files of which every value comes in through a typed door.
-GUARDED = (
-    "lora/peft.py", "lora/pairs.py", "reports/contents.py", "reports/drawings.py",
-    "quantization/losses/sensitivities.py", "quantization/file_keys.py",
+# Files of which every value comes in through a typed door: these, and all that parse a document.
+PARSERS = {"json.loads", "_toml.loads", "yaml.parse", "ast.literal_eval"}
+NAMED = {
+    "lora/peft.py", "lora/pairs.py", "reports/drawings.py", "quantization/file_keys.py",
     "conversion/architecture/generated.py", "conversion/checkpoint/bitsandbytes.py",
     "view/memory_page.py",
-)  # fmt: skip
-# Calls of what was checked before.
+}  # fmt: skip
+# Calls of what was checked before, by a pattern or by a type.
 CHECKED = {
     "quantization/losses/sensitivities.py": {"float(np.interp(error, errors, losses))"},
     "conversion/architecture/generated.py": {"int(length * _share(share))"},
+    "cli/edit_options.py": {
+        "float(text)", "int(text)", "int(text, 16 if 'x' in text.lower() else 10)",
+    },
+    "conversion/checkpoint/packed_weights.py": {"int(sizes[1])"},
+    "conversion/diffusion/checkpoint_files.py": {"int(match['count'] or 1)"},
+    "conversion/tokenizer/own/lines.py": {"float(score)", "int(match['length'])"},
+    "lora/image_adapter.py": {"float(alpha.numpy().reshape(-1)[0])"},
+    "quantization/recipe_files.py": {"float(written)", "int(written)"},
+    "view/serving/routes.py": {"int(text)"},
+}  # fmt: skip
+
+
+def calls_in(path: Path, names: set[str]) -> set[str]:
+    calls = (n for n in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(n, ast.Call))
+    return {ast.unparse(call) for call in calls if ast.unparse(call.func) in names}
+
+
+PARSING = {
+    path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if calls_in(path, PARSERS)
 }
 
 
-@pytest.mark.parametrize("name", GUARDED)
+@pytest.mark.parametrize("name", sorted(NAMED | PARSING))
 def test_values_come_in_through_typed_doors(name: str) -> None:
-    tree = ast.parse((ROOT / name).read_text("utf-8"))
-    calls = {
-        ast.unparse(node)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"int", "float"}
-    }
-    assert calls <= CHECKED.get(name, set()), "use finite_number or integer of typed_values"
+    calls = calls_in(ROOT / name, {"int", "float"})
+    assert calls == CHECKED.get(name, set()), "use finite_number or integer of typed_values"

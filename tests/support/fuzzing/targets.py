@@ -129,7 +129,8 @@ def read_tokenizer(data: bytes, folder: Path) -> None:
     """Take the first byte for a kind of vocabulary, the rest for a tokenizer.json."""
     kinds = sorted(KINDS)
     kind = kinds[data[0] % len(kinds)] if data else kinds[0]
-    (folder / "tokenizer.json").write_bytes(data[1:])
+    for name in ("tokenizer.json", "rwkv_vocab_v20230424.txt", "tokenizer.jsonl"):
+        (folder / name).write_bytes(data[1:])
     with rules_followed_here():
         vocabulary(Checkpoint(folder, {"vocab_size": 300}, Tensors([])), kind)
 
