@@ -1,4 +1,4 @@
-"""One name means one thing: no two classes, or aliases of types, share a name."""
+"""One name means one thing, and says what it is."""
 
 from __future__ import annotations
 
@@ -36,3 +36,32 @@ def defined(node):
 def test_no_two_types_share_a_name(folder):
     shared = {name: where for name, where in types(ROOT / folder).items() if len(where) > 1}
     assert not shared
+
+
+# Names that do not say what a variable is, and the only places where one of them is public.
+VAGUE = {
+    *("asked", "at", "each", "elsewhere", "found", "given", "gone", "held", "kept", "made"),
+    *("named", "said", "shown", "strange", "told", "wanted"),
+}
+PUBLIC = {("diffusion/architecture.py", "kept")}  # a word of the architecture files
+
+
+def bound(node):
+    """Yield the name that a node binds: a variable, an argument or a function."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif isinstance(node, ast.arg):
+        yield node.arg
+    elif isinstance(node, ast.FunctionDef) and node.name.startswith("_"):
+        yield node.name.lstrip("_")
+
+
+def test_variables_are_named_by_what_they_hold():
+    vague = {
+        (path.relative_to(ROOT / "src/ggufkit").as_posix(), name)
+        for path in (ROOT / "src/ggufkit").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in bound(node)
+        if name in VAGUE
+    }
+    assert vague == PUBLIC

@@ -184,9 +184,9 @@ def test_a_failed_fill_leaves_the_old_file_and_nothing_else(tmp_path):
     assert target.read_bytes() == b"old"
     assert names(tmp_path) == ["out.gguf"]
     with pytest.raises(ZeroDivisionError):
-        staged(target, fill, kept=True)
+        staged(target, fill, resumable=True)
     assert names(tmp_path) == [".out.gguf.ggufkit-resume", "out.gguf"]
-    assert staged(target, lambda stage: stage.is_new, kept=True) is False
+    assert staged(target, lambda stage: stage.is_new, resumable=True) is False
     assert target.read_bytes() == b"new"
 
 

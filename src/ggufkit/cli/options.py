@@ -57,8 +57,8 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words; with -o there is no argument OUT."""
-        named, _, _ = self.make_parser(ctx).parse_args(list(args))
-        if named.get("output") is None:
+        values, _, _ = self.make_parser(ctx).parse_args(list(args))
+        if values.get("output") is None:
             return super().parse_args(ctx, args)
         others = [param for param in self.params if param.name not in {"out", "output"}]
         without_argument = copy.copy(self)

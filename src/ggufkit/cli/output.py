@@ -98,9 +98,9 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: str = 
     lines = [header, *rows]
     right = right.ljust(len(header), "l")
     if _terminal_columns():
-        kept = [i for i in range(len(header)) if any(line[i] for line in lines[1:])]
-        lines = [[line[i] for i in kept] for line in lines] if kept else lines
-        right = "".join(right[i] for i in kept) if kept else right
+        filled = [i for i in range(len(header)) if any(line[i] for line in lines[1:])]
+        lines = [[line[i] for i in filled] for line in lines] if filled else lines
+        right = "".join(right[i] for i in filled) if filled else right
         header = lines[0]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     sides = right.ljust(len(header), "l")

@@ -60,7 +60,7 @@ class BaseFile:
     @property
     def nbytes(self) -> int:
         """The size of the whole file."""
-        return self._at(len(self.tokens), 0)
+        return self._offset_of(len(self.tokens), 0)
 
     def begin(self) -> None:
         """Write what stands before the log probabilities."""
@@ -75,11 +75,11 @@ class BaseFile:
 
     def complete_chunks(self, nbytes: int) -> int:
         """Return how many chunks a file of `nbytes` bytes holds whole."""
-        return max(nbytes - self._at(0, 0), 0) // (self._row_bytes * counted(self.context))
+        return max(nbytes - self._offset_of(0, 0), 0) // (self._row_bytes * counted(self.context))
 
     def log_probabilities(self, chunk: int, position: int) -> Floats:
         """Return the log probabilities at a counted position."""
-        row = read_at(self._descriptor, self._row_bytes, self._at(chunk, position))
+        row = read_at(self._descriptor, self._row_bytes, self._offset_of(chunk, position))
         codes = np.frombuffer(row, "<u2")
         if not np.isfinite(codes[:HEAD].view("<f4")).all():
             raise FormatError(
@@ -92,9 +92,9 @@ class BaseFile:
     def put(self, chunk: int, position: int, codes: LogitCodes) -> None:
         """Write the codes of a counted position."""
         data = codes.astype("<u2", copy=False).tobytes()
-        write_at(self._descriptor, data, self._at(chunk, position))
+        write_at(self._descriptor, data, self._offset_of(chunk, position))
 
-    def _at(self, chunk: int, position: int) -> int:
+    def _offset_of(self, chunk: int, position: int) -> int:
         return self._start + (chunk * counted(self.context) + position) * self._row_bytes
 
 

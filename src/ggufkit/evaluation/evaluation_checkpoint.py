@@ -43,7 +43,7 @@ class EvaluationCheckpoint:
         """Open or make the file next to the model."""
         self._shape = (counted(context), len(FIELDS))
         self._record = _CHECK_BYTES + counted(context) * len(FIELDS) * _VALUE_BYTES
-        self.stage: Staging = Staging(model.with_name(model.name + SUFFIX), kept=True)
+        self.stage: Staging = Staging(model.with_name(model.name + SUFFIX), resumable=True)
         self._key, self._start = key, len(key)
         records: list[bytes] = []
         with contextlib.suppress(OSError):

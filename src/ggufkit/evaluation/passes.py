@@ -127,7 +127,7 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
                 base.begin()
             return self._pass(reader, _writing(base), _facts_of(stage.descriptor), base)
 
-        scores = staged(target, fill, kept=self._task.resume, clobber=self._task.clobber)
+        scores = staged(target, fill, resumable=self._task.resume, clobber=self._task.clobber)
         self._open_base(target)
         return scores
 

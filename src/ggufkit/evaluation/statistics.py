@@ -179,7 +179,7 @@ def ranked_groups(
 
     A model is in two groups if it differs from no model of either, while they differ.
     """
-    separated = {frozenset((each.first, each.second)) for each in compared if each.better}
+    separated = {frozenset((pair.first, pair.second)) for pair in compared if pair.better}
     groups: list[tuple[str, ...]] = []
     for start in range(len(ranking)):
         stop = start + 1

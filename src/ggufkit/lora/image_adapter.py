@@ -242,7 +242,7 @@ def _scaled(pair: Pair, alpha: Tensor | None, settings: Mapping[str, Any]) -> tu
         return pair, 1.0
     if alpha is None:
         number, items = scaled(settings, [pair], lambda _: None, is_mlx=False)
-        return next(each for each in items if isinstance(each, Pair)), number / pair.rank
+        return next(item for item in items if isinstance(item, Pair)), number / pair.rank
     if alpha.elements != 1:
         raise AdapterError(f"{brief(alpha.name)} of shape {alpha.shape} is not one number")
     number = finite_number(float(alpha.numpy().reshape(-1)[0]), brief(alpha.name), most=MAX_FLOAT32)

@@ -74,7 +74,7 @@ class Job:
         targets = self.order.targets
         for target in targets:
             limit = self.order.plan.limit
-            stage = Staging(target, kept=self.resume, limit=limit, clobber=self.clobber)
+            stage = Staging(target, resumable=self.resume, limit=limit, clobber=self.clobber)
             self.stages.append(stage)
         if self.resume:
             is_new = all(stage.is_new for stage in self.stages)
@@ -241,13 +241,13 @@ def _work(
 ) -> None:
     """Run all chunks, and record what is done."""
     total = sum(job.order.plan.nbytes for job in jobs)
-    done = sum(len(file.head) for job in jobs for file in job.order.plan.files)
+    written_bytes = sum(len(file.head) for job in jobs for file in job.order.plan.files)
     for chunk in as_completed(tasks, in_flight):
         for written in chunk:
             jobs[written.job].note(written)
-            done += written.nbytes
+            written_bytes += written.nbytes
             if progress:
-                progress(done, total)
+                progress(written_bytes, total)
     if progress:
         progress(total, total)
 

@@ -78,16 +78,16 @@ Layout = Callable[[Blocks], BlockParts]
 
 
 def _single_scale(
-    codes: Callable[[Blocks], AnyArray], lowest: int = 0, *, at: int = 0, offset: bool = False
+    codes: Callable[[Blocks], AnyArray], lowest: int = 0, *, start: int = 0, offset: bool = False
 ) -> Layout:
-    """Return the layout of a type with its scale at byte `at`, perhaps an offset after it."""
+    """Return the layout of a type with its scale at byte `start`, perhaps an offset after it."""
 
     def split(blocks: Blocks) -> BlockParts:
-        d, stored = blocks.half(at), codes(blocks)
+        d, stored = blocks.half(start), codes(blocks)
         levels = blocks.around(stored, -lowest)
         if not offset:
             return BlockParts({"d": d}, d, levels, codes=(stored,))
-        m = blocks.half(at + 2)
+        m = blocks.half(start + 2)
         return BlockParts({"d": d, "m": m}, d, levels, m, (stored,))
 
     return split
@@ -161,10 +161,10 @@ def _q3_k(blocks: Blocks) -> BlockParts:
 
 
 def _with_minima(
-    blocks: Blocks, at: int, scales: AnyArray, mins: AnyArray, codes: AnyArray
+    blocks: Blocks, start: int, scales: AnyArray, mins: AnyArray, codes: AnyArray
 ) -> BlockParts:
-    """Return the parts of blocks with a minimum for each group, their halves at byte `at`."""
-    d, dmin = blocks.half(at), blocks.half(at + 2)
+    """Return the parts of blocks with a minimum for each group, their halves at byte `start`."""
+    d, dmin = blocks.half(start), blocks.half(start + 2)
     fields = {"d": d, "dmin": dmin, "scales": scales, "mins": mins}
     return BlockParts(fields, d * scales, blocks.around(codes, 0), -(dmin * mins), (codes,))
 
@@ -321,8 +321,8 @@ LAYOUTS: Final[dict[str, Layout]] = {
     "Q5_1": _single_scale(_fifths(4), offset=True),
     "Q8_0": _q8_0, "Q8_1": _q8_1, "Q1_0": _q1_0,
     "Q2_0": _single_scale(lambda blocks: blocks.fields(2, 18, 2, 1), -1),
-    "TQ1_0": _single_scale(_trits, -1, at=52),
-    "TQ2_0": _single_scale(lambda blocks: blocks.fields(0, 64, 2, 32), -1, at=64),
+    "TQ1_0": _single_scale(_trits, -1, start=52),
+    "TQ2_0": _single_scale(lambda blocks: blocks.fields(0, 64, 2, 32), -1, start=64),
     "MXFP4": _fp4("e", 1), "NVFP4": _fp4("d", 4), "IQ4_XS": _iq4_xs, "IQ4_NL": _iq4_nl,
     "Q2_K": _q2_k, "Q3_K": _q3_k, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k, "Q8_K": _q8_k,
     "IQ2_XXS": _iq2_xxs, "IQ2_XS": _iq2_xs, "IQ2_S": _iq2_s,

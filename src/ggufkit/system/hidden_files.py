@@ -103,34 +103,36 @@ class OpenFolder:
     def open(self, name: str, flags: int, mode: int = PRIVATE) -> int:
         """Open an entry; never follow a link."""
         with self._naming(name):
-            return with_descriptors(lambda: os.open(*self._at(name), flags, mode, **self._where()))
+            return with_descriptors(
+                lambda: os.open(*self._relative(name), flags, mode, **self._where())
+            )
 
     def status(self, name: str) -> os.stat_result:
         """Return the status of an entry; for a link, the link's own."""
         with self._naming(name):
-            return os.stat(*self._at(name), follow_symlinks=False, **self._where())
+            return os.stat(*self._relative(name), follow_symlinks=False, **self._where())
 
     def unlink(self, name: str) -> None:
         """Remove a file or link."""
         with self._naming(name):
-            os.unlink(*self._at(name), **self._where())
+            os.unlink(*self._relative(name), **self._where())
 
     def rmdir(self, name: str) -> None:
         """Remove an empty folder."""
         with self._naming(name):
-            os.rmdir(*self._at(name), **self._where())
+            os.rmdir(*self._relative(name), **self._where())
 
     def mkdir(self, name: str, mode: int) -> None:
         """Create a folder."""
         with self._naming(name):
-            os.mkdir(*self._at(name), mode, **self._where())  # noqa: PTH102
+            os.mkdir(*self._relative(name), mode, **self._where())  # noqa: PTH102
 
     def replace(self, name: str, other: str) -> None:
         """Rename an entry, and replace the target if it exists."""
         here = self.descriptor
         both: dict[str, Any] = {} if here is None else {"src_dir_fd": here, "dst_dir_fd": here}
         with self._naming(other):
-            os.replace(*self._at(name), *self._at(other), **both)  # noqa: PTH105
+            os.replace(*self._relative(name), *self._relative(other), **both)  # noqa: PTH105
 
     def rename_new(self, name: str, other: str) -> None:
         """Rename an entry; FileExistsError if the target exists.
@@ -139,7 +141,7 @@ class OpenFolder:
         """
         with self._naming(other):
             if os.name == "nt":
-                os.rename(*self._at(name), *self._at(other))  # noqa: PTH104
+                os.rename(*self._relative(name), *self._relative(other))  # noqa: PTH104
                 return
             if self._renamed_in_one_step(name, other):
                 return
@@ -181,7 +183,7 @@ class OpenFolder:
             return os.path.samestat(os.fstat(descriptor), self.status(name))
         return False
 
-    def _at(self, name: str) -> tuple[Any]:
+    def _relative(self, name: str) -> tuple[Any]:
         return (name if self.descriptor is not None else self.path / name,)
 
     def _where(self) -> dict[str, Any]:

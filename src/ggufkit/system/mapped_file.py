@@ -55,7 +55,7 @@ class MappedBytes(mmap.mmap):
     """
 
     shut = False
-    kept: bytes | None = None  # the beginning, for what was not decoded before closing
+    head: bytes | None = None  # the beginning, for what was not decoded before closing
 
     def __init__(self, *_: object, **__: object) -> None:
         """Guard an existing map."""
@@ -92,7 +92,7 @@ def view(data: Data) -> Iterator[memoryview]:
     Of a closed file they are the bytes that it keeps. Raises ClosedError if it keeps none,
     FormatError if the file was cut meanwhile.
     """
-    source = data.kept if isinstance(data, MappedBytes) and data.shut else data
+    source = data.head if isinstance(data, MappedBytes) and data.shut else data
     if source is not None and not isinstance(source, MappedBytes):
         yield memoryview(source)
         return
@@ -266,7 +266,7 @@ class MappedFile:
             self.data.watch()
             head = self.data[: self.kept_bytes]
             with contextlib.suppress(OSError):  # an output that was made of this file is whole
-                self.data.kept = head if self.data.is_whole else None
+                self.data.head = head if self.data.is_whole else None
             self.data.shut = True
             with contextlib.suppress(BufferError):
                 self.data.close()

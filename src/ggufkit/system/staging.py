@@ -69,8 +69,8 @@ class Staging:
     """The hidden file next to the target that becomes the output when complete.
 
     Its name follows from the output's, and it is locked while in use: so the next process can tell
-    leftovers of killed processes from files being written, and removes leftovers. A `kept` file is
-    not a leftover: it has another name, and the next run continues it.
+    leftovers of killed processes from files being written, and removes leftovers. A `resumable`
+    file is not a leftover: it has another name, and the next run continues it.
 
     `limit` is who may read the inputs: nobody else may read the output, from its first byte on. An
     output that replaces a file keeps its mode within that limit, and its owner if allowed.
@@ -80,7 +80,7 @@ class Staging:
         self,
         target: Path,
         *,
-        kept: bool = False,
+        resumable: bool = False,
         limit: ReadersLimit = NO_LIMIT,
         clobber: bool = True,
     ) -> None:
@@ -90,10 +90,10 @@ class Staging:
         Raises OutputError if another process writes it, ForeignFileError (an OutputError) if
         something else has its name.
         """
-        own, other = (RESUME, PART) if kept else (PART, RESUME)
+        own, other = (RESUME, PART) if resumable else (PART, RESUME)
         self.target = target
         self.path: Path = hidden(target, own)
-        self.is_kept = kept
+        self.is_resumable = resumable
         self.is_new: bool = True
         self.limit = limit
         self.clobber = clobber
@@ -119,7 +119,7 @@ class Staging:
             if lock(self.descriptor) is not False and is_at(self.path, self.descriptor):
                 return
             self._close()
-            if self.is_kept:
+            if self.is_resumable:
                 break
         raise self._refusal(self.path)
 
@@ -128,7 +128,7 @@ class Staging:
         try:
             return create(self.path, self._first_mode())
         except FileExistsError:
-            if self.is_kept:
+            if self.is_resumable:
                 self.is_new = False
                 return open_own(self.path, os.O_RDWR)
         if remove_leftover(self.path):
@@ -173,7 +173,7 @@ class Staging:
 
     def leave(self) -> None:
         """Keep the file for the next run, or remove it; a published file stays."""
-        if self.is_kept:
+        if self.is_resumable:
             self._close()
         self.discard()
 
@@ -201,7 +201,7 @@ def staged(
     target: Path,
     fill: Callable[[Staging], Filled],
     *,
-    kept: bool = False,
+    resumable: bool = False,
     limit: ReadersLimit = NO_LIMIT,
     clobber: bool = True,
 ) -> Filled:
@@ -210,7 +210,7 @@ def staged(
     The options and errors are those of `Staging`.
     """
     with shield(), contextlib.ExitStack() as opened:
-        stage = Staging(target, kept=kept, limit=limit, clobber=clobber)
+        stage = Staging(target, resumable=resumable, limit=limit, clobber=clobber)
         opened.callback(stage.leave)
         try:
             result = fill(stage)

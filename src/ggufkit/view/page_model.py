@@ -95,7 +95,7 @@ class PageModel:
     def _decoded(self) -> dict[str, list[str]]:
         return {}
 
-    def kept(self, key: tuple[str, int], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def cached(self, key: tuple[str, int], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Return a document made before, or make it now; others are not kept waiting."""
         with self.lock:
             if key in self._documents:

@@ -84,7 +84,7 @@ def tensor_details(page: PageModel, number: int) -> dict[str, Any]:
 def statistics(page: PageModel, number: int) -> dict[str, Any]:
     """Return the statistics of a tensor, which reads it whole; kept for the next time."""
     tensor = page.tensor(number)
-    return page.kept(("statistics", number), lambda: _finite(tensor_statistics(tensor).to_dict()))
+    return page.cached(("statistics", number), lambda: _finite(tensor_statistics(tensor).to_dict()))
 
 
 def block(page: PageModel, number: int, row: int, column: int) -> dict[str, Any]:

@@ -20,14 +20,16 @@ def get_tensor_name_map(arch: gguf.MODEL_ARCH, n_blocks: int) -> gguf.TensorName
     """Return the map from names in checkpoints to names in GGUF: a copy that may be changed."""
     names = _installed.TensorNameMap
     tables = (len(names.mappings_cfg), len(names.block_mappings_cfg))
-    mapping = _made(arch, n_blocks, tuple(gguf.MODEL_TENSORS[arch]), tables)
+    mapping = _cached_map(arch, n_blocks, tuple(gguf.MODEL_TENSORS[arch]), tables)
     copied = copy.copy(mapping)
     copied.mapping = dict(mapping.mapping)
     return copied
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def _made(arch: gguf.MODEL_ARCH, n_blocks: int, *tables: tuple[object, ...]) -> gguf.TensorNameMap:
+def _cached_map(
+    arch: gguf.MODEL_ARCH, n_blocks: int, *tables: tuple[object, ...]
+) -> gguf.TensorNameMap:
     """Make a map; `tables` is what programs may add to meanwhile."""
     del tables
     return _installed.TensorNameMap(arch, n_blocks)

@@ -63,8 +63,12 @@ def _padded_llama3_factors(facts: ConfigFacts) -> FactorArray | None:
     share = facts.value(_SHARE)
     if length is None or share is None:
         return None
-    made = llama3_factors(rope, int(length * _share(share)), np.float64)
-    return None if made is None else np.pad(made, (0, length // 2 - len(made)), constant_values=1)
+    unpadded = llama3_factors(rope, int(length * _share(share)), np.float64)
+    return (
+        None
+        if unpadded is None
+        else np.pad(unpadded, (0, length // 2 - len(unpadded)), constant_values=1)
+    )
 
 
 def _proportional(facts: ConfigFacts) -> FactorArray | None:

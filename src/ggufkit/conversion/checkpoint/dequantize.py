@@ -210,11 +210,11 @@ _METHODS: Final[
     dict[str, Callable[[dict[str, Tensor], Mapping[str, Any]], list[Tensor] | Dequantized]]
 ] = {
     "awq": awq,
-    "bitnet": lambda held, _: bitnet(held),
-    "bitsandbytes": lambda held, _: bitsandbytes(held),
+    "bitnet": lambda stored, _: bitnet(stored),
+    "bitsandbytes": lambda stored, _: bitsandbytes(stored),
     "compressed-tensors": _compressed,
     "fp8": _fp8,
     "gptq": gptq,
     "modelopt": _modelopt,
-    "mxfp4": lambda held, _: joined(held, "mxfp4"),
+    "mxfp4": lambda stored, _: joined(stored, "mxfp4"),
 }
