@@ -41,7 +41,7 @@ uint32_t saved_state(const Registers &basic) {
     return low;
 }
 
-constexpr bool has(uint32_t bits, uint32_t wanted) { return (bits & wanted) == wanted; }
+constexpr bool has(uint32_t bits, uint32_t requested) { return (bits & requested) == requested; }
 
 // The level of x86-64's psABI, from 1 to 4.
 int x86_level() {

@@ -137,8 +137,8 @@ private:
     }
 
     // Chooses each group's scale under a shared one; returns the shared one that fits those.
-    float attempt(float wanted, float &least) {
-        const uint16_t half = half_of_float(wanted);
+    float attempt(float requested, float &least) {
+        const uint16_t half = half_of_float(requested);
         const float d = float_of_half(half), inverse = inverse_or_zero(d);
         int fields[count];
         float products = 0.0f, squares = 0.0f;

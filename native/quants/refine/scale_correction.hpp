@@ -65,11 +65,11 @@ KERNEL_INLINE Lane correction_of(const Lane *x, const Lane *y, const Lane *impor
         common = common + importance[i] * (miss * x[i]);
     }
     const Lane share = coherence * ((elements - common) / elements);
-    const Lane wanted =
+    const Lane requested =
         (plain.product + share * common) / (plain.square + share * (elements - common));
     const Lane room = ruled.product * ruled.product + ruled.square * (limit - ruled.error);
     const Lane most = (ruled.product + square_root(maximum(room, Lane{}))) / ruled.square;
-    return minimum(wanted, most - broadcast<Lane>(half_step));
+    return minimum(requested, most - broadcast<Lane>(half_step));
 }
 
 // Less than two steps of a half could become nothing, or twice as much.

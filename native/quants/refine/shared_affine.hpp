@@ -175,10 +175,10 @@ private:
     };
 
     // Tries shared scales with the best neighbours of each group's; returns their refit if `again`.
-    KERNEL_INLINE Line<Lane> attempt(Line<Lane> wanted, int reach, bool again) {
+    KERNEL_INLINE Line<Lane> attempt(Line<Lane> requested, int reach, bool again) {
         GroupScales<Lane, count> now;
-        now.d = half_of_float(wanted.scale);
-        now.minimum = half_of_float(wanted.lowest);
+        now.d = half_of_float(requested.scale);
+        now.minimum = half_of_float(requested.lowest);
         const Line<Lane> shared{float_of_half(now.d), float_of_half(now.minimum)};
         Lane total{};
         Normal normal;

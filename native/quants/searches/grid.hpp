@@ -71,13 +71,13 @@ public:
     // Tries the best scale once more, first on points and then on itself.
     KERNEL_NOINLINE bool find_again() {
         const bool some = Rule::again == Again::where_off_grid;
-        const uint32_t wanted = some ? every_group & ~on_grid_ : every_group;
+        const uint32_t requested = some ? every_group & ~on_grid_ : every_group;
         const bool tries = Rule::again == Again::all || on_grid_ != every_group;
         refines_ = tries && scale_ > 0.0f;
         if (!refines_) return true;
         uint32_t before[Shape::groups];
         memcpy(before, codes_, sizeof before);
-        const bool finds = search.find_again(scale_, wanted, codes_);
+        const bool finds = search.find_again(scale_, requested, codes_);
         // If no point has changed, the scale already fits them.
         refines_ = !won_ || memcmp(before, codes_, sizeof before) != 0;
         return finds;
@@ -118,12 +118,12 @@ private:
     bool won_, refines_;
 };
 
-// Fits those parts of a block that are wanted and that lanes search as ggml does; returns which. A
-// team of parts goes step by step, so that none waits for its own results.
+// Fits those parts of a block that are requested and that lanes search as ggml does; returns which.
+// A team of parts goes step by step, so that none waits for its own results.
 template <class Rule, int Parts>
 uint32_t fit_in_lanes(const GridPart<typename Rule::Shape> (&parts)[Parts], const Neighbours &grid,
-                      const float (&ranges)[Parts], const float (&scales)[Parts], uint32_t wanted,
-                      GridFit<typename Rule::Shape> (&fits)[Parts]) {
+                      const float (&ranges)[Parts], const float (&scales)[Parts],
+                      uint32_t requested, GridFit<typename Rule::Shape> (&fits)[Parts]) {
     using Search = LanesGridSearch<Rule>;
     constexpr int interleaved = 8 / Rule::Shape::groups;
     GridScaleSearch<Rule, Search> members[interleaved];
@@ -136,7 +136,7 @@ uint32_t fit_in_lanes(const GridPart<typename Rule::Shape> (&parts)[Parts], cons
         uint32_t begun = 0;
         for (int i = 0; i < interleaved; ++i) {
             const int part = first + i;
-            if (!(wanted >> part & 1)) continue;
+            if (!(requested >> part & 1)) continue;
             const bool begins =
                 members[i].begin(parts[part], grid, ranges[part], scales[part], i, batches);
             begun |= static_cast<uint32_t>(begins) << i;
@@ -163,16 +163,16 @@ uint32_t fit_in_lanes(const GridPart<typename Rule::Shape> (&parts)[Parts], cons
     return fitted;
 }
 
-// Fits those parts of a block that are wanted. Returns the first at which ggml aborts, or -1.
+// Fits those parts of a block that are requested. Returns the first at which ggml aborts, or -1.
 template <class Rule, int Parts>
 int fit_to_grid(const GridPart<typename Rule::Shape> (&parts)[Parts], const Neighbours &grid,
-                const float (&ranges)[Parts], const float (&scales)[Parts], uint32_t wanted,
+                const float (&ranges)[Parts], const float (&scales)[Parts], uint32_t requested,
                 GridFit<typename Rule::Shape> (&fits)[Parts]) {
     if constexpr (!portable) {
-        wanted &= ~fit_in_lanes<Rule>(parts, grid, ranges, scales, wanted, fits);
+        requested &= ~fit_in_lanes<Rule>(parts, grid, ranges, scales, requested, fits);
     }
-    for (; wanted != 0; wanted &= wanted - 1) {
-        const int i = __builtin_ctz(wanted);
+    for (; requested != 0; requested &= requested - 1) {
+        const int i = __builtin_ctz(requested);
         GridScaleSearch<Rule, ScalarGridSearch<Rule>> part;
         if (!part.begin(parts[i], grid, ranges[i], scales[i])) return i;
         part.search.sum_up();

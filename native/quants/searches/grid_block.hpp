@@ -109,18 +109,18 @@ public:
             highest_[i] = highest_of(parts_[i].x);
         }
         Rule::start(parts_, highest_, ranges_, scales_);
-        uint32_t wanted = 0;
+        uint32_t requested = 0;
         for (int i = 0; i < parts; ++i) {
             if (highest_[i] < Rule::least || ranges_[i] <= 0.0f) {
                 block.empty[i] = true;
                 memset(block.signs + i * size / 8, 0, size / 8);
             } else {
-                wanted |= 1u << i;
+                requested |= 1u << i;
             }
         }
-        const int wrong = fit_to_grid<Rule>(parts_, grid_, ranges_, scales_, wanted, fits_);
+        const int wrong = fit_to_grid<Rule>(parts_, grid_, ranges_, scales_, requested, fits_);
         if (wrong >= 0) return wrong * size + suspect(x_ + wrong * size, size);
-        for (; wanted != 0; wanted &= wanted - 1) take(__builtin_ctz(wanted), block);
+        for (; requested != 0; requested &= requested - 1) take(__builtin_ctz(requested), block);
         return nothing_wrong;
     }
 

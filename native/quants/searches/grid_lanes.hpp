@@ -134,15 +134,15 @@ public:
         return found & static_cast<uint32_t>((uint64_t{1} << trials.columns) - 1);
     }
 
-    // Finds the points of the wanted groups for one scale.
-    bool find_again(float scale, uint32_t wanted, uint32_t (&codes)[groups]) const {
+    // Finds the points of the requested groups for one scale.
+    bool find_again(float scale, uint32_t requested, uint32_t (&codes)[groups]) const {
         const float inverse = 1.0f / scale;
         if (!suits(inverse, scale)) return false;
-        wanted = find_between_trials(scale, inverse, wanted, codes);
-        if (wanted == 0) return true;
+        requested = find_between_trials(scale, inverse, requested, codes);
+        if (requested == 0) return true;
         const GridLevels<Shape> levels(part_->x, inverse);
-        for (; wanted != 0; wanted &= wanted - 1) {
-            const int group = __builtin_ctz(wanted);
+        for (; requested != 0; requested &= requested - 1) {
+            const int group = __builtin_ctz(requested);
             const int number = levels.cell(group) + (levels.at_border(group) ? grid_->count : 0);
             const Cell &cell = grid_->cells[number];
             codes[group] = nearest(scale, group, grid_->codes + cell.first, cell.count);
@@ -186,27 +186,27 @@ private:
     // A scale between those of two trials leaves a group in a cell that both have, and there, as
     // distances are lines, nearest to the point that both surely have. What both trials' lists or
     // that of the scale leave out is nearest nowhere. Returns the groups that need a search.
-    KERNEL_INLINE uint32_t find_between_trials(float scale, float inverse, uint32_t wanted,
+    KERNEL_INLINE uint32_t find_between_trials(float scale, float inverse, uint32_t requested,
                                                uint32_t (&codes)[groups]) const {
-        if constexpr (!BatchSearch::has_lines) return wanted;
+        if constexpr (!BatchSearch::has_lines) return requested;
         const float steps = (inverse * trials.range - (2 * Shape::levels - 1)) / Rule::step;
         const float at = steps + count / 2;
-        if (!(at >= 0.0f && at < count - 1)) return wanted;
+        if (!(at >= 0.0f && at < count - 1)) return requested;
         const int trial = static_cast<int>(at);
         const float *inverses = trials.inverses + trial, *scales = trials.scales + trial;
         const bool between = inverses[0] <= inverse && inverse <= inverses[1] &&
                              scales[0] >= scale && scale >= scales[1];
-        if (!between || (unsure_ >> trial & 3) != 0) return wanted;
+        if (!between || (unsure_ >> trial & 3) != 0) return requested;
         uint32_t left = 0;
         UNROLL
         for (int group = 0; group < groups; ++group) {
             const uint32_t *found = trials.codes + group * count + trial;
             const int32_t *cells = trials.cells + group * count + trial;
             const bool differs = (found[0] != found[1]) | (cells[0] != cells[1]);
-            codes[group] = wanted >> group & 1 ? found[0] : codes[group];
+            codes[group] = requested >> group & 1 ? found[0] : codes[group];
             left |= static_cast<uint32_t>(differs) << group;
         }
-        return wanted & left;
+        return requested & left;
     }
 
     static KERNEL_INLINE Floats values_in(Ints codes, int place) {

@@ -97,10 +97,10 @@ public:
     // Finds the columns that may score best.
     uint32_t contenders(float &) const { return static_cast<uint32_t>((uint64_t{1} << count) - 1); }
 
-    // Finds the points of the wanted groups for one scale.
-    bool find_again(float scale, uint32_t wanted, uint32_t (&codes)[Shape::groups]) const {
+    // Finds the points of the requested groups for one scale.
+    bool find_again(float scale, uint32_t requested, uint32_t (&codes)[Shape::groups]) const {
         for (int group = 0; group < Shape::groups; ++group) {
-            if (!(wanted >> group & 1)) continue;
+            if (!(requested >> group & 1)) continue;
             const Cell &cell = grid_->cells[cell_of(1.0f / scale, group)];
             if (!nearest(cell, scale, group, codes[group])) return false;
         }

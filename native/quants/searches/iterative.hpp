@@ -138,16 +138,16 @@ private:
             const Values square = here * here, weighted = square * here;
             Values sum = best - weighted * level, squares = best_squares - square * level * level;
             const Masks usable = less(none, sum);
-            const Values wanted = clamped(here * squares / sum);
-            sum = sum + weighted * wanted;
-            squares = squares + square * wanted * wanted;
+            const Values requested = clamped(here * squares / sum);
+            sum = sum + weighted * requested;
+            squares = squares + square * requested * requested;
             const Masks better = less(best * best * squares, sum * sum * best_squares);
             Masks moves = and_(and_(usable, better), less(none, squares));
-            moves = and_(moves, or_(less(level, wanted), less(wanted, level)));
+            moves = and_(moves, or_(less(level, requested), less(requested, level)));
             best = select(moves, sum, best);
             best_squares = select(moves, squares, best_squares);
             moved = or_(moved, moves);
-            const Values chosen = select(moves, wanted, level);
+            const Values chosen = select(moves, requested, level);
             UNROLL
             for (int j = 0; j < interleaved; ++j) groups[j]->levels[i] = chosen.of[j];
         }

@@ -71,13 +71,13 @@ private:
             Lane sum_squares = sum_squares_ - weights_[i] * level * level;
             const Mask usable = and_(less(zero, sum_x), less(zero, sum_squares));
             const Int ideal = nearest_int(x_[i] * sum_squares / sum_x);
-            const Int wanted = minimum(ideal, broadcast_int<Int>(Top));
-            sum_x = sum_x + weighted * to_floats(wanted);
-            sum_squares = sum_squares + weights_[i] * to_floats(wanted) * to_floats(wanted);
+            const Int requested = minimum(ideal, broadcast_int<Int>(Top));
+            sum_x = sum_x + weighted * to_floats(requested);
+            sum_squares = sum_squares + weights_[i] * to_floats(requested) * to_floats(requested);
             const Mask better = less(sum_x_ * sum_x_ * sum_squares, sum_x * sum_x * sum_squares_);
-            const Mask moves = and_(and_(usable, better), not_(equal(wanted, levels[i])));
+            const Mask moves = and_(and_(usable, better), not_(equal(requested, levels[i])));
             if (!any(moves)) continue;  // usual: then the next one need not wait for this
-            levels[i] = select(moves, wanted & 255, levels[i]);
+            levels[i] = select(moves, requested & 255, levels[i]);
             sum_x_ = select(moves, sum_x, sum_x_);
             sum_squares_ = select(moves, sum_squares, sum_squares_);
             moved = true;

@@ -46,9 +46,9 @@ struct IQ4_XS : EncodesAnyLane<IQ4_XS> {
         Int words[34] = {half_of_float(d)};
         auto needs_fallback = no_lane<Lane>();
         for (int group = 0; group < 8; ++group) {
-            const Lane wanted = inverse * scales[group];
-            needs_fallback = or_(needs_fallback, beyond_nearest(wanted));
-            const Int capped = minimum(nearest_int(wanted), broadcast_int<Int>(31));
+            const Lane requested = inverse * scales[group];
+            needs_fallback = or_(needs_fallback, beyond_nearest(requested));
+            const Int capped = minimum(nearest_int(requested), broadcast_int<Int>(31));
             const Int scale = maximum(capped, broadcast_int<Int>(-32));
             const Lane own = inverse_or_zero(d * to_floats(scale));
             add_scale(scale, group, words);
