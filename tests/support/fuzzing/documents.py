@@ -18,6 +18,8 @@ import ggufkit
 import plain_checkpoint
 import tensors_file
 from fuzzing.checkpoints import MOST_BYTES, TENSORS, write_tensors
+from ggufkit.conversion.diffusion.convert_diffusion import convert_diffusion
+from ggufkit.conversion.diffusion.convert_for_sd_cpp import convert_for_sd_cpp
 from ggufkit.lora.peft import CONFIG
 from ggufkit.quantization.losses.sensitivities import FORMAT, Sensitivity
 from ggufkit.quantization.provenance import SETTINGS, SOURCE
@@ -29,7 +31,7 @@ from ggufkit.view.page_model import PageModel
 from ggufkit.view.serving import routes
 from ggufkit.view.serving.routes import GETS, POSTS, TILES, Query
 
-LOADERS: Final = ("comfyui", "sd.cpp")
+LOADERS: Final = (convert_diffusion, convert_for_sd_cpp)
 MOST_TOKENS: Final = 1 << 12
 
 
@@ -38,8 +40,8 @@ def read_diffusion(data: bytes, folder: Path) -> None:
     path = folder / "model.safetensors"
     document = parsed(data[1:])
     write_tensors(object_in(document, TENSORS), path, object_in(document, "notes"))
-    loader = LOADERS[data[0] % len(LOADERS)] if data else LOADERS[0]
-    with ggufkit.convert(path, loader=loader) as model:
+    convert = LOADERS[data[0] % len(LOADERS)] if data else LOADERS[0]
+    with convert(path) as model:
         for tensor in model.tensors.values():
             if tensor.nbytes < MOST_BYTES:
                 tensor.source.read(0, min(tensor.rows, 300))

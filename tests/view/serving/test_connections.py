@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -95,3 +97,33 @@ def test_a_client_that_does_not_take_its_answers_is_closed(server):
 def test_a_request_may_take_longer_than_a_client(server, monkeypatch):
     monkeypatch.setitem(routes.GETS, "models", lambda _: time.sleep(5 * WAIT))
     assert server.ask("api/models").status == 200
+
+
+FLOOD = """
+import socket, sys, time
+opened, port = [], int(sys.argv[1])
+head = f"GET /token/api/models HTTP/1.1\\r\\nHost: 127.0.0.1:{port}\\r\\n".encode()
+sent = [b"", b"GET /", head, (head + b"\\r\\n") * 50]
+while True:
+    for _ in range(200):
+        try:
+            opened.append(socket.create_connection(("127.0.0.1", port), timeout=1))
+            opened[-1].sendall(sent[len(opened) % 4])
+        except OSError:
+            time.sleep(0.01)
+    print(flush=True)
+    while len(opened) > 1000:
+        opened.pop(0).close()
+"""
+
+
+def test_a_flood_of_connections_leaves_room_for_others(run_server, shown):
+    with run_server(shown({"a": np.zeros((64, 64), np.float32)})) as server:
+        command = [sys.executable, "-c", FLOOD, str(server.address.port)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as flood:
+            try:
+                flood.stdout.readline()
+                answers = [server.ask("api/overview").status for _ in range(100)]
+            finally:
+                flood.kill()
+    assert answers == [200] * 100

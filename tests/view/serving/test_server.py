@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from ggufkit.inspection.summary import summarize
 from ggufkit.view.picture import TilePlace, tile
 from ggufkit.view.serving import routes
+from ggufkit.view.serving import server as server_module
 from ggufkit.view.serving.guard import HEADERS, new_token
 from ggufkit.view.serving.routes import GETS, MAX_BODY, MAX_OTHERS, MAX_SLOW, PAGE, POSTS, TILES
 from ggufkit.view.serving.server import PortError, bound, guarded
@@ -305,3 +307,23 @@ def test_hostile_texts_stay_json(run_server, shown):
             assert b"\xe2\x80\xae" not in answer.body
         assert found.ask("api/overview").json["summary"]["name"] == hostile
         assert json.loads(found.ask("api/metadata").body)["total"] == 2
+
+
+def test_work_on_a_model_keeps_other_requests_waiting_for_short_times_only(monkeypatch):
+    intervals = []
+
+    class Stopped:
+        is_working = False
+
+        def run(self, **_):
+            intervals.append(sys.getswitchinterval())
+
+    before = sys.getswitchinterval()
+    monkeypatch.setattr(server_module, "server_of", lambda *_: Stopped())
+    address = bound()
+    try:
+        server_module.serve([], address, opens_browser=False)
+    finally:
+        sys.setswitchinterval(before)
+        address.socket.close()
+    assert intervals == [pytest.approx(0.0005)]

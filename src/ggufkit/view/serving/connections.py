@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
 MAX_CONNECTIONS: Final = 100  # a browser opens six; some systems give a process 256 files
+YOUNG_SECONDS: Final = 0.05  # for the first request of a connection to be read
 WAIT_SECONDS: Final = 10.0  # for the headers of a request, and for a client to take its answer
 
 
@@ -39,7 +40,7 @@ class PageServer(Server):
 class LimitedConnection(H11Protocol):
     """A connection that is closed when it neither sends a whole request nor takes its answer.
 
-    Beyond MAX_CONNECTIONS the oldest one is closed, first among those without a request.
+    Beyond MAX_CONNECTIONS the oldest is closed, first among those whose requests lack the token.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -49,24 +50,25 @@ class LimitedConnection(H11Protocol):
         self.app: Any = self._count_request
         self._begun = 0  # requests
         self.running: int = 0
+        token: str = getattr(self.config.app, "token", "")
+        self._start = f"/{token}/"  # of the page's own requests
+        self.is_own: bool = False  # whether the last request was one
         self._begun_before = 0  # at the last look
         self._unsent_before = 0
         self.opened: float = self.loop.time()
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the clock, and make room."""
+        """Start the clock, and make room when the first request can have come."""
         super().connection_made(transport)
         self._timer = self.loop.call_later(WAIT_SECONDS, self._look)
-        connections = [
-            connection
-            for connection in self._all()
-            if connection is not self and not connection.transport.is_closing()
-        ]
-        if len(connections) >= MAX_CONNECTIONS:
-            min(
-                connections, key=lambda connection: (connection.running > 0, connection.opened)
-            ).transport.abort()
+        self.loop.call_later(YOUNG_SECONDS, self._make_room)
+
+    def _make_room(self) -> None:
+        """Close one connection if there are too many."""
+        connections = [each for each in self._all() if not each.transport.is_closing()]
+        if len(connections) > MAX_CONNECTIONS:
+            min(connections, key=lambda each: (each.is_own, each.opened)).transport.abort()
 
     def _all(self) -> set[LimitedConnection]:
         connections: Any = self.connections  # made by this class, which uvicorn does not know
@@ -81,6 +83,7 @@ class LimitedConnection(H11Protocol):
     async def _count_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._begun += 1
         self.running += 1
+        self.is_own = scope["path"].startswith(self._start)
         try:
             await self._application(scope, receive, send)
         finally:

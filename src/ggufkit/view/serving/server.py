@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import socket
+import sys
 import threading
 import webbrowser
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from ggufkit.view.serving.routes import application
 
 DEFAULT_HOST: Final = "127.0.0.1"
 IDLE_CONNECTION: Final = 5  # seconds
+SWITCH_SECONDS: Final = 0.0005  # for which a thread that works keeps the others waiting
 WAITING_CONNECTIONS: Final = 128  # accepted at once, beside those that are open
 
 
@@ -125,6 +127,7 @@ def serve(
 ) -> None:
     """Serve the page until Ctrl-C or SIGTERM; `started` is called with its URL."""
     allow_descriptors()
+    sys.setswitchinterval(SWITCH_SECONDS)
     for page in models:
         page.prepare()
     gc.freeze()  # a pass over a million tensors would stop all requests for a second
