@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -39,6 +40,17 @@ def test_drawing_in_design_is_current():
     page = draw_packages.PAGE.read_text(encoding="utf-8")
     drawn = page.split(draw_packages.BEGIN)[1].split(draw_packages.END)[0]
     assert drawn == draw_packages.drawing(), "run `python tools/draw_packages.py --write`"
+
+
+def test_path_to_a_kernel_in_design_names_functions_that_exist():
+    text = (ROOT / "docs/design.md").read_text(encoding="utf-8")
+    steps = re.findall(r"^\| `([\w/]+\.\w+): (?:(\w+)\.)?(\w+)` \|", text, re.MULTILINE)
+    assert 10 <= len(steps) <= 14
+    for file, owner, name in steps:
+        folder = ROOT if file.startswith("native/") else ROOT / "src/ggufkit"
+        code = (folder / file).read_text(encoding="utf-8")
+        is_defined = re.search(rf"^[\w\s:<>*&]*\b{name}\(", code, re.MULTILINE)
+        assert is_defined and (not owner or f"class {owner}" in code), f"{file}: {name}"
 
 
 def test_finds_a_circle_of_imports():
