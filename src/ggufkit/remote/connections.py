@@ -26,6 +26,7 @@ from ggufkit.remote import limits
 from ggufkit.remote.trust import Zone, require_zone, zone_of_host, zone_of_socket_address
 from ggufkit.remote.url import Url, redacted
 
+MAX_REASON: Final = 200  # characters of an error, which may hold a line of the server
 CA_BUNDLES: Final = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")  # first that is set
 
 
@@ -303,7 +304,7 @@ def unreachable(url: Url, error: Exception) -> NoReturn:
         raise RemoteError(
             f"the host {url.host} is unknown", remedy="Check the name, and the network"
         ) from error
-    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    reason = getattr(error, "strerror", None) or str(error)[:MAX_REASON] or type(error).__name__
     raise RemoteError(
         f"{url} cannot be read: {reason}", remedy="Check the network, and try again"
     ) from error
