@@ -19,21 +19,39 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 import real  # noqa: E402 (of the tests)
 
-WIDTH = 1000
-# Name, state of the page, colours, what must be there, and the height.
+# Name, state of the page, colours, what must be there, width and height.
 PICTURES = (
-    ("overview", "overview?model=1&colour=deviation", "light", ".layers", 1500),
-    ("tensor", "tensor?model=1&t=2&row=3&column=40&z=-6&x=32&y=0", "light", "[aria-live] td", 640),
-    ("template", "template?model=0", "dark", ".prompt", 640),
-    ("tokenizer", "tokenizer?model=0", "light", ".token", 640),
-    ("memory", "memory?model=1&context=32768&cache=Q8_0&devices=0.75,0.75", "dark", ".big", 640),
+    ("overview", "overview?model=1&colour=deviation", "light", ".layers", 1000, 1330),
+    ("overview-dark", "overview?model=0&group=attention", "dark", ".layers", 1000, 700),
+    ("overview-narrow", "overview?model=0", "light", ".layers", 390, 1000),
+    ("tensors-narrow", "tensors?model=0", "dark", ".tensors", 390, 1000),
+    ("tensors", "tensors?model=0&q=blk.0.", "light", ".tensors", 1000, 560),
+    ("metadata", "metadata?model=0", "light", ".keys-list", 1000, 560),
+    (
+        "tensor",
+        "tensor?model=1&t=2&row=3&column=40&z=-6&x=32&y=0",
+        "light",
+        "[aria-live] td",
+        1000,
+        800,
+    ),
+    ("template", "template?model=0", "dark", ".prompt", 1000, 640),
+    ("tokenizer", "tokenizer?model=0", "light", ".token", 1000, 640),
+    (
+        "memory",
+        "memory?model=1&context=32768&cache=Q8_0&devices=0.75,0.75",
+        "dark",
+        ".big",
+        1000,
+        560,
+    ),
 )
 
 
-def take(page: Page, url: str, picture: tuple[str, str, str, str, int], folder: Path) -> None:
+def take(page: Page, url: str, picture: tuple[str, str, str, str, int, int], folder: Path) -> None:
     """Take one picture."""
-    name, state, scheme, selector, height = picture
-    page.set_viewport_size({"width": WIDTH, "height": height})
+    name, state, scheme, selector, width, height = picture
+    page.set_viewport_size({"width": width, "height": height})
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     page.goto("about:blank")
     page.goto(f"{url}#{state}")

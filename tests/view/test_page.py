@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import ggufkit
+from ggufkit.inspection.estimate import largest_context
+from ggufkit.inspection.summary import summarize
 from ggufkit.inspection.tensor_block import tensor_block
 from ggufkit.inspection.tensor_statistics import tensor_statistics
 from ggufkit.view.page_model import PageModel
@@ -347,9 +349,12 @@ def test_memory_is_that_of_estimate(tab, models):
     page.wait_for_selector(".big")
     estimated = ggufkit.estimate(models["gemma3"].model, context=4096)
     shown = float(page.locator(".big").text_content().split()[0])
-    assert shown == pytest.approx(estimated.total / 2**20, abs=0.06)
+    assert shown == pytest.approx(estimated.total / 1e6, abs=0.06)
     layers = re.search(r"--n-gpu-layers (\d+)", page.locator("main").text_content())
-    assert int(layers[1]) == estimated.fit(2**30).layers
+    assert int(layers[1]) == estimated.fit(10**9).layers
+    longest = largest_context(models["gemma3"].model, 10**9, context=1 << 20)  # not the slider's
+    assert longest != 4096
+    assert f"The longest context with which all fits: {longest:,} tokens" in page.content()
 
 
 def test_errors_are_those_of_diff(tab, models):
@@ -364,6 +369,63 @@ def test_errors_are_those_of_diff(tab, models):
     assert rows.locator("td").nth(4).text_content() == f"{worst.deviation.snr_db:.4g}"
     page.get_by_role("button", name=worst.name, exact=True).click()
     page.wait_for_selector("canvas[data-drawn=yes]")
+
+
+def test_the_answer_leads(tab, models):
+    model = models["smollm2"].model
+    page = tab.show("overview", 0)
+    page.wait_for_load_state("networkidle")
+    tiles = dict(zip(tab.texts(".tile > span"), tab.texts(".tile > b"), strict=True))
+    assert tiles["Size"] == f"{sum(file.nbytes for file in model.files) / 1e6:.1f} MB"
+    assert tiles["Bits per weight"] == f"{summarize(model).bits_per_weight:.3g}"
+    assert tiles["Memory"] == f"{ggufkit.estimate(model, context=8192).total / 1e6:.1f} MB"
+    assert tiles["Check"] == "Valid"
+    assert "fits in 8 GB with 8,192 tokens" in tab.texts(".tile small")
+
+
+def test_every_tensor_of_a_group_is_on_its_map(tab, models):
+    listed = models["smollm2"].model.tensors.values()
+    group = [each for each in listed if re.search(r"attn_(?!norm)", each.name)]
+    page = tab.show("overview", 0)
+    page.locator(".map-label", has_text="attention").click()
+    page.wait_for_selector("text=All groups")
+    assert page.locator(".treemap .cell").count() == len(group)
+    page.locator(".treemap .cell").nth(5).hover()
+    told = page.locator(".tip.shown").text_content()
+    tensor = models["smollm2"].model[re.match(r"blk\.\d+\.attn_\w+\.weight", told)[0]]
+    assert told.endswith(f"· {tensor.nbytes / 1000:.1f} kB")
+    page.get_by_role("button", name="All groups").click()
+    page.wait_for_selector("button.map-label")
+    part = sum(each.nbytes for each in group)
+    share = f"attention {100 * part / models['smollm2'].nbytes:.1f}%"
+    assert share in tab.texts("button.map-label")
+
+
+def test_a_box_of_the_architecture_leads_to_its_tensors(tab):
+    page = tab.show("overview", 0)
+    page.locator(".box", has_text="embedding").click()
+    page.wait_for_selector("main.view-tensors:not([aria-busy])")
+    assert tab.texts(".tensors a") == ["token_embd.weight"]
+
+
+def test_unrelated_models_are_not_listed_tensor_by_tensor(tab):
+    page = tab.show("compare", 0, other=MODELS.index("gemma3"))
+    assert "These models are unrelated" in page.locator("main").text_content()
+    assert page.locator("main").get_by_role("table", name="Tensors of both models").count() == 0
+
+
+def test_charts_have_a_log_axis(tab, models):
+    page = tab.show("tensor", 0, t=models["smollm2"].number_of["blk.0.attn_q.weight"])
+    page.wait_for_selector(".statistics figure")
+    counts = tensor_statistics(models["smollm2"].model["blk.0.attn_q.weight"]).histogram.counts
+    bars = "[...document.querySelector('.chart svg').querySelectorAll('.bar')]"
+    read = f"{bars}.map(each => Number(each.getAttribute('height')))"
+    assert page.evaluate(read) == pytest.approx(
+        [110 * n / max(counts) if n else 0 for n in counts], abs=1
+    )
+    page.get_by_label("log axis").first.check()
+    tall = np.log1p(counts) / np.log1p(max(counts))
+    assert page.evaluate(read) == pytest.approx(110 * tall, abs=1)
 
 
 # Pictures.

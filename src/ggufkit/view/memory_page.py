@@ -23,6 +23,7 @@ from ggufkit.view.page_model import PageModel
 
 MAX_DEVICES: Final = 16  # GGML_CUDA_MAX_DEVICES of llama.cpp
 MAX_INT32: Final = (1 << 31) - 1  # of layers, sequences and tokens
+LONG_CONTEXT: Final = 1 << 20  # tokens, as long as contexts of models are today
 MAX_MEMORY: Final = 1 << 50  # bytes of one device
 _EXPERTS: Final = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")  # llama.cpp's --cpu-moe
 
@@ -66,8 +67,18 @@ def memory(page: PageModel, query: dict[str, Any]) -> dict[str, Any]:
         "input_weights": result.input_weights,
         "output_weights": result.output_weights,
         "split": split(result, page.model, devices, query) if devices else None,
-        "largest_context": largest_context(page.model, total, **options) if total else None,
-    }
+    } | (
+        _largest_context(page.model, total, options)
+        if total
+        else {"largest_context": None, "fits_more": False}
+    )
+
+
+def _largest_context(model: Model, total: int, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the longest context that fits, and whether one beyond all that were tried may fit."""
+    most = max(trained_context(model) or 0, LONG_CONTEXT)
+    longest = largest_context(model, total, **options | {"context": most})
+    return {"largest_context": longest, "fits_more": longest >= most}
 
 
 def expert_bytes(model: Model) -> dict[int, int]:

@@ -14,7 +14,8 @@ from ggufkit.view.plain_values import cut
 from ggufkit.view.treemap import Rectangle, laid_out
 
 MAP: Final = Rectangle(0.0, 0.0, 160.0, 64.0)  # the treemap's own units
-LEAST_SHARE: Final = 0.0008  # of all bytes, for a rectangle of its own
+LEAST_SHARE: Final = 0.0002  # of all bytes, for a rectangle of its own
+MAX_CELLS: Final = 2000  # of one group
 MAX_GROUPS: Final = 64  # of the treemap: the largest; real models have about ten
 MAX_LAYERS: Final = 512  # columns of the grid: what llama.cpp loads
 MAX_ROLES: Final = 200  # rows of the grid
@@ -73,16 +74,18 @@ def group_of(name: str) -> str:
 # Where the bytes are.
 
 
-def treemap(page: PageModel) -> dict[str, Any]:
-    """Return groups and tensors as rectangles; areas are shares of all bytes.
+def treemap(page: PageModel, group: str = "") -> dict[str, Any]:
+    """Return groups and tensors as rectangles, or those of one group; areas are shares of bytes.
 
     Tensors too small to see are one rectangle of their group, with the number of them.
     """
     groups = _groups(page)
+    if group:
+        groups = {group: groups.get(group, [])}
     sizes = {name: sum(tensor.nbytes for _, tensor in rows) for name, rows in groups.items()}
     order = sorted((name for name in groups if sizes[name]), key=lambda name: -sizes[name])
     places = laid_out([float(sizes[name]) for name in order], MAP)
-    least = LEAST_SHARE * max(page.nbytes, 1)
+    least = 0.0 if group else LEAST_SHARE * max(page.nbytes, 1)
     return {
         "width": MAP.width,
         "height": MAP.height,
@@ -115,15 +118,16 @@ def _groups(page: PageModel) -> dict[str, list[tuple[int, Tensor]]]:
 def _cells(
     tensors: list[tuple[int, Tensor]], place: Rectangle, least: float
 ) -> list[dict[str, Any]]:
-    large = [(number, tensor) for number, tensor in tensors if tensor.nbytes >= least]
-    large.sort(key=lambda row: -row[1].nbytes)
-    small = [tensor for _, tensor in tensors if tensor.nbytes < least]
+    ordered = sorted(tensors, key=lambda row: -row[1].nbytes)
+    large = [row for row in ordered[:MAX_CELLS] if row[1].nbytes >= least]
+    small = [tensor for _, tensor in ordered[len(large) :]]
     cells: list[dict[str, Any]] = [
         {
             "number": number,
             "name": cut(tensor.name, 80),
             "type": tensor.type.name,
             "bits": tensor.type.bits_per_weight,
+            "shape": list(tensor.shape),
             "nbytes": tensor.nbytes,
         }
         for number, tensor in large

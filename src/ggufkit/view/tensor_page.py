@@ -28,15 +28,18 @@ _SORTS: Final[dict[str, Callable[[Tensor], Any]]] = {
 
 
 def tensor_rows(page: PageModel, query: dict[str, str], start: int, count: int) -> dict[str, Any]:
-    """Return tensors whose name contains `search`, of `type` if given, in the order of `sort`.
+    """Return tensors whose name contains `search`, of a `type` and `group`, in the order of `sort`.
 
     `sort` is "" for the order of the file, or a column; a minus sign before it reverses the order.
     """
     text, kind = query.get("search", "").casefold(), query.get("type", "")
+    group = query.get("group", "")
     rows = [
         (index, tensor)
         for index, tensor in page.tensor_rows
-        if text in tensor.name.casefold() and kind in {"", tensor.type.name}
+        if text in tensor.name.casefold()
+        and kind in {"", tensor.type.name}
+        and group in {"", group_of(tensor.name)}
     ]
     sort = query.get("sort", "")
     key = _SORTS.get(sort.removeprefix("-"))

@@ -2,7 +2,7 @@
 
 import { get, Refusal } from "./api.js";
 import { h, name, visible } from "./dom.js";
-import { basename, bytes } from "./format.js";
+import { basename, bytes, distinct } from "./format.js";
 import { go, link, read } from "./state.js";
 import * as compare from "./views/compare.js";
 import * as memory from "./views/memory.js";
@@ -46,11 +46,13 @@ function drawNavigation(state) {
     return h("li", null, h("a", { href, "aria-current": current ? "page" : null, "data-key": number + 1 },
       view[0].toUpperCase() + view.slice(1)));
   })));
-  const label = ({ name: text, nbytes }) => h("span", { class: "model" }, name(basename(text)), " ", h("small", null, bytes(nbytes)));
+  document.querySelector("#views [aria-current=page]")?.scrollIntoView({ inline: "center", block: "nearest" });
+  const short = distinct(models.map((each) => each.name));
+  const label = ({ nbytes }, number) => h("span", { class: "model" }, name(short[number]), " ", h("small", null, bytes(nbytes)));
   document.getElementById("models").replaceChildren(...(several
     ? models.map((each, number) => h("a", {
       href: link({ view: state.view === "tensor" ? "tensors" : state.view, model: number }),
-      "aria-current": number === at ? "true" : null, title: visible(each.name) }, label(each)))
+      "aria-current": number === at ? "true" : null, title: visible(each.name) }, label(each, number)))
     : models.map(label)));
 }
 
@@ -97,7 +99,7 @@ function nextTheme() {
 
 const KEYS = {
   "?": () => document.getElementById("help").showModal(),
-  "/": () => content.querySelector("input[type=search], textarea")?.focus(),
+  "/": () => (content.querySelector("input[type=search]") ?? content.querySelector("textarea"))?.focus(),
   "[": () => content.querySelector("[data-go=previous]:not([disabled])")?.click(),
   "]": () => content.querySelector("[data-go=next]:not([disabled])")?.click(),
   t: nextTheme,

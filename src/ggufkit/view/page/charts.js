@@ -9,17 +9,25 @@ export function histogram(label, edges, counts) {
   const height = 110;
   const most = Math.max(...counts, 1);
   const step = width / Math.max(counts.length, 1);
+  const linear = (count) => count / most;
+  const logarithmic = (count) => Math.log1p(count) / Math.log1p(most);
+  const tallOf = (count, scaled) => (count ? Math.max(height * scaled(count), 1) : 0);
   const bars = counts.map((count, at) => {
-    const tall = count ? Math.max((height * count) / most, 1) : 0;
+    const tall = tallOf(count, linear);
     const to = edges.length > counts.length ? ` to ${real(edges[at + 1])}` : "";
     return svg("rect", { x: at * step, y: height - tall, width: Math.max(step - (step > 4 ? 1 : 0), 0.5), height: tall, class: "bar" },
       svg("title", null, `${real(edges[at])}${to}: ${whole(count)}`));
   });
+  const toggle = h("label", { class: "log" }, h("input", { type: "checkbox", onchange: (event) => counts.forEach((count, at) => {
+    const tall = tallOf(count, event.target.checked ? logarithmic : linear);
+    bars[at].setAttribute("y", height - tall);
+    bars[at].setAttribute("height", tall);
+  }) }), " log axis");
   const zero = edges[0] < 0 && edges[edges.length - 1] > 0
     ? (width * (0 - edges[0])) / (edges[edges.length - 1] - edges[0]) : null;
   const rows = counts.map((count, at) => [edges.length > counts.length ? `${real(edges[at])} to ${real(edges[at + 1])}` : real(edges[at]), whole(count)]);
   return h("figure", { class: "chart" },
-    h("figcaption", null, label),
+    h("figcaption", null, label, toggle),
     svg("svg", { viewBox: `0 0 ${width} ${height + 1}`, role: "img", "aria-label": `${label}: ${counts.length} bars, from ${real(edges[0])} to ${real(edges[edges.length - 1])}`, preserveAspectRatio: "none" },
       zero !== null && edges.length > counts.length && svg("line", { x1: zero, x2: zero, y1: 0, y2: height, class: "zero" }), bars,
       svg("line", { x1: 0, x2: width, y1: height + 0.5, y2: height + 0.5, class: "axis" })),

@@ -45,7 +45,7 @@ export function visible(text, keep = "") {
 
 /** A name from a file: isolated, so that its direction stays its own. */
 export function name(text, className = "name") {
-  return h("bdi", { class: className }, visible(text));
+  return h("bdi", { class: className }, visible(text).split(/(?<=[._/])(?=.)/).flatMap((part, at) => (at ? [h("wbr"), part] : part)));
 }
 
 /** A text of several lines from a file. */

@@ -4,13 +4,14 @@ const LOCALE = "en-US";
 
 export const whole = (number) => Number(number).toLocaleString(LOCALE);
 
+/** A size as the command line writes it: in powers of 1000. */
 export function bytes(number) {
   let value = number;
-  for (const unit of ["bytes", "KiB", "MiB", "GiB", "TiB"]) {
-    if (value < 1024 || unit === "TiB") {
-      return unit === "bytes" ? `${whole(number)} bytes` : `${value.toFixed(value < 10 ? 2 : 1)} ${unit}`;
+  for (const unit of ["bytes", "kB", "MB", "GB", "TB"]) {
+    if (value < 1000 || unit === "TB") {
+      return unit === "bytes" ? `${whole(number)} bytes` : `${value.toFixed(1)} ${unit}`;
     }
-    value /= 1024;
+    value /= 1000;
   }
 }
 
@@ -37,6 +38,23 @@ const LIMITS = [[2, "b1"], [3, "b2"], [4, "b3"], [5, "b4"], [6, "b5"], [8, "b6"]
 
 /** The colour class of a number of bits per weight. */
 export const bitsClass = (bits) => LIMITS.find(([limit]) => bits < limit)?.[1] ?? "b32";
+
+/** The names of files without what all of them begin and end with, if that leaves something of each. */
+export function distinct(paths) {
+  const names = paths.map(basename);
+  if (new Set(names).size < 2) return names;
+  const shared = (texts) => {
+    let count = 0;
+    while (texts.every((text) => text[count] !== undefined && text[count] === texts[0][count])) count += 1;
+    return count;
+  };
+  const start = names[0].slice(0, shared(names)).search(/[^-._/]*$/); // whole words
+  const rests = names.map((text) => text.slice(start));
+  const end = rests[0].slice(rests[0].length - shared(rests.map((text) => [...text].reverse().join("")))).search(/[-._/]|$/);
+  const tail = shared(rests.map((text) => [...text].reverse().join(""))) - end;
+  const short = rests.map((text) => text.slice(0, text.length - tail));
+  return short.every(Boolean) ? short : names;
+}
 
 /** The last part of a path. */
 export const basename = (path) => path.split(/[\\/]/).filter(Boolean).pop() ?? path;

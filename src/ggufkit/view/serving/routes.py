@@ -96,7 +96,7 @@ def _index(query: Query) -> dict[str, Any]:
 GETS: Final[dict[str, RouteAnswer]] = {
     "models": _index,
     "overview": lambda query: overview.overview(query.model()),
-    "treemap": lambda query: overview.treemap(query.model()),
+    "treemap": lambda query: overview.treemap(query.model(), query.text("group")),
     "layers": lambda query: overview.layer_grid(query.model()),
     "faults": lambda query: _page("faults_page").faults(query.model()),
     "metadata": lambda query: _page("metadata_page").metadata_rows(

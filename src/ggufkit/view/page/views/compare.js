@@ -31,6 +31,9 @@ function drawSides(found, chooser) {
 // Tensors: measured one after the other, because each is read whole.
 
 function drawTensors(found, state) {
+  if (!found.tensors.some((row) => row.comparable)) {
+    return h("section", { class: "card wide" }, h("h2", null, "Tensors"), h("p", { class: "warning-text" }, "These models are unrelated: no tensor has the same name and shape in both."));
+  }
   const errors = new Map();
   const rows = found.tensors;
   const measurable = rows.filter((row) => row.comparable);

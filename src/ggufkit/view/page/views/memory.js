@@ -7,7 +7,7 @@ import { bytes, whole } from "../format.js";
 import { slider } from "../parts.js";
 import { note } from "../state.js";
 
-const GIB = 2 ** 30;
+const GB = 1e9;
 const LEAST = 512; // tokens
 const MOST_DEVICES = 16;
 
@@ -24,9 +24,9 @@ export async function show(state) {
     note({ context: asked.context, cache: asked.cache_type === "F16" ? "" : asked.cache_type, sequences: asked.sequences > 1 ? asked.sequences : "",
       devices: asked.devices.join(","), layers: asked.layers ?? "", experts: asked.cpu_experts || "" });
     try {
-      const found = await post("memory", { model: state.model }, { ...asked, devices: asked.devices.map((size) => Math.round(size * GIB)) });
+      const found = await post("memory", { model: state.model }, { ...asked, devices: asked.devices.map((size) => Math.round(size * GB)) });
       if (!controls.firstChild) drawControls(controls, asked, facts, most, found, draw);
-      result.replaceChildren(...drawResult(found));
+      result.replaceChildren(...drawResult(found, facts));
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       result.replaceChildren(h("p", { class: "warning-text", role: "alert" }, name(`${error.message}. ${error.remedy}`, "")));
@@ -46,7 +46,7 @@ function drawControls(holder, asked, facts, most, found, now) {
   const at = asked.context >= most ? steps : Math.max(Math.round(4 * Math.log2(asked.context / LEAST)), 0);
   const all = found.layers.length + 1;
   const devices = h("div", { class: "devices" });
-  const drawDevices = () => devices.replaceChildren(...asked.devices.map((size, number) => h("label", { class: "field" }, h("span", null, `Device ${number + 1} (GiB)`),
+  const drawDevices = () => devices.replaceChildren(...asked.devices.map((size, number) => h("label", { class: "field" }, h("span", null, `Device ${number + 1} (GB)`),
     h("input", { type: "number", min: 0, max: 4096, step: 0.5, value: size, oninput: (event) => { asked.devices[number] = Math.min(Math.max(Number(event.target.value) || 0, 0), 4096); soon(); } }))),
   h("span", { class: "buttons" }, h("button", { type: "button", class: "quiet", disabled: asked.devices.length >= MOST_DEVICES, onclick: () => { asked.devices.push(8); drawDevices(); soon(); } }, "Add a device"),
     h("button", { type: "button", class: "quiet", disabled: !asked.devices.length, onclick: () => { asked.devices.pop(); drawDevices(); soon(); } }, "Remove one")));
@@ -62,14 +62,14 @@ function drawControls(holder, asked, facts, most, found, now) {
 
 const PARTS = [["weights", "weights", "p1"], ["cache", "keys and values", "p2"], ["state", "state", "p3"], ["compute", "compute buffer", "p4"], ["output", "output", "p5"]];
 
-function drawResult(found) {
+function drawResult(found, facts) {
   const parts = PARTS.filter(([key]) => found[key]).map(([key, text, kind]) => [text, found[key], kind]);
   const split = found.split;
   return [
     h("p", { class: "big" }, bytes(found.total)), h("p", { class: "muted" }, `for ${whole(found.context)} tokens`), stack("All memory", parts),
     split && h("div", null, h("h3", null, "Devices"),
       h("p", { class: split.fits ? "good" : "warning-text" }, split.fits ? (split.layers === split.all_layers ? "All layers fit." : `The ${whole(split.layers)} layers fit.`) : `${whole(split.layers)} of ${whole(split.wanted)} layers fit.`,
-        found.largest_context !== null && split.devices.length === 1 ? ` The longest context with which all fits: ${whole(found.largest_context)} tokens.` : ""),
+        found.largest_context !== null && split.devices.length === 1 ? ` The longest context with which all fits: ${found.fits_more ? "at least " : ""}${whole(found.largest_context)} tokens${facts.trained_context && found.largest_context > facts.trained_context ? `, though the model was trained with ${whole(facts.trained_context)}` : ""}.` : ""),
       split.devices.map((device, at) => stack(`Device ${at + 1}: ${whole(device.layers)} layers`, [[`device ${at + 1}, ${whole(device.layers)} layers`, device.nbytes, "p1"]], Math.max(device.room, device.nbytes))),
       h("p", null, `On the processor: ${bytes(split.host)}`), h("p", null, h("code", null, `--n-gpu-layers ${split.layers}`))),
     h("details", null, h("summary", null, "By layer"), table("Memory by layer", [["Layer", "number"], ["Weights", "number"], ["Keys and values", "number"], ["State", "number"]],

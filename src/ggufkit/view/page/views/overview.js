@@ -1,24 +1,47 @@
 // Facts, where the bytes are, the grid of layers, files, and findings.
 
-import { get } from "../api.js";
+import { get, post } from "../api.js";
 import { card, choice, h, name, svg, table, visible } from "../dom.js";
-import { bitsClass, bytes, percent, real, short, whole } from "../format.js";
-import { go, note } from "../state.js";
+import { bitsClass, bytes, percent, real, shape, short, whole } from "../format.js";
+import { go, link, note } from "../state.js";
+
+const DEVICE = 8e9; // bytes of memory that most graphics cards have
+const CONTEXT = 8192; // tokens
 
 export async function show(state) {
   const { model } = state;
   const [facts, map, grid] = await Promise.all([
-    get("overview", { model }), get("treemap", { model }), get("layers", { model })]);
-  const found = h("div", { "aria-busy": "true" }, h("p", { class: "muted" }, "Checking…"));
-  get("faults", { model }).then((faults) => found.replaceChildren(drawFaults(faults, facts.name)),
-    (error) => found.replaceChildren(h("p", null, name(error.message, ""))))
-    .finally(() => found.removeAttribute("aria-busy"));
+    get("overview", { model }), get("treemap", { model, group: state.group ?? "" }), get("layers", { model })]);
+  const findings = h("div", { "aria-busy": "true" }, h("p", { class: "skeleton" }, "Checking…"));
+  const verdict = h("a", { href: "#overview", class: "tile", onclick: (event) => { event.preventDefault(); findings.scrollIntoView({ block: "center" }); } },
+    h("span", null, "Check"), h("b", { class: "skeleton" }, "…"), h("small", null, "header"));
+  get("faults", { model }).then((faults) => {
+    findings.replaceChildren(drawFaults(faults, facts.name));
+    verdict.replaceChildren(...drawVerdict(faults));
+  }, (error) => findings.replaceChildren(h("p", null, name(error.message, "")))).finally(() => findings.removeAttribute("aria-busy"));
   return h("div", { class: "grid" },
-    drawFacts(facts),
-    h("section", { class: "card wide" }, h("h2", null, "Findings"), found),
-    map.groups.length > 0 && drawMap(map, facts, model),
+    drawFacts(facts, model, verdict),
+    map.groups.length > 0 && drawMap(map, facts, state),
     grid.cells.length > 0 && drawGrid(grid, state),
+    map.groups.length > 0 && drawArchitecture(facts, model),
+    h("section", { class: "card wide" }, h("h2", null, "Findings"), findings),
     facts.files.length > 1 && drawFiles(facts));
+}
+
+function drawVerdict({ total, findings }) {
+  const count = (severity) => findings.filter((each) => each.severity === severity).length;
+  const parts = ["error", "warning", "note"].filter(count).map((severity) => `${whole(count(severity))} ${severity}${count(severity) > 1 ? "s" : ""}`);
+  const kind = count("error") ? "bad" : count("warning") ? "warning-text" : "good";
+  return [h("span", null, "Check"), h("b", { class: kind }, total ? parts[0] : "Valid"), h("small", null, total ? parts.slice(1).join(", ") || "in the header" : "no findings in the header")];
+}
+
+/** The memory for a usual context, when it is known. */
+function drawMemory(facts, model) {
+  const tile = h("a", { class: "tile", href: link({ view: "memory", model }) }, h("span", null, "Memory"), h("b", { class: "skeleton" }, "…"), h("small", null, "in llama.cpp"));
+  const context = Math.min(...[facts.summary.context].flat().filter(Boolean), CONTEXT);
+  post("memory", { model }, { context, devices: [DEVICE] }).then(({ total }) => tile.replaceChildren(h("span", null, "Memory"), h("b", null, bytes(total)),
+    h("small", { class: total <= DEVICE ? "good" : "warning-text" }, `${total <= DEVICE ? "fits" : "does not fit"} in ${bytes(DEVICE).replace(".0", "")} with ${whole(context)} tokens`)), () => tile.remove());
+  return tile;
 }
 
 function perLayer(value) {
@@ -26,7 +49,7 @@ function perLayer(value) {
   return Array.isArray(value) ? `${whole(Math.min(...value))} to ${whole(Math.max(...value))}, by layer` : whole(value);
 }
 
-function drawFacts(facts) {
+function drawFacts(facts, model, verdict) {
   const summary = facts.summary;
   const known = [
     ["Architecture", summary.architecture], ["Recipe", summary.recipe],
@@ -44,13 +67,19 @@ function drawFacts(facts) {
     ["Holds", `${whole(facts.keys)} keys, ${whole(facts.tensors)} tensors`],
   ].filter(([, value]) => value !== null && value !== undefined && value !== "");
   const types = summary.types;
+  const line = [summary.architecture, summary.recipe, summary.layers && `${perLayer(summary.layers)} layers`, summary.context && `context ${perLayer(summary.context)}`, summary.license].filter(Boolean);
+  const disk = facts.files.reduce((sum, file) => sum + file.nbytes, 0) || facts.nbytes;
+  const tile = (label, value, more) => h("div", { class: "tile" }, h("span", null, label), h("b", null, value), h("small", null, more));
   return h("section", { class: "card wide facts" },
     h("h1", null, name(summary.name || facts.name.split("/").pop(), "")),
-    h("p", { class: "muted path" }, name(facts.name)),
+    h("p", { class: "muted" }, name(line.join(" · "), "")),
     facts.missing.map((each) => h("p", { class: "warning-text" }, name(`${each.message}. ${each.remedy}`, ""))),
-    h("dl", { class: "facts-list" }, known.map(([label, value]) => h("div", null, h("dt", null, label), h("dd", null, name(value, ""))))),
-    types.length > 0 && h("details", null, h("summary", null, `Types of tensors: ${types.map((share) => share.type).join(", ")}`),
-      table("Types of tensors", [["Type"], ["Tensors", "number"], ["Elements", "number"], ["Bytes", "number"], ["Share", "number"]],
+    h("div", { class: "tiles" }, tile("Size", bytes(disk), `${short(summary.parameters)} parameters`),
+      summary.bits_per_weight !== null && tile("Bits per weight", real(summary.bits_per_weight, 3), types.slice(0, 3).map((share) => share.type).join(", ")),
+      drawMemory(facts, model), verdict),
+    h("details", null, h("summary", null, "All facts"), h("p", { class: "muted path" }, name(facts.name)),
+      h("dl", { class: "facts-list" }, known.map(([label, value]) => h("div", null, h("dt", null, label), h("dd", null, name(value, ""))))),
+      types.length > 0 && table("Types of tensors", [["Type"], ["Tensors", "number"], ["Elements", "number"], ["Bytes", "number"], ["Share", "number"]],
         types.map((share) => [share.type, whole(share.tensors), whole(share.elements), whole(share.nbytes), percent(facts.nbytes ? share.nbytes / facts.nbytes : 0)]))));
 }
 
@@ -81,32 +110,70 @@ function drawFinding(each) {
 
 // Where the bytes are.
 
-function drawMap(map, facts, model) {
-  const part = (group) => percent(group.nbytes / facts.nbytes);
-  const cells = map.groups.flatMap((group) => group.cells.map((cell) => drawCell(cell, model)));
-  const frames = map.groups.map(({ place: [x, y, width, height] }) => svg("rect", { x, y, width, height, class: "frame" }));
-  const labels = map.groups.filter(({ place: [, , width, height] }) => width > 16 && height > 6).map((group) => {
-    const [left, top] = group.place;
-    const text = `${group.name} ${part(group)}`;
-    return svg("g", null, svg("rect", { x: left + 0.7, y: top + 0.7, width: text.length * 1.55 + 1.6, height: 4, rx: 0.8, class: "label-back" }),
-      svg("text", { x: left + 1.5, y: top + 3.6, class: "group-label" }, text));
-  });
-  return h("section", { class: "card wide" },
-    h("h2", null, "Where the bytes are"),
-    h("p", { class: "muted" }, "Areas are bytes; colours are bits per weight. Choose a tensor to look at it."),
-    svg("svg", { viewBox: `0 0 ${map.width} ${map.height}`, class: "treemap", role: "img",
-      "aria-label": `Treemap: ${map.groups.map((group) => `${group.name} ${part(group)}`).join(", ")}` }, cells, frames, labels),
-    legend(),
-    h("details", null, h("summary", null, "Bytes by group"), table("Bytes by group", [["Group"], ["Tensors", "number"], ["Bytes", "number"], ["Share", "number"]],
-      map.groups.map((group) => [name(group.name, ""), whole(group.tensors), whole(group.nbytes), part(group)]))));
+function drawMap(first, facts, state) {
+  const holder = h("div");
+  const open = async (group) => {
+    note({ group });
+    draw(await get("treemap", { model: state.model, group }), group);
+  };
+  const draw = (map, group) => {
+    const total = map.groups.reduce((sum, each) => sum + each.nbytes, 0) || 1;
+    const part = (each) => percent(each.nbytes / facts.nbytes);
+    const tip = h("div", { class: "tip", "aria-hidden": "true" });
+    const cells = map.groups.flatMap((each) => each.cells.map((cell) => drawCell(cell, state.model, tip, group ? null : () => open(each.name))));
+    const frames = map.groups.map(({ place: [x, y, width, height] }) => svg("rect", { x, y, width, height, class: "frame" }));
+    const labels = group ? map.groups.flatMap((each) => each.cells).map((cell) => placed(h("span", { class: "map-label" }, cell.number === null ? `${whole(cell.count)} smaller tensors` : name(cell.name.replace(/^blk\.(\d+)\./, "$1 ").replace(/\.weight$/, ""))), cell.place, map))
+      : map.groups.map((each) => placed(h("button", { type: "button", class: "map-label", onclick: () => open(each.name), title: `Show the ${whole(each.tensors)} tensors of ${visible(each.name)}` }, name(each.name, ""), ` ${part(each)}`), each.place, map));
+    holder.replaceChildren(
+      h("div", { class: "bar-row map-head" }, group ? [h("button", { type: "button", class: "quiet", onclick: () => open("") }, "← All groups"), h("b", null, name(group, "")), h("span", { class: "muted" }, `${bytes(total)} in ${whole(map.groups[0]?.tensors ?? 0)} tensors`)]
+        : h("span", { class: "muted" }, "Areas are bytes. Choose a group to see all its tensors, or a tensor to look at it."), legend()),
+      h("div", { class: "map", onpointerleave: () => tip.classList.remove("shown") },
+        svg("svg", { viewBox: `0 0 ${map.width} ${map.height}`, class: "treemap", role: "img", preserveAspectRatio: "none",
+          "aria-label": `Treemap: ${map.groups.map((each) => `${each.name} ${part(each)}`).join(", ")}` }, cells, frames), labels, tip));
+  };
+  draw(first, state.group ?? "");
+  return h("section", { class: "card wide" }, h("h2", null, "Where the bytes are"), holder);
 }
 
-function drawCell(cell, model) {
+/** Puts a label on its place of the map, if it is large enough for one. */
+function placed(label, [x, y, width, height], map) {
+  if (width < map.width * 0.05 || height < map.height * 0.09) return null;
+  Object.assign(label.style, { left: `${(100 * x) / map.width}%`, top: `${(100 * y) / map.height}%`, maxWidth: `calc(${(100 * width) / map.width}% - 8px)` }); // not an attribute, which the page's policy forbids
+  return label;
+}
+
+function drawCell(cell, model, tip, openGroup) {
   const [x, y, width, height] = cell.place;
-  const kind = cell.number === null ? "rest" : bitsClass(cell.bits);
-  const text = cell.number === null ? `${whole(cell.count)} smaller tensors, ${bytes(cell.nbytes)}` : `${cell.name}\n${cell.type}, ${bytes(cell.nbytes)}`;
-  const open = cell.number === null ? null : () => go({ view: "tensor", model, t: cell.number });
-  return svg("rect", { x, y, width, height, class: `cell ${kind}${open ? " opens" : ""}`, onclick: open }, svg("title", null, visible(text, "\n")));
+  const isOne = cell.number !== null;
+  const open = isOne ? () => go({ view: "tensor", model, t: cell.number }) : openGroup;
+  const tell = (event) => {
+    tip.replaceChildren(...(isOne ? [name(cell.name), h("br"), `${cell.type} · ${shape(cell.shape)} · ${bytes(cell.nbytes)}`] : [`${whole(cell.count)} smaller tensors · ${bytes(cell.nbytes)}`]));
+    const box = tip.parentElement.getBoundingClientRect();
+    const left = Math.min(event.clientX - box.left + 12, box.width - tip.offsetWidth - 4);
+    Object.assign(tip.style, { left: `${Math.max(left, 0)}px`, top: `${event.clientY - box.top + 16}px` });
+    tip.classList.add("shown");
+  };
+  return svg("rect", { x, y, width, height, class: `cell ${isOne ? bitsClass(cell.bits) : "rest"}${open ? " opens" : ""}`, onclick: open, onpointermove: tell });
+}
+
+// The parts of the model, in the order in which a token passes them.
+
+function drawArchitecture(facts, model) {
+  const holder = h("div", { class: "flow" }, h("p", { class: "skeleton" }, "…"));
+  get("treemap", { model }).then(({ groups }) => {
+    const box = (each) => h("a", { class: "box", href: link({ view: "tensors", model, group: each.name }) }, h("b", null, name(each.name, "")), h("small", null, `${bytes(each.nbytes)} · ${whole(each.tensors)} tensor${each.tensors > 1 ? "s" : ""}`));
+    const ends = { embedding: 0, output: 1, other: 1 };
+    const order = ["attention", "state space", "feed forward", "experts", "norms"];
+    const inBlocks = groups.filter((each) => order.includes(each.name)).sort((a, b) => order.indexOf(a.name) - order.indexOf(b.name));
+    const outside = groups.filter((each) => !order.includes(each.name));
+    const layers = perLayer(facts.summary.layers);
+    const arrow = () => h("span", { class: "arrow", "aria-hidden": "true" }, "→");
+    const stages = [outside.filter((each) => ends[each.name] === 0).map(box),
+      inBlocks.length ? [h("div", { class: "blocks" }, h("p", null, layers ? `${layers} blocks` : "blocks", facts.summary.experts ? ` · ${perLayer(facts.summary.experts)} experts, ${perLayer(facts.summary.experts_used) ?? "some"} used` : ""), h("div", null, inBlocks.map(box)))] : [],
+      outside.filter((each) => ends[each.name] !== 0).map(box)].filter((stage) => stage.length);
+    holder.replaceChildren(...stages.flatMap((stage, at) => [at > 0 && arrow(), h("div", { class: "stage" }, stage)]).filter(Boolean));
+  }, () => holder.replaceChildren());
+  return h("section", { class: "card wide" }, h("h2", null, "Architecture"), holder);
 }
 
 const LEGEND = [["b1", "under 2"], ["b2", "2"], ["b3", "3"], ["b4", "4"], ["b5", "5"], ["b6", "6"], ["b8", "8"], ["b16", "16"], ["b32", "32"]];
@@ -119,14 +186,16 @@ function legend() {
 // The grid of layers.
 
 const STATISTICS = { deviation: "standard deviation", largest: "largest magnitude", zeros: "share of zeros" };
-const CELL = 14;
+const CELL = 16; // height; the width follows from the number of layers
+const [NARROW, WIDE, ROOM] = [14, 40, 1000];
 const AT_ONCE = 8; // samples
 
 function drawGrid(grid, state) {
   const samples = new Map();
   const key = h("div");
-  const rects = grid.cells.map(([role, layer]) => svg("rect", { x: layer * CELL, y: role * CELL, width: CELL - 1, height: CELL - 1, rx: 2 }));
-  const { board, readout } = drawBoard(grid, rects, samples, state);
+  const wide = Math.min(Math.max(Math.floor(ROOM / grid.layers.length), NARROW), WIDE);
+  const rects = grid.cells.map(([role, layer]) => svg("rect", { x: layer * wide, y: role * CELL, width: wide - 1, height: CELL - 1, rx: 2 }));
+  const { board, readout } = drawBoard(grid, rects, samples, state, wide);
   const colour = (by) => {
     note({ colour: by === "bits" ? "" : by });
     key.dataset.by = by;
@@ -141,15 +210,15 @@ function drawGrid(grid, state) {
     board, key, grid.left_out > 0 && h("p", { class: "muted" }, `${whole(grid.left_out)} more tensors are not in this grid.`));
 }
 
-function drawBoard(grid, rects, samples, state) {
+function drawBoard(grid, rects, samples, state, wide) {
   const cellAt = new Map(grid.cells.map((cell) => [`${cell[0]},${cell[1]}`, cell]));
-  const [width, height] = [grid.layers.length * CELL, grid.roles.length * CELL];
-  const readout = h("output", { class: "readout", "aria-live": "polite" }, "Arrows move, Enter opens the tensor.");
-  const cursor = svg("rect", { width: CELL, height: CELL, rx: 2, class: "cursor", x: -99, y: -99 });
+  const [width, height] = [grid.layers.length * wide, grid.roles.length * CELL];
+  const readout = h("output", { class: "readout", "aria-live": "polite" }, "Choose a cell, the name of a row, or the number of a layer.");
+  const cursor = svg("rect", { width: wide, height: CELL, rx: 2, class: "cursor", x: -99, y: -99 });
   let place = [0, 0];
   const move = (role, layer) => {
     place = [Math.min(Math.max(role, 0), grid.roles.length - 1), Math.min(Math.max(layer, 0), grid.layers.length - 1)];
-    cursor.setAttribute("x", place[1] * CELL - 0.5);
+    cursor.setAttribute("x", place[1] * wide - 0.5);
     cursor.setAttribute("y", place[0] * CELL - 0.5);
     const cell = cellAt.get(place.join());
     const sample = cell && samples.get(cell[2]);
@@ -175,9 +244,17 @@ function drawBoard(grid, rects, samples, state) {
       else return;
       event.preventDefault();
     } },
-  h("div", { class: "roles", "aria-hidden": "true" }, grid.roles.map((role) => h("div", null, name(role)))),
-  h("div", null, picture, h("div", { class: "layer-numbers", "aria-hidden": "true" }, h("span", null, `layer ${grid.layers[0]}`), h("span", null, grid.layers.at(-1)))));
+  h("div", { class: "roles" }, grid.roles.map((role) => h("a", { href: link({ view: "tensors", model: state.model, q: role }) }, name(role)))),
+  h("div", null, drawLayerNumbers(grid, state, wide), picture));
   return { board, readout };
+}
+
+/** The numbers of the layers: each filters the list of tensors. */
+function drawLayerNumbers(grid, state, wide) {
+  const every = [1, 2, 5, 10, 20, 50].find((step) => step * wide >= 26) ?? 100;
+  const numbers = grid.layers.map((layer, at) => (at % every === 0 ? svg("text", { x: at * wide + wide / 2, y: 12, class: "layer-number opens",
+    onclick: () => go({ view: "tensors", model: state.model, q: `blk.${layer}.` }) }, layer) : null));
+  return svg("svg", { viewBox: `0 0 ${grid.layers.length * wide} 16`, width: grid.layers.length * wide, height: 16, class: "layer-numbers", "aria-hidden": "true" }, numbers);
 }
 
 function byClass(grid, rects, by, key) {

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { histogram } from "../charts.js";
-import { card, h, name, table } from "../dom.js";
+import { h, name, table } from "../dom.js";
 import { bytes, percent, real, shape, whole } from "../format.js";
 import { picture } from "../picture.js";
 import { go, link, note } from "../state.js";
@@ -30,8 +30,8 @@ export async function show(state) {
       h("div", { class: "bar-row" }, h("a", { href: link({ view: "tensors", model }) }, "All tensors"),
         h("span", { class: "buttons" }, step("Previous", number - 1, "previous"), step("Next", number + 1, "next"))),
       h("h1", null, name(tensor.name)), drawFacts(tensor)),
-    values && h("section", { class: "card wide" }, h("h2", null, "Values"), values),
-    card("Statistics", statisticsOf(tensor, state, number)), tensor.picture && block);
+    values && h("section", { class: "card" }, h("h2", null, "Values"), values), values && block,
+    h("section", { class: "card wide" }, h("h2", null, "Statistics"), statisticsOf(tensor, state, number)));
 }
 
 function list(known) {
@@ -69,7 +69,7 @@ async function drawStatistics(state, number, holder) {
     list([["Min", real(found.min, 6)], ["Max", real(found.max, 6)], ["Mean", real(found.mean, 6)], ["Standard deviation", real(found.std, 6)],
       ["Norm", real(found.norm, 6)], ["Zeros", `${percent(found.zero_share)} (${whole(found.zeros)})`],
       ["NaN", found.nan ? whole(found.nan) : null], ["Infinite", found.infinite ? whole(found.infinite) : null]]),
-    ...charts.filter(([, , counts]) => counts.length).map((chart) => histogram(...chart)));
+    h("div", { class: "charts" }, charts.filter(([, , counts]) => counts.length).map((chart) => histogram(...chart))));
 }
 
 async function drawBlock(state, number, row, column) {

@@ -12,11 +12,11 @@ const NUMBERS = ["nbytes", "offset", "bits"];
 
 export async function show(state) {
   const { model } = state;
-  const place = { start: Number(state.start ?? 0), search: state.q ?? "", type: state.type ?? "", sort: state.sort ?? "" };
+  const place = { start: Number(state.start ?? 0), search: state.q ?? "", type: state.type ?? "", group: state.group ?? "", sort: state.sort ?? "" };
   const facts = await get("overview", { model });
   const list = h("div");
   const draw = async () => {
-    note({ start: place.start || "", q: place.search, type: place.type, sort: place.sort });
+    note({ start: place.start || "", q: place.search, type: place.type, group: place.group, sort: place.sort });
     const found = await get("tensors", { model, ...place, count: COUNT });
     list.replaceChildren(
       pager(found, COUNT, `tensors, ${bytes(found.nbytes)}`, (start) => { place.start = start; draw(); }),
@@ -28,8 +28,15 @@ export async function show(state) {
   return h("div", { class: "grid" }, h("section", { class: "card wide" }, h("h1", null, "Tensors"),
     h("div", { class: "bar-row" },
       searchField("Search names", place.search, later((search) => restart({ search }))),
-      h("label", { class: "field" }, h("span", null, "Type"), choice([["", "all types"], ...types], place.type, (type) => restart({ type })))),
+      h("label", { class: "field" }, h("span", null, "Type"), choice([["", "all types"], ...types], place.type, (type) => restart({ type }))),
+      place.group && chip(place.group, restart)),
     list));
+}
+
+/** The group that the list is limited to; a click shows all. */
+function chip(group, restart) {
+  const made = h("button", { type: "button", class: "quiet", "aria-label": `Show all groups, not only ${group}`, onclick: () => { made.remove(); restart({ group: "" }); } }, name(group, ""), " ×");
+  return made;
 }
 
 function drawHead([key, text], place, restart) {
