@@ -66,9 +66,9 @@ class LimitedConnection(H11Protocol):
 
     def _make_room(self) -> None:
         """Close one connection if there are too many."""
-        connections = [each for each in self._all() if not each.transport.is_closing()]
+        connections = [one for one in self._all() if not one.transport.is_closing()]
         if len(connections) > MAX_CONNECTIONS:
-            min(connections, key=lambda each: (each.is_own, each.opened)).transport.abort()
+            min(connections, key=lambda one: (one.is_own, one.opened)).transport.abort()
 
     def _all(self) -> set[LimitedConnection]:
         connections: Any = self.connections  # made by this class, which uvicorn does not know
