@@ -20,7 +20,7 @@ RNG = np.random.default_rng(7)
 VALUES = RNG.standard_normal((8, 256)).astype("f4")
 
 
-class Page(HTMLParser):
+class ParsedPage(HTMLParser):
     """What a browser makes of a report: its elements, its texts, the styles of the head."""
 
     def __init__(self, text):
@@ -60,7 +60,7 @@ def page(folder):
 
 
 def test_page_has_no_script_and_loads_nothing(page):
-    found = Page(page)
+    found = ParsedPage(page)
     assert not {"script", "link", "img", "iframe", "object", "form", "base"} & set(found.tags)
     assert not {"src", "href", "style"} & set(found.attributes)
     assert not [name for name in found.attributes if name.startswith("on")]
@@ -73,7 +73,7 @@ def test_policy_names_the_style_of_the_page_alone(page):
 
 
 def test_texts_from_the_file_make_no_elements(page):
-    found = Page(page)
+    found = ParsedPage(page)
     assert "b" not in found.tags
     assert "i" not in found.tags
     assert any("<script>alert(1)</script>" in text for text in found.texts)
@@ -81,7 +81,7 @@ def test_texts_from_the_file_make_no_elements(page):
 
 
 def test_page_has_the_facts_and_the_tensors_of_the_model(folder, page):
-    texts = Page(page).texts
+    texts = ParsedPage(page).texts
     with ggufkit.open(folder / "f32.gguf") as model:
         assert f"{model.parameters:,}" in texts
         assert {str(name) for name in model.tensors if name != NAME} <= set(texts)
@@ -92,7 +92,7 @@ def test_errors_are_those_of_diff_with_the_most_damaged_first(folder, page):
     found = ggufkit.diff(folder / "f32.gguf", folder / "quantized.gguf")
     deviations = [each.deviation for each in found.tensors if each.deviation]
     deviations.sort(key=lambda each: each.snr_db)
-    texts = Page(page).texts
+    texts = ParsedPage(page).texts
     figures = [(f"{each.rmse:.3g}", f"{each.snr_db:.2f}") for each in deviations]
     at = [texts.index(snr) for _, snr in figures]
     assert len(figures) == 2
@@ -139,7 +139,7 @@ def test_quality_of_an_evaluation_becomes_a_chart_and_a_table(folder):
     result.write_text(json.dumps({"base": rows[0], "models": rows[1:]}))
     done("report", folder / "f32.gguf", "-o", folder / "q.html", "--eval", result)
     done("report", folder / "f32.gguf", "-o", folder / "q.md", "--eval", result)
-    found = Page((folder / "q.html").read_text("utf-8"))
+    found = ParsedPage((folder / "q.html").read_text("utf-8"))
     assert found.tags.count("circle") == 3
     assert "mean KLD" in found.texts
     assert "| q3.gguf | 1,500.0 | 10.9 | 0.11 |" in (folder / "q.md").read_text("utf-8")
