@@ -27,8 +27,9 @@ FOLDER = Path(os.environ.get("GGUFKIT_ORACLE", ""))
 CASES = known.exported(FOLDER)
 TOLERANCE = 1e-3  # of the largest number
 # A model that looked at pictures is another class now, no file of llama.cpp keeps Mistral's sliding
-# window, and none the pooler between BERT and the head of its classifiers.
-CLASSIFIERS = {"bert-classifier", "bert-two-labels"}
+# window, and none the pooler between BERT and the head of its classifiers. Of a reranker's output
+# matrix a file keeps two rows, so that an export is a classifier.
+CLASSIFIERS = {"bert-classifier", "bert-two-labels", "qwen3-reranker"}
 OTHERWISE = CLASSIFIERS | known.WITHOUT_EXPORT | known.seeing() | {"gemma3-pictures", "mistral"}
 LOADED = sorted({path.stem for path in (FOLDER / "computed").glob("*.npz")} - OTHERWISE)
 # Jina 3 wraps its model and its matrices for adapters; an export has none of these.
@@ -81,6 +82,17 @@ def difference(one, other):
         ]
 
 
+def is_rounding(name, one, other):
+    """Whether an exponential differs as PyTorch's results do between processors."""
+    if not name.endswith((".ssm_a", ".ssm_a.weight")):
+        return False
+    with ggufkit.open(one) as before, ggufkit.open(other) as after:
+        numbers = before.tensors[name].numpy()
+        return np.abs(numbers - after.tensors[name].numpy()).max() <= 2 * np.spacing(
+            np.abs(numbers).max()
+        )
+
+
 def content(metadata, key):
     return metadata.arranged([key]).encode(CANONICAL) if key in metadata else None
 
@@ -95,8 +107,12 @@ def test_converting_an_exported_model_gives_the_same_file(case, exported, tmp_pa
     out = tmp_path / "again.gguf"
     with ggufkit.convert(folder, outtype=kind_of(case)) as model:
         ggufkit.write(model, out)
-    assert difference(reference, out) == []
-    assert out.read_bytes() == reference.read_bytes()
+    different = [
+        name for name in difference(reference, out) if not is_rounding(name, reference, out)
+    ]
+    assert different == []
+    if not difference(reference, out):
+        assert out.read_bytes() == reference.read_bytes()
 
 
 @pytest.mark.parametrize("case", sorted({*CASES} - known.SCALED))

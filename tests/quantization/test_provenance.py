@@ -202,7 +202,7 @@ def test_source_that_lacks_tensors_is_refused(source):
      '{"recipe": "Q8_0", "layers": [' + "9" * 400 + "]}", '{"recipe": "Q8_0", "search": {}}',
      r'{"recipe": "Q8_0", "tensor_types": [["(a)\\1", "F16"]]}',
      '{"recipe": "Q8_0", "types": {"a": NaN}}',
-     '{"recipe": "Q8_0", "patterns": [["((a{1000}){1000}){1000}", "F16"]]}',
+     '{"recipe": "Q8_0", "patterns": [["(a*)*b", "F16"]]}',
      "[" * 100_000, 3],
 )  # fmt: skip
 def test_damaged_settings_are_an_error_that_says_so(source, settings):

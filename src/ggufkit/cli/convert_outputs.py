@@ -20,7 +20,7 @@ from ggufkit.lora.task_adapters import ARCHITECTURE
 from ggufkit.models.model import Model, bits_per_weight
 
 # What stands for the type in the name of an output, as in the converter's templates.
-OPTION_GROUPS: Final = {
+OPTION_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Types": ("--outtype", "--quantize", "--imatrix", "--search", "--fp8-as-q8"),
     "Text models": (
         *("--pre", "--vocab-only", "--mtp", "--dspark", "--target-model-dir", "--strict"),

@@ -60,7 +60,7 @@ from ggufkit.quantization.recipe_files import (
 from ggufkit.quantization.recipes import ALIASES, RECIPES
 
 _WORK: Final = ("threads", "resume", "cluster")
-GROUPS: Final = {
+GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Quality": (
         *("--imatrix", "--include-weights", "--exclude-weights", "--promote-uncovered"),
         *("--search", "--hessian"),

@@ -78,6 +78,8 @@ class Solver:
             self._assign_inside(node, value)
         elif isinstance(node, ast.Call):
             self._solve_call(node, value)
+        elif isinstance(node, ast.BoolOp) and isinstance(node.values[0], ast.Attribute):
+            self._solve(node.values[0], value)  # written even where it is the default
         elif _is_same(self._evaluated(node), value):
             return
         elif isinstance(node, ast.BoolOp):
