@@ -16,7 +16,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -30,6 +30,10 @@ import legacy_files
 import mortal
 from ggufkit.cli import errors
 from ggufkit.cli.app import app
+from ggufkit.cli.commands import eval as eval_command
+from ggufkit.evaluation.evaluate import Evaluation, Quality
+from ggufkit.evaluation.scores import Scores
+from ggufkit.evaluation.statistics import Measurement
 from ggufkit.imatrix import compute
 from ggufkit.quantization import sensitivity
 from ggufkit.quantization.losses.sensitivities import Group, Level, Sensitivity
@@ -97,6 +101,7 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "compute": ("imatrix", "compute", "in.gguf", "text.txt", "--output", "out/matrix.dat"),
     "sensitivity": ("sensitivity", "in.gguf", "text.txt", "-o", "out/model.json"),
+    "eval": ("eval", "in.gguf", "--text", "text.txt", "--context", "8", "-o", "out/model.json"),
     "report": ("report", "in.gguf", "-o", "out/model.md"),
     "tensor": ("tensor", "in.gguf", "blk.0.ffn_up.weight", "-o", "out/values.csv"),
     "amend": ("edit", "out/odd.gguf", "--set", "general.name=new"),
@@ -211,10 +216,20 @@ def sensed(path: str, *_: object, **__: object) -> Sensitivity:
         return Sensitivity(groups, 512, 1, model.readers_limit)
 
 
+def evaluated(models: Sequence[str], *_: object, **__: object) -> Evaluation:
+    """Return what llama.cpp would measure of how well models predict."""
+    figure = Measurement(2.0, 0.1)
+    with ggufkit.open(models[0]) as model:
+        assert model.tensors
+    quality = Quality(models[0], 100, figure, None, Scores.empty(1, 8))
+    return Evaluation(8, 1, 4, None, (quality,), ())
+
+
 def replace_llama_cpp(set_attribute: Callable[[object, str, object], None] = setattr) -> None:
     """Let functions return what llama.cpp would compute."""
     set_attribute(compute, "compute_imatrix", computed)
     set_attribute(sensitivity, "measure_sensitivity", sensed)
+    set_attribute(eval_command, "evaluate", evaluated)
 
 
 def tear(folder: Path) -> None:

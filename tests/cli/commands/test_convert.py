@@ -239,7 +239,7 @@ def test_interrupted_conversion_resumes_from_kept_work(checkpoint, tmp_path, mon
     assert not out.exists()
     assert (tmp_path / f".{out.name}{RESUME.suffix}").exists()
     with monkeypatch.context() as patched:
-        patched.setattr(chunks, "_put", refuse_work)
+        patched.setattr(chunks, "_write_once", refuse_work)
         done = run(checkpoint, out, "--resume", *options)
     assert done.code == 0, done.err
     assert out.read_bytes() == (tmp_path / "wanted.gguf").read_bytes()

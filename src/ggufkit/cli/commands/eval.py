@@ -23,7 +23,7 @@ from ggufkit.cli.options import (
 )
 from ggufkit.cli.output import counted, emit, examples, paged, plain_values, size, table
 from ggufkit.cli.progress import progress_bar
-from ggufkit.cli.write_model import may_replace, report
+from ggufkit.cli.write_model import may_replace, refuse_input, report, require_place
 from ggufkit.errors import printable
 from ggufkit.evaluation.evaluate import Evaluation, Quality, evaluate
 from ggufkit.evaluation.statistics import (
@@ -97,6 +97,10 @@ def command(
     Python binding, the extra ggufkit[llama]. All figures equal those of llama-perplexity.
     """
     _require_usable(models, **options)
+    if output:
+        others = (options["text"], options["base"], options["base_logits"])
+        refuse_input(output, (*models, *filter(None, others)))
+        require_place(output)
     with progress_bar("reading", in_bytes=False) as progress:
         evaluation = evaluate(models, clobber=may_replace(), progress=progress, **options)
     streams.work_is_done()
