@@ -95,7 +95,8 @@ def helps() -> Iterator[str]:
     """Yield the lines of the page of commands: what --help prints."""
     yield "# Command reference\n\nWhat `--help` prints, for every command.\n"
     for title, command in commands("ggufkit", app):
-        shown = click.Context(command, info_name=title, max_content_width=WIDTH)
+        settings = app.context_settings | {"max_content_width": WIDTH}
+        shown = click.Context(command, info_name=title, **settings)
         level = "##" if title.count(" ") < 2 else "###"
         yield f"{level} {title}\n\n```text\n{command.get_help(shown)}\n```\n"
 

@@ -12,7 +12,7 @@ import click
 import pytest
 
 import ggufkit
-from ggufkit.cli.app import COMMANDS
+from ggufkit.cli.app import COMMANDS, app
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(ggufkit.__file__).parent
@@ -84,8 +84,11 @@ def helps() -> Iterator[tuple[str, str]]:
 
 
 def shown(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the help of a command and of the commands in it."""
-    with click.Context(command, info_name=name) as ctx:
+    """Yield the help of a command and of the commands in it.
+
+    A command keeps the help option that the first context gave it, so names come from the app.
+    """
+    with click.Context(command, info_name=name, **app.context_settings) as ctx:
         yield f"{name} --help", " ".join(command.get_help(ctx).split())
     for inner, each in getattr(command, "commands", {}).items():
         yield from shown(each, f"{name} {inner}")
