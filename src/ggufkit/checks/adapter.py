@@ -47,7 +47,6 @@ def tensor_faults(model: Model) -> Iterator[tuple[Tensor, str]]:
 
 
 def _fit(stem: str, a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    """Whether two factors have a product."""
     if min(len(a), len(b)) < 2:  # noqa: PLR2004 (a matrix)
         return False
     rank = a[-1] if stem == EMBEDDING else a[-2]

@@ -70,7 +70,6 @@ def _about_code(key: str, text: str) -> Iterator[Violation]:
 
 
 def _tags(text: str) -> Iterator[str]:
-    """Yield the content of each tag once."""
     opened = _OPEN.search(text)
     while opened:
         end = text.find(_CLOSE[opened[0]], opened.end())
@@ -97,7 +96,6 @@ def _about_rendering(view: ModelView, key: str, text: str) -> Iterator[Violation
 
 
 def _token(view: ModelView, name: str) -> str:
-    """Return the text of a special token."""
     number = view.number(f"tokenizer.ggml.{name}_token_id")
     tokens = view.metadata.get(TOKENS)
     is_there = number is not None and isinstance(tokens, Strings) and 0 <= number < len(tokens)

@@ -272,7 +272,6 @@ def _faults(model: Model, looking: Looking) -> Iterator[Violation]:
 def _place(
     broken: Violation, model: Model, first: ParsedFile, offsets: Mapping[str, int]
 ) -> tuple[Path, int]:
-    """Return file and offset of a fault."""
     if broken.tensor in offsets:
         return first.file.path, offsets[broken.tensor]
     tensor = model.tensors.get(broken.tensor)
@@ -306,7 +305,6 @@ def _about_quantization(parts: list[ParsedFile]) -> Iterator[Finding]:
 
 
 def _check_part(part: ParsedFile) -> Iterator[Finding]:
-    """Check one file by itself."""
     header, findings = part.header, Findings()
     for key, entry in header.entries.items():
         if entry.element_type is not None:
@@ -336,9 +334,6 @@ def _architecture(header: Header) -> str:
     return value if isinstance(value, str) else ""
 
 
-# Values.
-
-
 def _about_texts(key: str, value: TypedValue, offset: int, findings: Findings) -> None:
     if isinstance(value, Strings):
         index = value.first_invalid()
@@ -347,9 +342,6 @@ def _about_texts(key: str, value: TypedValue, offset: int, findings: Findings) -
     elif isinstance(value, Arrays):
         for inner in value:
             _about_texts(key, inner, offset, findings)
-
-
-# Padding.
 
 
 def _about_padding(header: Header, data: Data, findings: Findings) -> None:
@@ -368,7 +360,6 @@ def _about_gap(data: Data, start: int, stop: int, findings: Findings) -> None:
 
 
 def _padded_end(header: Header) -> int:
-    """Return the offset where ggml would end the file."""
     return padded(header.data_end, header.alignment)
 
 

@@ -43,9 +43,6 @@ _WANTED: Final = {
 }
 
 
-# Rules that an edit can break, in any file.
-
-
 def about_missing_architecture(view: ModelView) -> Iterator[Violation]:
     """Check that the architecture is named: its keys begin with that name."""
     is_model = view.text("general.type") in ("", "model")
@@ -140,9 +137,6 @@ LOADING: Final[tuple[Callable[[ModelView], Iterator[Violation]], ...]] = (
     about_blocks,
     about_width,
 )
-
-
-# Further rules of `check`, for files that claim to be models.
 
 
 def inconsistencies(view: ModelView) -> Iterator[Violation]:

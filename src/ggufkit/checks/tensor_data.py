@@ -138,9 +138,6 @@ def _faults(tensor: Tensor, content: _TileContent) -> Iterator[Violation]:
         yield at_tensor("data-zero-vector", tensor)
 
 
-# The end of an unfinished download: from there on, a file has only zeros.
-
-
 LEAST: Final = 1 << 20  # bytes of zeros; a model may end in a few on purpose
 STEP: Final = 1 << 20  # bytes read together
 MATRICES: Final = 2  # zero to their ends; an untrained adapter ends in one

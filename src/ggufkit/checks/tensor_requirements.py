@@ -45,7 +45,6 @@ def about_tensors(view: ModelView, known: Requirements) -> Iterator[Violation]:
 
 
 def _missing(view: ModelView, known: Requirements, experts: int | None) -> Iterator[str]:
-    """Yield the names of required tensors that are missing."""
     blocks = max((view.number(view.own("block_count")) or 0) - view.ahead, 0)
     count = min(blocks, view.layers, MAX_BLOCKS)
     for demand in known.tensors:

@@ -116,7 +116,6 @@ def with_mask_embedding(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _mask(path: Path, config: Mapping[str, Any]) -> tuple[int, npt.NDArray[np.float32]]:
-    """Return the id of the mask token and its vector."""
     with contextlib.closing(MappedFile(path)) as file:
         tokens = read_dictionary(file)
         number, vector = tokens.get("mask_token_id"), tokens.get("embedding")
@@ -133,7 +132,6 @@ def _mask(path: Path, config: Mapping[str, Any]) -> tuple[int, npt.NDArray[np.fl
 
 
 def _of_target(target: Checkpoint, name: str) -> Tensor:
-    """Return a tensor of the target."""
     tensor = target.tensors.get(name)
     if tensor is None:
         raise CheckpointError(
@@ -145,7 +143,6 @@ def _of_target(target: Checkpoint, name: str) -> Tensor:
 
 
 def _with_row(embeddings: Tensor, number: int, row: npt.NDArray[np.float32]) -> Tensor:
-    """Return embeddings with another vector for a token."""
     if not 0 <= number < embeddings.shape[0] or (len(row),) != embeddings.shape[1:]:
         raise CheckpointError(
             f"{MASK_EMBEDDING} has {len(row)} numbers for token {number}, which does not fit "

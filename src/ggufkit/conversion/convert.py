@@ -305,7 +305,6 @@ def _tokenizer(
 def _vocabulary(
     facts: ConfigFacts, choices: Choices, home: Checkpoint, tokenizer: str, say: Notify
 ) -> dict[str, TypedValue]:
-    """Return the keys of the tokenizer in `home`."""
     return vocabulary(
         home,
         tokenizer,
@@ -321,7 +320,6 @@ def _vocabulary(
 def _placed(
     plain: Dequantized, facts: ConfigFacts, choices: Choices, kind: str, say: Notify
 ) -> tuple[list[Tensor], list[str]]:
-    """Return the tensors of the file, and the problems with them."""
     placement = map_tensors(plain.tensors, facts)
     packed = [tensor.name for tensor in placement.tensors if tensor.type.name == "NVFP4"]
     ends = (".weight", *SCALES)
@@ -344,7 +342,6 @@ def _placed(
 
 
 def _arranged(tensors: list[Tensor], facts: ConfigFacts, choices: Choices) -> list[Tensor]:
-    """Return the tensors that the user chose, joined as the user chose."""
     name = facts.architecture.name
     if choices.mtp:
         tensors = only_prediction(tensors, facts)

@@ -286,9 +286,6 @@ def write_export(
     return [target / file.name for file in plan.files]
 
 
-# Types.
-
-
 def _kind(tensors: Iterable[Tensor], dtype: str) -> str:
     """Return the type that quantized tensors get: for auto that of the matrices, or BF16."""
     if dtype in DTYPES:
@@ -314,16 +311,12 @@ def _plain(
             yield tensor
 
 
-# The architecture.
-
-
 def _best(
     model: Model,
     plain_for: Callable[[Architecture], Model],
     texts: dict[str, bytes],
     arch_path: Sequence[Path],
 ) -> _Attempt:
-    """Return the result of the first architecture that loses nothing, or of the best one."""
     attempts: list[_Attempt] = []
     errors: list[GGUFError] = []
     for architecture in candidates(model, arch_path):
@@ -375,7 +368,6 @@ def _from_keys(model: Model, facts: ConfigFacts) -> Iterator[Tensor]:
 
 
 def _lost_keys(model: Model, facts: ConfigFacts) -> Iterator[str]:
-    """Yield the keys that converting the exported configuration would not restore."""
     architecture = facts.architecture
     tables = (parameters(facts, t)[0] for t in (architecture.early, architecture.metadata))
     fields = {key: value for table in tables for key, value in table.items()}

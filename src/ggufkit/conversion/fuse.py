@@ -78,7 +78,6 @@ def _layers(names: Iterable[str]) -> set[str]:
 
 
 def _side_by_side(name: str, tensors: Sequence[Tensor]) -> Tensor:
-    """Return stacks of experts as one: of each expert first the rows of the first stack."""
     count = tensors[0].shape[0]
     parts = [tensor[n : n + 1] for n in range(count) for tensor in tensors]
     joined = concat(name, [reshape(part, part.shape[1:]) for part in parts])

@@ -29,9 +29,6 @@ _ABOUT: Final = (
 )
 
 
-# Export.
-
-
 def json_content(model: Model, back: Model, passed: Iterable[str] = ()) -> dict[str, Any]:
     """Return the content of the file: how `model` differs from the converted model `back`.
 
@@ -89,9 +86,6 @@ def _value(value: Any, kind: str, other: Metadata, key: str) -> dict[str, Any]: 
     return {"items": items} if is_short else {"value": value}
 
 
-# Conversion.
-
-
 def restored(checkpoint: Checkpoint, model: Model, user_keys: Iterable[str], say: Notify) -> Model:
     """Return the model with what ggufkit.json keeps of the file that the checkpoint came from.
 
@@ -146,11 +140,7 @@ def _malformed(what: str) -> CheckpointError:
     )
 
 
-# Both.
-
-
 def _changed(model: Model, entries: Iterable[Mapping[str, Any]]) -> Metadata:
-    """Return the metadata with all entries applied; new keys come last."""
     removed = [entry["key"] for entry in entries if entry.get("type") is None]
     new = {e["key"]: _typed(e, model.metadata) for e in entries if e.get("type") is not None}
     return model.metadata.without(*removed, missing_ok=True).updated(new)

@@ -58,9 +58,6 @@ def invert_mapping(
     return sources, problems
 
 
-# Choose rules.
-
-
 def _matches(
     tensors: Mapping[str, Tensor], facts: ConfigFacts
 ) -> Iterator[tuple[MatchedRule | None, list[str]]]:
@@ -80,7 +77,6 @@ def _matches(
 
 
 def _candidates(facts: ConfigFacts) -> dict[str, list[Candidate]]:
-    """Return the rules by the outline of each target; the last rule of a file comes first."""
     candidates: dict[str, list[Candidate]] = {}
     for rule in facts.architecture.rules:
         for target in rule.targets:
@@ -131,11 +127,7 @@ def _match(
     return [None], [name]
 
 
-# Undo rules.
-
-
 def _sources(match: MatchedRule, tensors: Sequence[Tensor], facts: ConfigFacts) -> Iterator[Tensor]:
-    """Yield the source tensors of a rule: one, or one for each expert of a stack."""
     targets = match.rule.targets
     steps = [_steps(target.steps, match.layer, facts) for target in targets]
     table = {old: with_fields(new, facts) for old, new in facts.architecture.rename_back.items()}

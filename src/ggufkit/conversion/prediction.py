@@ -91,7 +91,6 @@ def _without_counts(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _predicts(name: str, main_layers: object) -> bool:
-    """Whether a tensor of a checkpoint belongs to a layer that predicts further tokens."""
     match = _NUMBERED.match(name)
     is_beyond = match and isinstance(main_layers, int) and int(match[1]) >= main_layers
     return name.startswith(_NAMED) or bool(is_beyond)

@@ -88,7 +88,6 @@ def about_missing(model: Model, facts: ConfigFacts) -> list[str]:
 
 
 def _has_own_head(facts: ConfigFacts) -> bool:
-    """Whether config.json says that the head is not a copy of the embeddings."""
     is_untied = facts.checkpoint.config.get("tie_word_embeddings") is False
     targets = {target.name for rule in facts.architecture.rules for target in rule.targets}
     is_causal = any(name.endswith(_CAUSAL) for name in classes(facts.checkpoint.config)[:1])

@@ -74,7 +74,6 @@ def projected(checkpoint: Checkpoint, choices: Choices, say: Notify) -> Model:
 def _project(
     checkpoint: Checkpoint, architecture: Architecture, choices: Choices, say: Notify
 ) -> Model:
-    """Return the projector that an architecture makes of a checkpoint."""
     config = checkpoint.config
     more = {"preprocessor": preprocessor(checkpoint), "root": config}
     if architecture.beside:

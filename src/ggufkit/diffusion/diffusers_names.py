@@ -83,7 +83,6 @@ class DiffusersNames:
         return ()
 
     def _outer(self, inner: str) -> str:
-        """Return the name that `parts` turns into `inner`."""
         rows = (_emptied(target, (pattern,), inner) for pattern, target in self.parts.items())
         return next((outer for (outer,) in filter(None, rows)), inner)
 
@@ -155,13 +154,11 @@ def _emptied(target: str, patterns: tuple[str, ...], name: str) -> tuple[str, ..
 
 
 def _with(pattern: str, numbers: Mapping[str, int], texts: Iterable[str]) -> str:
-    """Return a pattern with numbers and texts in its holes."""
     rest = iter(texts)
     return _PLACE.sub(lambda hole: _value(hole[1], numbers) if hole[1] else next(rest), pattern)
 
 
 def _value(sum_of_terms: str, numbers: Mapping[str, int]) -> str:
-    """Return the value of a sum such as 2a+b+1."""
     terms = [_TERM.fullmatch(term) for term in sum_of_terms.split("+")]
     return str(sum(int(t[1] or 1) * numbers.get(t[2], 1) for t in terms if t))
 

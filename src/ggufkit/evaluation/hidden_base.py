@@ -158,7 +158,6 @@ def output_matrix(tensor: Tensor) -> OutputMatrix:
 
 
 def _tokens(model: Model, name: str) -> TokenChunks:
-    """Return the tokens of a base file whose tensors fit together."""
     tensors = model.tensors
     types = {TOKENS: "I32", HIDDEN: "F32", OUTPUT: None}
     sound = model.architecture == ARCHITECTURE and all(

@@ -174,7 +174,6 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
         return self.base
 
     def _reader(self, path: Path, *, keeps_inputs: bool = False) -> TextReader:
-        """Load a model, and tokenize the text or compare its tokens with those known."""
         context = self._task.context or CONTEXT
         if self._tokens is not None:
             context = self._tokens.shape[1]
@@ -214,7 +213,6 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
     def _pass(
         self, reader: TextReader, meter: Meter, facts: object, base: BaseFile | None = None
     ) -> Scores:
-        """Read all chunks, or those that no earlier run has read; `base` is being written."""
         tokens, sequences = self.tokens, reader.sequences
         parts: list[Scores] = []
         checkpoint = self._keep(reader, facts) if self._task.resume else None
@@ -238,7 +236,6 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
         return Scores(np.concatenate([part.values for part in parts]))
 
     def _report(self, passed: int) -> None:
-        """Report the chunks of all passes that are done."""
         if self._progress:
             total = len(self._task.all_paths) * len(self.tokens)
             self._progress(self._chunks_before + passed, total)
@@ -252,8 +249,6 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
 
 
 def _writing(base: BaseFile) -> Meter:
-    """Return what writes a base file."""
-
     def write(prediction: Prediction) -> tuple[float, ...]:
         base.put(prediction.chunk, prediction.position, encode(prediction.logits))
         return (surprise_beside_codes(prediction.logits, prediction.token),)
@@ -262,7 +257,6 @@ def _writing(base: BaseFile) -> Meter:
 
 
 def _facts_of(descriptor: int) -> object:
-    """Return what stays of a file while it is written and published."""
     status = os.fstat(descriptor)
     return status.st_dev, status.st_ino
 

@@ -113,7 +113,6 @@ class TextReader(contextlib.AbstractContextManager["TextReader"]):
                 yield last, self._group(tokens, range(first, last), meter, pool)
 
     def _group(self, tokens: TokenChunks, chunks: range, meter: Meter, pool: Executor) -> Scores:
-        """Read chunks as parallel sequences, with an empty cache."""
         scores = Scores.empty(len(chunks), self.context)
         texts = [self._begun(tokens[chunk]) for chunk in chunks]
         first = self.context // 2

@@ -266,7 +266,6 @@ class _TextPasses:
 def _groups(
     tokens: list[int], context: int, chunks: int | None, sequences: int
 ) -> Iterator[list[list[int]]]:
-    """Yield the chunks of each batch."""
     available = len(tokens) // context
     if not available:
         raise ValueTypeError(
@@ -280,7 +279,6 @@ def _groups(
 
 
 def _read(session: Session, group: list[list[int]], batch: int) -> None:
-    """Compute chunks as parallel sequences, starting with an empty cache."""
     session.clear()
     beginning = session.beginning
     if beginning is not None:

@@ -108,7 +108,6 @@ class MomentsStore(contextlib.AbstractContextManager["MomentsStore"]):
             self._sums[name] = self._mapped(sums) if self._file else sums
 
     def _mapped(self, sums: Floats) -> Floats:
-        """Write an array to the file, and return a view of it there."""
         assert self._file is not None  # noqa: S101 (for mypy)
         offset = self._file.tell()
         self._file.write(sums.data)
@@ -138,7 +137,6 @@ class MomentsStore(contextlib.AbstractContextManager["MomentsStore"]):
 
 
 def _folded(name: str, sums: Floats) -> Tensor:
-    """Return the tensor of symmetric sums: (parts, matrices, width, width)."""
     parts, matrices, width, _ = sums.shape
     stack = (matrices,) if matrices > 1 else ()
     source = FoldedTriangles(sums.reshape(-1, width, width))

@@ -178,12 +178,8 @@ def is_selected(name: str, include: Sequence[str], exclude: Sequence[str]) -> bo
 
 
 def _means(entry: Entry, unseen: Floats | np.float32) -> Floats:
-    """Return the mean squares of an entry, `unseen` for matrices that no token reached."""
     counts = entry.counts[:, np.newaxis].astype(np.float32)
     return np.where(counts > 0, entry.sums / np.maximum(counts, 1), unseen)
-
-
-# Merging.
 
 
 def merge(imatrices: Iterable[Imatrix], *, chunk_size: int | None = None) -> Imatrix:
@@ -249,9 +245,6 @@ def _checked(entry: Entry, name: str, path: str = "") -> Entry:
         remedy="Compute the matrix again; llama.cpp also refuses it",
         path=path,
     )
-
-
-# GGUF files.
 
 
 def _read_gguf(path: Path) -> Imatrix:
@@ -332,9 +325,6 @@ def _gguf_plan(imatrix: Imatrix, file_name: str) -> Plan:
     )
     model = Model(metadata, Tensors(as_tensor(name, value) for name, value in tensors.items()))
     return replace(layout(model, file_name), limit=imatrix.limit)
-
-
-# Legacy files.
 
 
 def _from_legacy(file: DatFile, path: str) -> Imatrix:

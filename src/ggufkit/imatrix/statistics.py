@@ -143,7 +143,6 @@ def _entropy(means: Floats, total: np.float32) -> float:
 
 
 def _similarity(name: str, imatrix: Imatrix) -> float:
-    """Return the cosine between the sums of a tensor and those of the layer before."""
     match = BLOCK.search(name)
     if not match:
         return 0.0

@@ -118,7 +118,6 @@ def _upright(item: Tensor | Pair) -> Tensor | Pair:
 
 
 def _base_config(adapter: PeftAdapter, base: AnyPath | None) -> tuple[Path, dict[str, Any]]:
-    """Return the folder and the config.json of the model that is adapted."""
     if base is None:
         model = f"; it names {brief(adapter.base)}, which is not opened" if adapter.base else ""
         raise AdapterError(

@@ -144,9 +144,6 @@ def _about_fit(base: Model, tuned: Model) -> Iterator[str]:
             yield f"{name}: the shapes are {shapes}"
 
 
-# Matrices.
-
-
 def _norms(base: Tensor, tuned: Tensor) -> tuple[float, float]:
     """Return the norms of the difference and of the tensor; AdapterError for NaN and infinity."""
     changed = whole = 0.0
@@ -165,7 +162,6 @@ def _norms(base: Tensor, tuned: Tensor) -> tuple[float, float]:
 
 
 def _factored(base: Tensor, tuned: Tensor, rank: int) -> tuple[Floats, Floats, float]:
-    """Return a and b, stacked for a stack of matrices, and the square of the norm of b @ a."""
     height, width = base.shape[-2:]
     smallest = min(rank, height, width)
     count = math.prod(base.shape[:-2])
@@ -178,7 +174,6 @@ def _factored(base: Tensor, tuned: Tensor, rank: int) -> tuple[Floats, Floats, f
 def _best(
     base: Tensor, tuned: Tensor, start: int, height: int, rank: int
 ) -> tuple[Floats, Floats, float]:
-    """Return the factors of one matrix, and the square of the norm of their product."""
     width = base.shape[-1]
     columns = min(rank + OVERSAMPLING, height, width)
     draw = np.random.default_rng(SEED)
@@ -199,14 +194,12 @@ def _best(
 
 
 def _differences(base: Tensor, tuned: Tensor, start: int, height: int) -> Iterator[Float64s]:
-    """Yield the difference of one matrix, some rows at a time."""
     for first, last in _runs(base, start, start + height):
         before, after = (decoded_rows(model, first, last) for model in (base, tuned))
         yield after.astype(np.float64) - before
 
 
 def _runs(tensor: Tensor, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows that are read together."""
     end = tensor.rows if stop is None else stop
     step = max(1, READ_BYTES // max(4 * tensor.shape[-1], 1)) if tensor.shape else 1
     for first in range(start, end, step):

@@ -127,9 +127,6 @@ def image_addends(base: Model, adapter: Model, say: Notify) -> dict[str, list[Ad
     return addends
 
 
-# The adapter.
-
-
 def _modules(adapter: Model) -> dict[str, dict[str, Tensor]]:
     """Return the tensors of an adapter by their module, without those of text encoders."""
     modules: dict[str, dict[str, Tensor]] = {}
@@ -171,9 +168,6 @@ def _settings(adapter: Model) -> dict[str, Any]:
     return {re.sub(r"^(transformer|unet)\.", "", key): value for key, value in settings.items()}
 
 
-# The model.
-
-
 def _base(model: Model) -> _Base:
     prefix = prefix_of(model.tensors)
     shapes = {
@@ -201,9 +195,6 @@ def _base(model: Model) -> _Base:
     return _Base(prefix, shapes, (published, diffusers))
 
 
-# What it adds.
-
-
 def _changes(
     module: str,
     parts: Mapping[str, Tensor],
@@ -211,7 +202,6 @@ def _changes(
     shapes: Shapes,
     settings: Mapping[str, Any],
 ) -> Iterator[tuple[str, Addend]]:
-    """Yield what a module adds to its weight and its bias, by their names."""
     at_bias = place._replace(name=place.name.removesuffix("weight") + "bias")
     if "A" in parts or "B" in parts:
         if not {"A", "B"} <= parts.keys():
@@ -228,7 +218,6 @@ def _changes(
 
 
 def _matrix(tensor: Tensor) -> Tensor:
-    """Return a tensor with all its axes after the first as one."""
     return (
         reshape(tensor, (*tensor.shape[:1], -1))
         if len(tensor.shape) > 1

@@ -90,7 +90,6 @@ def _merged_model(
 
 
 def _addends(base: Model, model: Model, _say: Notify) -> dict[str, list[Addend]]:
-    """Return what an adapter in GGUF adds to the tensors of a text model."""
     adapter = read_adapter(model)
     if problems := [*_about_fit(base, adapter)]:
         raise AdapterError("the adapter does not fit the model", problems)

@@ -55,9 +55,6 @@ def checked(name: str, a: Tensor, b: Tensor) -> Pair:
     return Pair(name, a, b)
 
 
-# Operations of architecture files on pairs.
-
-
 def _perform(item: Tensor | Pair, name: str, arguments: list[float]) -> Tensor | Pair:
     """Do an operation on a matrix by doing it on its factors; AdapterError if it has none."""
     if isinstance(item, Tensor):
@@ -77,7 +74,6 @@ def _perform(item: Tensor | Pair, name: str, arguments: list[float]) -> Tensor |
 
 
 def _stack(name: str, items: list[Tensor | Pair]) -> Tensor | Pair:
-    """Stack the factors of experts."""
     pairs = [item for item in items if isinstance(item, Pair)]
     if len(pairs) < len(items):
         return stack(name, [item for item in items if isinstance(item, Tensor)])
@@ -106,16 +102,12 @@ PAIR_MOVES: Final[Moves[Tensor | Pair]] = Moves(
 
 
 def _repeated(a: Tensor, leading: tuple[int, ...]) -> Tensor:
-    """Return the factor once for each matrix of a stack."""
     return reshape(stack(a.name, [a] * math.prod(leading)), (*leading, *a.shape[-2:]))
 
 
 def _is_equal(first: Tensor, other: Tensor) -> bool:
     same = first.shape == other.shape and first.type == other.type
     return same and bytes(first.raw()) == bytes(other.raw())
-
-
-# GGUF files.
 
 
 def as_tensors(item: Tensor | Pair) -> Iterator[Tensor]:

@@ -76,7 +76,6 @@ def read_peft(folder: AnyPath, say: Notify) -> PeftAdapter:
 def _read(
     file: MappedFile, config: Mapping[str, Any], place: Path, say: Notify
 ) -> tuple[float, list[Tensor | Pair]]:
-    """Return alpha and the items of an opened file; AdapterError for all that is wrong."""
     name = file.path.name
     tensors, broken = (read_pytorch if name.endswith(".bin") else read_tensors)(file)
     items, odd = _items(tensors, is_mlx=name == MLX)
@@ -100,9 +99,6 @@ def _about_config(config: Mapping[str, Any]) -> Iterator[str]:
         yield "use_dora is true: llama.cpp has no place for the magnitudes of DoRA"
     if config.get("invocation_string") and not config.get("alora_invocation_tokens"):
         yield "invocation_string has no alora_invocation_tokens: save the adapter with newer PEFT"
-
-
-# Names.
 
 
 def _items(tensors: Sequence[Tensor], *, is_mlx: bool) -> tuple[list[Tensor | Pair], list[str]]:
@@ -153,9 +149,6 @@ def _about_odd(names: Sequence[str]) -> Iterator[str]:
             f"{len(names)} tensors are not factors of a matrix: {listed}; merge the adapter "
             "into its model in transformers, and convert the result"
         )
-
-
-# Scales.
 
 
 def scaled(

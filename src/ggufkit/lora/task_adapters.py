@@ -56,7 +56,6 @@ def task_adapters(
 
 
 def _tasks(config: Mapping[str, Any]) -> list[str]:
-    """Return the tasks that config.json names."""
     tasks = config.get(TASKS) or []
     texts = [task for task in tasks if isinstance(task, str)] if isinstance(tasks, list) else []
     prefixes = config.get(PREFIXES) or dict.fromkeys(texts, "")
@@ -76,7 +75,6 @@ def _tasks(config: Mapping[str, Any]) -> list[str]:
 
 
 def _adapter(checkpoint: Checkpoint, facts: ConfigFacts, tasks: list[str], task: str) -> Model:
-    """Return the adapter for a task."""
     pairs, problems = _pairs(checkpoint, facts, len(tasks), tasks.index(task))
     placement = map_items(pairs, facts, PAIR_MOVES)
     problems += placement.problems
@@ -104,7 +102,6 @@ def _adapter(checkpoint: Checkpoint, facts: ConfigFacts, tasks: list[str], task:
 def _pairs(
     checkpoint: Checkpoint, facts: ConfigFacts, count: int, number: int
 ) -> tuple[list[Pair], list[str]]:
-    """Return the factors for the task of a number, and the problems with them."""
     names = {
         rename(name, facts.architecture.rename, facts.lookup): tensor
         for name, tensor in checkpoint.tensors.items()

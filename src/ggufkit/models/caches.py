@@ -122,8 +122,6 @@ def _missing(name: str, models: tuple[CachedModel, ...]) -> MissingModelError:
 
 
 # Repositories: folders that hold a model's files in several encodings.
-
-
 def _repository(prefix: str, folder: Path) -> Iterator[CachedModel]:
     """Yield the models in a folder, named by their encoding if these differ."""
     sets = model_sets(files_in(folder))
@@ -135,19 +133,14 @@ def _repository(prefix: str, folder: Path) -> Iterator[CachedModel]:
 
 
 def _size(path: Path) -> int | None:
-    """Return the bytes of a file, None where a link leads nowhere."""
     with contextlib.suppress(OSError):
         return path.stat().st_size
     return None
 
 
 def _folders(path: Path) -> Iterator[Path]:
-    """Yield the folders in a folder, none where it cannot be read."""
     with contextlib.suppress(OSError, ValueError):  # a name from a file may hold NUL
         yield from sorted(entry for entry in path.iterdir() if entry.is_dir())
-
-
-# Where each program keeps its models.
 
 
 def _hugging_face() -> Iterator[CachedModel]:

@@ -140,9 +140,6 @@ def _renumbered(tensor: Tensor, removed: frozenset[int]) -> Tensor | None:
     return replace(tensor, name=f"{match['before']}{number}{match['after']}")
 
 
-# The keys.
-
-
 def keys_by_layer(metadata: Metadata) -> dict[str, TypedValue]:
     """Return the keys that count layers, or hold an item for each, and their typed values.
 
@@ -168,7 +165,6 @@ def keys_by_layer(metadata: Metadata) -> dict[str, TypedValue]:
 
 
 def _trunk(metadata: Metadata, prefix: str, count: int) -> int:
-    """Return the number of layers, prediction heads (nextn) excluded."""
     return count - (whole_number(metadata.get(prefix + LAST_LAYERS)) or 0)
 
 
@@ -195,7 +191,6 @@ def _uncounted(name: str, number: int, removed: frozenset[int], counts: tuple[in
 
 
 def _shortened(array: Array, removed: frozenset[int]) -> TypedValue:
-    """Return an array with an item per layer without the items of removed layers."""
     remaining = [i for i in range(len(array)) if i not in removed]
     if isinstance(array, np.ndarray):
         return array[remaining]

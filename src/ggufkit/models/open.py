@@ -199,7 +199,6 @@ def first_file(path: AnyPath) -> Path:
 
 
 def _set_name(name: str) -> str:
-    """Return the name that all shards of a set share; any other file has its own."""
     prefix, _, count = parse_shard_name(name) or (name, 0, 0)
     return f"{prefix} in {count} shards" if count else prefix
 
@@ -256,9 +255,6 @@ def _raise_first(findings: Iterable[Finding], excused: Collection[str] = ()) -> 
     if wrong:
         raise wrong.exception()
     return [finding for finding in listed if finding.rule in excused]
-
-
-# Shard sets.
 
 
 def shard_count(header: Header) -> int:
@@ -334,9 +330,6 @@ def _placed(part: ParsedFile, rule: str, key: str, **details: object) -> Finding
     return finding(rule, entry.value_at if entry else 0, **details).at(str(part.file.path))
 
 
-# The model.
-
-
 def model_of(parts: list[ParsedFile]) -> Model:
     """Return the model in these files: one shard alone or a whole set."""
     head = parts[0].header
@@ -358,7 +351,6 @@ def model_of(parts: list[ParsedFile]) -> Model:
 
 
 def _tensors(parts: list[ParsedFile]) -> Tensors:
-    """Return the tensors of all parts; each is created on access."""
     infos = [_listed(part.header).infos for part in parts]
     ends = list(accumulate(len(info.names) for info in infos))
 

@@ -99,7 +99,6 @@ def _reasons(decision: Decision) -> Iterator[str]:
 def _errors(
     quantization: Quantization, written: Model, threads: int, progress: Progress | None
 ) -> Iterator[float]:
-    """Yield the squared error of each tensor relative to its squares."""
     tasks: list[list[Callable[[], tuple[float, float]]]] = []
     for decision in quantization.decisions:
         tensor = written.tensors.get(decision.after.name)

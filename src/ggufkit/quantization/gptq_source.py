@@ -92,12 +92,10 @@ class GptqSource(Made):
 
     @property
     def _height(self) -> int:
-        """Rows of one matrix."""
         return self.plain.tensor.rows // self.moments.matrices
 
     @property
     def _step(self) -> int:
-        """Rows of a tile."""
         return max(TILE // self.moments.width, LEAST_ROWS)
 
     def _tile(self, matrix: int, number: int) -> Bytes:
@@ -134,7 +132,6 @@ class GptqSource(Made):
         return _GptqChoice(Gptq.of(factor, self.plain.type), held_out)
 
     def _outcome(self, matrix: int, held_out: Floats) -> GptqOutcome:
-        """Return what feedback does for a sample of rows."""
         first = matrix * self._height
         places = np.unique(np.linspace(0, self._height - 1, SAMPLE).astype(int))
         sample = np.concatenate(
@@ -160,7 +157,6 @@ class GptqSource(Made):
         return factor_of(moments, damping, limited_blocks())
 
     def _mean(self, matrix: int, parts: tuple[int, ...]) -> Floats:
-        """Return the mean moments of one matrix."""
         if self.moments.matrices == 1:
             return self.moments.mean(matrix, parts)
         pooled = functools.partial(self.moments.pooled, parts)

@@ -63,7 +63,6 @@ def largest_recipe(
 
 
 def _quantized(model: Model, recipe: str | Recipe | None) -> tuple[str | None, Model]:
-    """Return the name of a recipe, and the model that it makes."""
     if recipe is None:
         return None, model
     result = decide(model, recipe)

@@ -155,9 +155,6 @@ def imatrix_digest(imatrix: Imatrix) -> str:
     return sha256.hexdigest()
 
 
-# Settings as JSON, and back.
-
-
 def _settings(recipe: Recipe, options: QuantizeOptions) -> dict[str, Any]:
     types = types_by_name(options.get("types"), options.get("like"))
     settings = {key: _plain(key, value) for key, value in options.items() if key not in _ELSEWHERE}

@@ -173,9 +173,6 @@ def decide(
     return Quantization(result, decisions, chosen, data is not None, shard_counts, idle, search)
 
 
-# Options.
-
-
 def _requests(options: QuantizeOptions) -> TypeRequests:
     """Return the types that options set and the recipe does not."""
     return TypeRequests(
@@ -189,7 +186,6 @@ def _requests(options: QuantizeOptions) -> TypeRequests:
 
 
 def _recipe(recipe: str | int | Recipe | None, like: AnyModel | None) -> Recipe:
-    """Return the recipe given; with `like` the recipe of that file, if its keys name one."""
     if isinstance(recipe, Recipe):
         return recipe
     if recipe is not None:
@@ -238,9 +234,6 @@ def types_by_name(
     return copied | explicit
 
 
-# Decisions about tensors.
-
-
 def _pruned(model: Model, layers: frozenset[int]) -> tuple[Model, dict[str, str]]:
     """Return the model without `layers`, and the old name of each tensor if there are any."""
     if not layers:
@@ -285,7 +278,6 @@ def _decision(  # noqa: PLR0913 (a part of `decide`)
 def _with_feedback(
     decisions: Iterable[Decision], names: Mapping[str, str], hessian: Hessian
 ) -> tuple[Decision, ...]:
-    """Return the decisions with errors fed back where tensors are quantized."""
     quantized = [d.after for d in decisions if d.is_changed and d.after.type.is_quantized]
     with_feedback = gptq_tensors(
         [(names.get(after.name, after.name), after) for after in quantized], hessian
@@ -301,13 +293,9 @@ def _needs(recipe: Recipe, kind: TensorType, tensor: Tensor) -> bool:
 
 
 def _shard_counts(model: Model, decisions: Iterable[Decision]) -> tuple[int, ...] | None:
-    """Return the number of tensors in each file of the input; None for a single file."""
     tensors_of = Counter(decision.before.path for decision in decisions)
     counts = tuple(tensors_of[file.path] for file in model.files)
     return counts if len(counts) > 1 and sum(counts) == sum(tensors_of.values()) else None
-
-
-# Refusals.
 
 
 def refuse(result: Quantization, *, allow_requantize: bool) -> None:

@@ -24,9 +24,6 @@ _KINDS: Final = {"int": None, "float": "float32", "bool": "bool", "str": "string
 _TRUTH: Final = {"true": True, "false": False}
 
 
-# Recipe files.
-
-
 def read_recipe(path: str | Path) -> Recipe:
     """Return the recipe in a TOML file.
 
@@ -68,9 +65,6 @@ def _type_name(kind: object) -> str:
     return tensor_type(kind).name
 
 
-# Types for patterns.
-
-
 def parse_tensor_type(text: str) -> tuple[str, str]:
     """Return pattern and type of a text such as "attn_v=Q6_K"; the pattern is lower-cased.
 
@@ -107,9 +101,6 @@ def matching(
     if idle:
         say(f"{path}: no tensor name contains {', '.join(map(repr, idle))}")
     return [row for row in listed if row[0] not in idle]
-
-
-# Values for keys.
 
 
 def parse_override(text: str) -> tuple[str, TypedValue]:

@@ -59,9 +59,6 @@ ROLES: Final = {
 }
 
 
-# Recipes.
-
-
 class RecipeRule(NamedTuple):
     """The type that a tensor gets if all conditions hold."""
 

@@ -165,7 +165,6 @@ def _has_same_layout(remade: Quantization, file: Model) -> bool:
 
 
 def _is_file(planned: PlannedFile, file: AnyFile) -> bool:
-    """Whether a file has the size, the header and the padding of a planned one."""
     if planned.nbytes != file.nbytes or bytes(file.read(0, len(planned.head))) != planned.head:
         return False
     offset = len(planned.head)

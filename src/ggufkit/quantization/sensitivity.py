@@ -99,7 +99,6 @@ def require_plain(model: Model, path: AnyPath) -> AnyPath:
 
 
 def _groups(tensors: Sequence[Tensor], sections: int) -> dict[str, list[Tensor]]:
-    """Return the tensors of each kind in each section, by a name for them."""
     kinds: dict[str, list[Tensor]] = defaultdict(list)
     for tensor in tensors:
         kinds[kind_of(tensor.name)].append(tensor)

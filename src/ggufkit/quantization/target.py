@@ -160,7 +160,6 @@ _size: Final = operator.attrgetter("nbytes")  # of an option
 
 
 def _too_small(least: str, has_imatrix: bool) -> ShapeError:  # noqa: FBT001 (of one error)
-    """Return the error for a target below the smallest possible size."""
     more = "" if has_imatrix else "; with an importance matrix there are smaller types"
     return ShapeError(f"the smallest model {least}", remedy=f"Ask for at least that{more}")
 

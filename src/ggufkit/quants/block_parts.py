@@ -74,9 +74,6 @@ def block_parts(data: Bytes, type: TensorType) -> BlockParts:
 Layout = Callable[[Blocks], BlockParts]
 
 
-# Blocks of one scale.
-
-
 def _single_scale(
     codes: Callable[[Blocks], AnyArray], lowest: int = 0, *, start: int = 0, offset: bool = False
 ) -> Layout:
@@ -143,9 +140,6 @@ def _fp4(field: str, count: int) -> Layout:
     return split
 
 
-# Superblocks: 256 elements in groups.
-
-
 def _q2_k(blocks: Blocks) -> BlockParts:
     stored = blocks.data[:, :16]
     return _with_minima(blocks, 80, stored & 15, stored >> 4, blocks.fields(16, 80, 2, 32))
@@ -199,9 +193,6 @@ def _iq4_xs(blocks: Blocks) -> BlockParts:
     codes = blocks.fields(8, 136, 4, 16)
     levels = blocks.library.lookup("iq4_levels", codes)
     return BlockParts({"d": d, "scales": scales}, d * scales, levels, codes=(codes,))
-
-
-# Superblocks of points in a grid.
 
 
 def _on_grid(

@@ -261,7 +261,6 @@ def _float_dtype(dtype: npt.DTypeLike) -> tuple[np.dtype[Any], TensorType]:
 
 
 def _refusal(view: Numbers, bad: int, target: TensorType, row: int, column: int) -> ValueTypeError:
-    """Return the error for element `bad` of a piece that begins at `row` and `column`."""
     down, right = divmod(bad, view.shape[-1])
     right -= right % target.block_size
     block = view.reshape(-1, view.shape[-1])[down, right : right + target.block_size]
@@ -283,7 +282,6 @@ def _refusal(view: Numbers, bad: int, target: TensorType, row: int, column: int)
 
 
 def _rows_of_blocks(data: Bytes, source: TensorType) -> Bytes:
-    """Return `data`, checked to be rows of whole blocks."""
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8:
         actual = f"one of {data.dtype}" if isinstance(data, np.ndarray) else _kind(data)
         raise ValueTypeError(
@@ -324,7 +322,6 @@ def _require_blocks(shape: tuple[int, ...], block: int, block_name: str, remedy:
 def _checked_out(
     out: Numbers | None, shape: tuple[int, ...], dtype: np.dtype[Any], source: Numbers
 ) -> Numbers:
-    """Return `out`, or a new array where it is None."""
     if out is None:
         return parallel.aligned(shape, dtype)
     if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != dtype:

@@ -209,20 +209,16 @@ def _tiled(matrix: Doubles, threads: int) -> Doubles:
 def _solved(
     matrix: Doubles, lower: Doubles, rows: slice, columns: slice, inverse: Doubles
 ) -> Doubles:
-    """Return a tile of the factor."""
     return np.asarray(_remainder(matrix, lower, rows, columns) @ inverse)
 
 
 def _remainder(matrix: Doubles, lower: Doubles, rows: slice, columns: slice) -> Doubles:
-    """Return what the columns before leave of a tile."""
     before = slice(0, columns.start)
     return np.asarray(matrix[rows, columns] - lower[rows, before] @ lower[columns, before].T)
 
 
 # How types store levels: the inverse of `block_parts`. Where a block holds each bit of a code,
 # and which levels the codes have, follows from `block_parts` of blocks in which one bit is set.
-
-
 CodeNumbers = npt.NDArray[np.integer[Any]]
 
 UNIT: Final = 8  # elements of a point of IQ1 and IQ2, or two points of IQ3

@@ -101,7 +101,6 @@ def _pieces(array: Numbers, unit: int, step: int) -> Iterator[ArrayPiece]:
 
 
 def _matrices(array: Numbers) -> Iterator[Numbers]:
-    """Yield `array` as matrices of its rows, in order and without a copy."""
     if array.ndim == 1:
         yield array[np.newaxis]
     elif array.ndim == 2 or all(  # noqa: PLR2004 (a matrix, or one stride for all rows)

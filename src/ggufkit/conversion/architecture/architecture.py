@@ -167,7 +167,6 @@ def merged(config: Mapping[str, Any], inner: str) -> dict[str, Any]:
 
 
 def _fits(architecture: Architecture, config: Mapping[str, Any]) -> bool:
-    """Whether a configuration meets the condition of an architecture file."""
     fields = merged(config, architecture.config)
     return bool(expressions.evaluate(architecture.convert_if, fields.get, bound()))
 
@@ -260,7 +259,6 @@ def _expressions(whole: Mapping[str, Any]) -> list[str]:
 def _inherited(
     stem: str, texts: Mapping[str, tuple[str, str]], children: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Return the tables of a file merged with those that it inherits."""
     own = _ready(_checked(*texts[stem]))
     parent = own.get("like")
     if parent is None:
@@ -279,7 +277,6 @@ def _inherited(
 
 
 def _ready(table: dict[str, Any]) -> dict[str, Any]:
-    """Return a file's tables, ready for merging."""
     ready = dict(table)
     for word in _PATTERNED:
         if word in table:

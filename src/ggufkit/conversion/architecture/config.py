@@ -160,7 +160,6 @@ class ConfigFacts:
             yield f"{name} is {brief(value)}, but llama.cpp always computes with {allowed}"
 
     def _others(self, table: Mapping[str, list[Any] | str]) -> Iterator[tuple[str, Any, list[Any]]]:
-        """Yield the fields of a table with a value that the table does not allow."""
         for name, allowed in table.items():
             value = self._quietly(name)
             values = allowed if isinstance(allowed, list) else [self._quietly(allowed)]
@@ -186,7 +185,6 @@ class ConfigFacts:
 
 
 def _tells(name: str, value: Any) -> bool:  # noqa: ANN401 (as JSON is)
-    """Whether a field has a value that may change what a model computes."""
     if name in CHANGING:
         return value not in (None, False)
     is_told = TRAINING.search(name) or TOLD_OTHERWISE.search(name)
@@ -195,7 +193,6 @@ def _tells(name: str, value: Any) -> bool:  # noqa: ANN401 (as JSON is)
 
 
 def _first(part: Mapping[str, Any], more: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401
-    """Return a field of a part of the configuration, or an object of another file."""
     value = part.get(name)
     return more.get(name) if value is None else value
 
@@ -213,8 +210,6 @@ def alternatives(architecture: Architecture) -> dict[str, list[str]]:
 
 
 # Key-values, with the types of llama.cpp's converter.
-
-
 def parameters(facts: ConfigFacts, table: ConfigEntries) -> tuple[dict[str, TypedValue], list[str]]:
     """Return the architecture's key-values in order, and the keys that cannot be computed."""
     values: dict[str, TypedValue] = {}

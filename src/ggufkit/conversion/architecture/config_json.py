@@ -128,7 +128,6 @@ def _token_ids(model: Model) -> dict[str, int]:
 
 
 def _solve(model: Model, architecture: Architecture, solver: Solver) -> None:
-    """Solve all entries of the architecture once."""
     for key, text in entries(architecture).items():
         value = model.metadata.get(full_key(architecture, key))
         if value is not None and not key.startswith(("general.", "tokenizer.")):

@@ -178,9 +178,6 @@ def _number(value: Any) -> int | float:  # noqa: ANN401
     return value
 
 
-# Numbers that were float32.
-
-
 def shortest(value: Any) -> Any:  # noqa: ANN401 (as metadata is)
     """Return the shortest decimal number that is the same as float32."""
     if isinstance(value, bool) or not isinstance(value, int | float):

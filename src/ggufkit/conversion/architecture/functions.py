@@ -53,9 +53,6 @@ def bound(
     }
 
 
-# Forwards.
-
-
 def _as_float(value: Any) -> np.generic:  # noqa: ANN401
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{brief(value)} is not a number")
@@ -98,7 +95,6 @@ def _ids_named(fields: Mapping[str, Any], count: int, word: str) -> list[str]:
 
 
 def _ids_but(start: int, stop: int, removed: int) -> list[int]:
-    """Return the ids from `start` to `stop`, except one."""
     integer(stop - start, "a number of ids", most=MAX_IDS)
     return [number for number in range(start, stop) if number != removed]
 
@@ -129,7 +125,6 @@ def _are_of(flags: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
 
 
 def _has(model: Model, name: str) -> bool:
-    """Whether a tensor has this name, or a name that ends with it."""
     return any(tensor == name or tensor.endswith(f".{name}") for tensor in model.tensors)
 
 
@@ -140,7 +135,6 @@ def _own(model: Model, key: str) -> Any:  # noqa: ANN401
 
 
 def _first_number(model: Model, name: str) -> Any:  # noqa: ANN401
-    """Return the first number of a tensor, None if it is missing."""
     if name not in model.tensors:
         return None
     return shortest(float(model.tensors[name].numpy().reshape(-1)[0]))
@@ -150,9 +144,6 @@ def _has_name_with(model: Model, word: str) -> bool:
     """Whether the name of the model, or of a base model, contains a word."""
     keys = ("general.name", "general.basename", "general.base_model.0.name")
     return any(word in str(model.metadata.get(key, "")).lower() for key in keys)
-
-
-# Backwards.
 
 
 def _last(value: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
@@ -175,8 +166,6 @@ def _positions_of(value: Any, _: Known) -> Sequence[Any]:  # noqa: ANN401
 
 
 # How sparse Gemma 3n's activations are: shares of zeros, and the limits that give them.
-
-
 def _quantile(share: float) -> np.float32:
     """Return the normal distribution's quantile of a share, rounded at each step as PyTorch does.
 
@@ -192,13 +181,9 @@ def _quantile(share: float) -> np.float32:
 
 
 def _share(scale: float) -> float:
-    """Return the shortest share that has this quantile."""
     share = NormalDist().cdf(scale)
     rounded = (round(share, digits) for digits in range(1, 9))
     return next((r for r in rounded if _quantile(r) == np.float32(scale)), share)
-
-
-# The table.
 
 
 FUNCTIONS: Final[dict[str, Function]] = {

@@ -43,7 +43,6 @@ def generate(facts: ConfigFacts) -> Iterator[Tensor]:
 
 
 def _dimensions(facts: ConfigFacts, field: str) -> int | None:
-    """Return the dimensions of a head, None if the configuration does not tell."""
     value = facts.value(field)
     return None if value is None else integer(value, field, most=MAX_DIMENSIONS)
 

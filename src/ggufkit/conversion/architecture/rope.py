@@ -159,9 +159,6 @@ def long_rope_attention(_factors: Any, kind: str, length: int, original: int) ->
     return math.sqrt(1 + math.log(scale) / math.log(original))
 
 
-# Export.
-
-
 def rope_fields(rope: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     """Return the fields of config.json for the parameters that architecture files call `rope`.
 
@@ -238,7 +235,6 @@ def _factors(tensor: Tensor) -> npt.NDArray[np.float32]:
 
 
 def _llama3_scaling(tensors: Mapping[str, Tensor], base: object) -> dict[str, Any] | None:
-    """Return the parameters that give exactly the factors in the file."""
     if _LLAMA3 not in tensors:
         return None
     factors = _factors(tensors[_LLAMA3])

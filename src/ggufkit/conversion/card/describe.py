@@ -123,9 +123,6 @@ def describe(  # noqa: PLR0913 (what a caller knows)
     return _typed(fields)
 
 
-# The model card.
-
-
 def _card_fields(card: Mapping[str, Any], parameters: int, say: Notify) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for field, key in _CARD:
@@ -172,11 +169,7 @@ def _work(work: object, parameters: int) -> dict[str, Any]:
     return {key: fields[key] for key in ("name", "organization", "version")} | {"repo_url": page}
 
 
-# Names.
-
-
 def _names(checkpoint: Checkpoint) -> Iterator[str]:
-    """Yield the names of the checkpoint."""
     stored = checkpoint.config.get("_name_or_path")
     if isinstance(stored, str) and stored.count("/") <= 1:  # else it is a path on some machine
         yield stored
@@ -214,9 +207,6 @@ def _counted_size(tensors: Iterable[Sized], parameters: int) -> str:
     return size_label(parameters, shared=shared, expert=expert, experts=experts)
 
 
-# Sampling.
-
-
 def _sampling(checkpoint: Checkpoint, say: Notify) -> dict[str, Any]:
     try:
         config = checkpoint.json("generation_config.json") or {}
@@ -234,9 +224,6 @@ def _sampling(checkpoint: Checkpoint, say: Notify) -> dict[str, Any]:
     return {f"sampling.{key}": value for key, value in values.items()}
 
 
-# The user's values.
-
-
 def _overridden(overrides: Mapping[str, Any]) -> dict[str, Any]:
     kinds = {f"general.{field}": field for field in (*_TEXTS, *_LISTS)}
     kinds.update({f"general.sampling.{key}": f"sampling.{key}" for key, _ in _SAMPLING})
@@ -250,9 +237,6 @@ def _overridden(overrides: Mapping[str, Any]) -> dict[str, Any]:
     if problems:
         raise CheckpointError("the metadata file cannot be used", problems)
     return {kinds[key]: value for key, value in overrides.items()}
-
-
-# Types.
 
 
 def _typed(fields: Mapping[str, Any]) -> dict[str, TypedValue]:

@@ -85,7 +85,6 @@ class _Composer:
         return nodes[0] if nodes else None
 
     def _node(self, event: Any, depth: int) -> Node:  # noqa: ANN401
-        """Return the node that begins with an event."""
         kind = type(event).__name__
         if depth > MAX_DEPTH:
             raise _wrong(f"more than {MAX_DEPTH} levels", event.start_mark)
@@ -124,7 +123,6 @@ def model_card(metadata: Mapping[str, Value]) -> bytes:
 
 
 def _works(values: Mapping[str, Any], key: str) -> Iterator[dict[str, str]]:
-    """Yield the fields of each base model or data set."""
     count = values.get(f"{key}.count")
     for number in range(count if isinstance(count, int) else 0):
         prefix = f"{key}.{number}."

@@ -160,7 +160,6 @@ def _four_bits(stored: StoredParts, name: str, mark: str) -> tuple[Tensor, list[
 
 
 def _nested(stored: StoredParts, name: str, absmax: Tensor, state: Mapping[str, Any]) -> Scales:
-    """Return scales that are codes with scales of their own."""
     size, offset = state.get("nested_blocksize"), state.get("nested_offset")
     block = integer(size, f"{name}: nested_blocksize", least=1, most=MAX_BLOCK)
     count = -(-absmax.elements // block)

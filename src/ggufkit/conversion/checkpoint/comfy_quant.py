@@ -169,7 +169,6 @@ def _block_scales(
     numbers: npt.NDArray[np.float32],
     factor: Tensor | None = None,
 ) -> Tensor:
-    """Return a scale for each of so many rows and columns of blocks."""
     codes = _scale(layer, parts, ("U8", "F8_E4M3", "F8_E8M0"))
     tiles = (-(-blocks[0] // _TILE_ROWS), -(-blocks[1] // _TILE_COLUMNS))
     count = tiles[1] * _TILE_ROWS * _TILE_COLUMNS

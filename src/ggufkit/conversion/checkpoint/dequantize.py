@@ -71,8 +71,6 @@ def decoded(tensors: Iterable[Tensor], config: Mapping[str, Any]) -> Dequantized
 
 
 # FP8 with scales for blocks, rows or the whole tensor.
-
-
 @functools.cache
 def byte_numbers(kind: TensorType) -> npt.NDArray[np.float32]:
     """Return the number that each byte of an FP8 type or of I8 stands for."""

@@ -194,7 +194,6 @@ def open_checkpoint(
 
 
 def _recognized(place: CheckpointFolder, tensors: Iterable[Tensor]) -> dict[str, Any]:
-    """Return the configuration of a kind of checkpoint that has no config.json."""
     for tensor in tensors:
         if tensor.name in _BARE:
             return dict(_BARE[tensor.name])
@@ -258,16 +257,12 @@ def _inner(config: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401 (as JSO
     return part
 
 
-# Tensors.
-
-
 def _tensors(
     place: CheckpointFolder,
     remote_files: Mapping[str, RangeFile | Path],
     opened: contextlib.ExitStack,
     forms: Forms,
 ) -> tuple[list[Tensor], list[AnyFile], list[str]]:
-    """Return the tensors of all files, the files, and their problems."""
     index_name, parts = _parts([*place.names("", ""), *remote_files], forms)
     index = place.json(index_name)
     homes, problems = _weight_map(index, index_name)

@@ -91,7 +91,6 @@ def is_nvfp4(settings: Mapping[str, Any]) -> bool:
 
 
 def _fields_of(parts: object, key: str) -> list[Any]:
-    """Return a field of each object in an object of JSON."""
     values = parts.values() if isinstance(parts, Mapping) else ()
     return [part.get(key) for part in values if isinstance(part, Mapping)]
 
@@ -155,7 +154,6 @@ def _number(name: str, scale: Tensor | None) -> Tensor:
 
 
 def _group(name: str) -> str:
-    """Return a name without the number of its expert."""
     return _EXPERT.sub(".experts.", name)
 
 

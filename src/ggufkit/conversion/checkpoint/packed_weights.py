@@ -117,8 +117,6 @@ class Grouped(Made):
 
 
 # Common to the formats: a weight consists of parts, with the same suffixes in all weights.
-
-
 def decode_each(names: Iterable[str], decode: Callable[[str], T]) -> list[T]:
     """Return what `decode` makes of each weight; CheckpointError lists every problem."""
     weights: list[T] = []
@@ -231,9 +229,6 @@ def _groups(
             f"{stem} has {scales} scales in a row, and groups of {step} in {width} columns"
         )
     return ColumnGroups(width, step)
-
-
-# The formats.
 
 
 def gptq(stored: StoredParts, settings: Mapping[str, Any]) -> list[Tensor]:

@@ -62,9 +62,6 @@ def loads(data: bytes, known: frozenset[str]) -> object:
         ) from None
 
 
-# Functions that a pickle may call.
-
-
 def _ordered_dict(*pairs: object) -> dict[Any, Any]:
     if pairs not in ((), ([],)):
         raise CheckpointError(
@@ -111,9 +108,6 @@ CALLED: Final[Mapping[str, Callable[..., object]]] = {
     "torch._utils._rebuild_tensor_v3": _typed_tensor,
     "torch._utils._rebuild_parameter": lambda *arguments: arguments[0],
 }
-
-
-# The machine.
 
 
 @dataclass

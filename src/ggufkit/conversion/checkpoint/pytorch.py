@@ -94,9 +94,6 @@ def read_dictionary(file: MappedFile) -> dict[str, Any]:
     }
 
 
-# The zip.
-
-
 class _Bounded(io.FileIO):
     """A file that refuses reads larger than a sane zip directory."""
 
@@ -108,7 +105,6 @@ class _Bounded(io.FileIO):
 
 
 def _members(file: MappedFile) -> dict[str, Member]:
-    """Return the places of the zip's files; they must be uncompressed and not overlap."""
     head = file.read(0, min(file.nbytes, _TAR_AT + len(_TAR))).tobytes()
     if head.startswith(_LEGACY) or head[_TAR_AT:] == _TAR:
         raise CheckpointError("it has the layout of PyTorch before 1.6", remedy=_RESAVE)
@@ -147,7 +143,6 @@ def _member(file: MappedFile, info: zipfile.ZipInfo) -> Member:
 
 
 def _opened(file: MappedFile) -> tuple[_Storages, dict[Any, Any]]:
-    """Return the storages in the zip, and the dictionary in its pickle."""
     members = _members(file)
     pickles = [name for name in members if name.endswith("/data.pkl") and name.count("/") == 1]
     if len(pickles) != 1:
@@ -166,9 +161,6 @@ def _content(file: MappedFile, member: Member) -> bytes:
     if member.nbytes > MAX_PICKLE_BYTES:
         raise CheckpointError(f"its pickle has {member.nbytes:,} bytes, too large for weights")
     return file.read(*member).tobytes()
-
-
-# Tensors.
 
 
 class _Storages(NamedTuple):

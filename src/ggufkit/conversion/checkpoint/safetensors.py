@@ -216,9 +216,6 @@ def _about_places(
         yield f"bytes {first:,} to {last:,} belong to tensors, but the data has {data_bytes:,}"
 
 
-# Writing.
-
-
 def lay_folder(
     files: Sequence[Sequence[Tensor]],
     texts: Mapping[str, bytes],

@@ -134,7 +134,6 @@ def _model_folder(place: Path) -> Path:
 
 
 def _tensors(file: MappedFile) -> tuple[list[Tensor], list[str]]:
-    """Return the tensors of a file in its order, and its problems."""
     if file.path.suffix.lower() in PYTORCH:
         return read_pytorch(file)
     tensors, problems = read_tensors(file)

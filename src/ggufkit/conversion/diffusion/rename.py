@@ -90,9 +90,6 @@ def swapped(tensor: Tensor) -> Tensor:
     return take(tensor, rows, tensor.shape)
 
 
-# The way back.
-
-
 def with_diffusers_names(model: Model) -> list[Tensor]:
     """Return the tensors of a diffusion model of plain types with the names of diffusers.
 

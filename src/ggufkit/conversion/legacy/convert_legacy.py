@@ -159,9 +159,6 @@ def _file_type(header: LegacyHeader, tensors: Tensors) -> int:
     return guessed_file_type(tensors.values())
 
 
-# The vocabulary.
-
-
 def _tokens(texts: list[bytes], scores: list[float]) -> dict[str, object]:
     """Return the keys of a vocabulary, with tokens spelled as SentencePiece spells them."""
     tokens = [_token(number, text) for number, text in enumerate(texts)]
@@ -201,9 +198,6 @@ def _borrowed(model: Model, header: LegacyHeader) -> dict[str, object]:
     return keys
 
 
-# The tensors.
-
-
 def _tensors(reader: LegacyReader, header: LegacyHeader) -> Iterator[Tensor]:
     while reader.at < reader.file.nbytes:
         if tensor := _tensor(reader, header):
@@ -211,7 +205,6 @@ def _tensors(reader: LegacyReader, header: LegacyHeader) -> Iterator[Tensor]:
 
 
 def _tensor(reader: LegacyReader, header: LegacyHeader) -> Tensor | None:
-    """Return the next tensor, None for one that llama.cpp now computes itself."""
     axes, name_bytes, number = reader.numbers(3, "a tensor")
     if not 0 < axes <= MAX_AXES or name_bytes > MAX_NAME_BYTES:
         raise reader.wrong(f"a tensor of {axes} axes and a name of {name_bytes} bytes")
@@ -241,7 +234,6 @@ def _tensor(reader: LegacyReader, header: LegacyHeader) -> Tensor | None:
 def _source(
     reader: LegacyReader, header: LegacyHeader, shape: tuple[int, ...], kind: Block | TensorType
 ) -> FileSource:
-    """Return the source of a tensor's rows; move the reader to their end."""
     if header.kind == "GGJT":
         reader.skip(padded(reader.at, DEFAULT_ALIGNMENT) - reader.at)
     width, step = shape[-1], kind.block_size
@@ -268,7 +260,6 @@ def _name(old: str, layers: int) -> str | None:
 
 
 def _require_whole(tensors: Tensors, header: LegacyHeader, path: str) -> None:
-    """Refuse a model that lacks tensors, or a part of a model in parts."""
     layer = (f"blk.{i}.{name}.weight" for i in range(header.layers) for name in _IN_LAYER.values())
     missing = [name for name in (*_NAMES.values(), *layer) if name not in tensors]
     if missing:

@@ -65,7 +65,6 @@ def joined(parts: Sequence[Tensors], paths: Sequence[Path]) -> Tensors:
 
 
 def _require_fellow(part: Tensors, first: Tensors, path: Path) -> None:
-    """Refuse a part whose tensors are not those of the first part."""
     ours, theirs = ({t.name: (t.type, t.shape) for t in p.values()} for p in (part, first))
     differing = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
     if differing:

@@ -90,9 +90,6 @@ def compute(
     return Tensor.over(tensor.name, kind, shape or tensor.shape, source)
 
 
-# Each element.
-
-
 def softplus(array: AnyFloats) -> AnyFloats:
     """Return log(1 + exp(x)), the nearest float."""
     return np.logaddexp(0, array.astype(np.float64)).astype(array.dtype)
@@ -135,9 +132,6 @@ def neg_exp(array: AnyFloats) -> AnyFloats:
 def neg_exp_undone(array: AnyFloats) -> AnyFloats:
     """Return the numbers whose -exp is given."""
     return np.log(-array.astype(np.float64)).astype(array.dtype)
-
-
-# Rows and columns.
 
 
 def scale_rows(tensor: Tensor, factors: AnyFloats) -> Tensor:
@@ -187,7 +181,6 @@ def _lengths(tensor: Tensor) -> AnyFloats:
 
 
 def _blocks(tensor: Tensor) -> Iterator[AnyFloats]:
-    """Yield all rows in F32, some at a time."""
     step = max(1, _BLOCK // tensor.shape[-1])
     for start in range(0, tensor.rows, step):
         stop = min(start + step, tensor.rows)
@@ -253,9 +246,6 @@ def _inverse_mean(tensor: Tensor) -> np.float32 | None:
     return inverse
 
 
-# Whole tensors.
-
-
 def centered(tensor: Tensor) -> Tensor:
     """Return a vector less its mean, in its own type."""
     if len(tensor.shape) != 1:
@@ -264,7 +254,6 @@ def centered(tensor: Tensor) -> Tensor:
 
 
 def _less_mean(kind: TensorType, numbers: AnyFloats) -> AnyFloats:
-    """Subtract the mean of the numbers, rounded as PyTorch rounds it."""
     mean = np.array([numbers.mean(dtype=np.float64)], np.float32)
     if kind.dtype is not None:
         return numbers.astype(np.float32) - mean.astype(kind.dtype).astype(np.float32)
@@ -284,7 +273,6 @@ def batch_norm(tensor: Tensor, epsilon: float, *, is_bias: bool) -> Tensor:
 
 
 def _folded(epsilon: float, is_bias: bool, numbers: AnyFloats) -> AnyFloats:  # noqa: FBT001
-    """Fold the four vectors; each step is rounded as PyTorch rounds it."""
     weight, bias, mean, variance = numbers.reshape(4, 1, -1)
     spread = variance.astype(np.float32) + np.float32(epsilon)
     folded: AnyFloats = weight / np.sqrt(spread.astype(numbers.dtype))
@@ -309,8 +297,6 @@ def _reduced(ufunc: np.ufunc, count: int, array: AnyFloats) -> AnyFloats:
 
 
 # Squares of positions, bit for bit as PyTorch resizes them with AVX2 and AVX-512.
-
-
 @dataclass(frozen=True, eq=False)
 class Weighted(Made):
     """Sums of the rows of several tensors, each row times a weight of its own."""

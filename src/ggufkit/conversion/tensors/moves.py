@@ -169,8 +169,6 @@ def renamed(tensor: Tensor, name: str) -> Tensor:
 
 
 # Orders of rows: the numbers of a tensor's rows in their new order.
-
-
 def half_pairs(tensor: Tensor, heads: int, total: int | None = None) -> RowIndex:
     """Return the order of rows that interleaves the two halves of each head.
 

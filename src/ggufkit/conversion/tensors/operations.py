@@ -51,9 +51,6 @@ class Operation:
     tells: bool = True
 
 
-# Kinds of rows.
-
-
 def reordering(order: Callable[..., RowIndex]) -> Operation:
     """Return an operation that reorders rows and keeps the shape."""
 
@@ -103,9 +100,6 @@ def reverse(operation: Operation) -> Operation:
     return replace(operation, do=operation.undo, undo=operation.do)
 
 
-# Columns.
-
-
 def _columns_by(tensor: Tensor, heads: int, kinds: int) -> Tensor:
     """Return the tensor with columns in the order that `equal_kinds` gives rows."""
     width = tensor.shape[-1]
@@ -114,9 +108,6 @@ def _columns_by(tensor: Tensor, heads: int, kinds: int) -> Tensor:
     groups = reshape(tensor, (-1, width // (heads * kinds)))
     index = np.arange(groups.shape[0]).reshape(-1, heads, kinds).swapaxes(1, 2).reshape(-1)
     return take(groups, index, tensor.shape)
-
-
-# Shapes.
 
 
 def _without_axis(tensor: Tensor, axis: int) -> tuple[int, ...]:
@@ -139,16 +130,12 @@ def _first_axes_merged(tensor: Tensor, *sizes: int) -> tuple[int, ...]:
     return (-1, *tensor.shape[len(sizes) :])
 
 
-# Parts.
-
-
 def _unchanged(tensor: Tensor, *_: int) -> Tensor:
     """Undo what a tensor of the final shape passes through unchanged."""
     return tensor
 
 
 def _rows(tensor: Tensor, start: int, stop: int) -> Tensor:
-    """Return rows `start` to `stop` of the first axis, fewer if the tensor ends before."""
     return tensor[start:stop]
 
 
@@ -163,7 +150,6 @@ def _with_zeros_before(tensor: Tensor, start: int, _stop: int | None = None) -> 
 
 
 def _padded(tensor: Tensor, count: int) -> Tensor:
-    """Return the rows, and rows of zeros after them up to a count."""
     if count <= tensor.shape[0]:
         return tensor
     require_size(tensor, count * math.prod(tensor.shape[1:]))
@@ -172,13 +158,11 @@ def _padded(tensor: Tensor, count: int) -> Tensor:
 
 
 def _full(tensor: Tensor, number: float, length: int) -> Tensor:
-    """Return a vector of one number in F32, whatever the tensor holds."""
     require_size(tensor, length)
     return from_array(tensor.name, np.full(length, number, np.float32))
 
 
 def _first_row_spread(tensor: Tensor, count: int) -> Tensor:
-    """Return the first row of a matrix, `count` times."""
     require_size(tensor, count * math.prod(tensor.shape[1:]))
     return take(tensor, np.zeros(count, np.int64), (count, *tensor.shape[1:]))
 
@@ -220,9 +204,6 @@ def _picked(tensor: Tensor, axis: int, chosen: slice) -> Tensor:
     return take(matrix, np.ascontiguousarray(index).reshape(-1), shape)
 
 
-# Arithmetic.
-
-
 def _scaled(tensor: Tensor, factor: float) -> Tensor:
     """Return the tensor times a number; 1 leaves it as it is, in its own type."""
     return tensor if factor == 1 else compute(tensor, functools.partial(arithmetic.times, factor))
@@ -258,9 +239,6 @@ def _with_ones(tensor: Tensor, axis: int) -> Tensor:
     whole = reshape(tensor, (1, *tensor.shape))
     ones = from_array(tensor.name, np.ones(whole.shape, np.float32), tensor.type)
     return concat(tensor.name, [ones, whole])
-
-
-# The table.
 
 
 OPERATIONS: Final[dict[str, Operation]] = {

@@ -119,7 +119,6 @@ class Transposed(Made):
 
 
 def _parts_of_rows(source: Source, start: int, stop: int, part: slice, row_bytes: int) -> Bytes:
-    """Return the same part of each row."""
     if not isinstance(source, FileSource) or part == slice(0, row_bytes):
         return np.ascontiguousarray(source.read(start, stop)[:, part])
     out = np.empty((stop - start, part.stop - part.start), np.uint8)

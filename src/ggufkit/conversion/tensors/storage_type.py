@@ -96,7 +96,6 @@ def _kind(tensor: Tensor, outtype: str, types: Mapping[str, str], *, from_fp8: b
 
 
 def _fixed(tensor: Tensor, outtype: str, fixed: str) -> TensorType:
-    """Return the type that `types` give a tensor."""
     if fixed == NARROW:
         return tensor_type("F16" if outtype == "F16" else "F32")
     if fixed == SOURCE:

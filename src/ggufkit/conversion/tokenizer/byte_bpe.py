@@ -66,9 +66,6 @@ def _hub_token(tokenizer: HubTokenizer, text: str) -> tuple[str, float, PieceTyp
     return text.replace(SPACE, " "), 0.0, PieceType.USER_DEFINED
 
 
-# Families with rules of their own.
-
-
 def templated(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write the same for a model to whose files llama.cpp's converter adds a chat template."""
     byte_pairs(files, entries)

@@ -170,7 +170,6 @@ def _generation(keys: VocabularyKeys) -> dict[str, Any]:
 
 
 def _templates(metadata: Mapping[str, Value]) -> dict[str, str]:
-    """Return the chat templates by file name: the unnamed one, and the named ones in a folder."""
     prefix = "tokenizer.chat_template"
     files = {}
     for key in metadata:

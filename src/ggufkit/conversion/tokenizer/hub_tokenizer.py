@@ -144,9 +144,6 @@ def _vocabulary(model: Mapping[str, Any]) -> dict[str, int]:
     return ids
 
 
-# Special and added tokens.
-
-
 def _content(token: object) -> str | None:
     text = token.get("content") if isinstance(token, dict) else token
     return text if isinstance(text, str) else None
@@ -221,11 +218,7 @@ def _add(
         top = max(top, number)
 
 
-# Rules.
-
-
 def _rules_of_parts(files: TokenizerFiles, name: str) -> dict[str, Any]:
-    """Return the rules of a tokenizer in vocab.json and merges.txt, or in vocab.txt."""
     vocabulary = files.checkpoint.json("vocab.json")
     merges = files.checkpoint.text("merges.txt")
     if vocabulary is not None and merges is not None:
@@ -276,7 +269,6 @@ def _as_class(
     settings: Mapping[str, Any],
     specials: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return the rules with the changes that the class `name` makes."""
     changed = dict(rules)
     pre, normalizer = rules.get("pre_tokenizer") or {}, rules.get("normalizer") or {}
     if "add_prefix_space" in pre:

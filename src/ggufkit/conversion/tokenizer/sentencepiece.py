@@ -81,7 +81,6 @@ def _fits(files: TokenizerFiles, number: int, tokens: Tokens) -> bool:
 
 
 def _described(files: TokenizerFiles, tokens: Tokens) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the added tokens of tokenizer_config.json that have a row."""
     described = ((int(number), token) for number, token in files.described.items())
     return [(number, token) for number, token in described if _fits(files, number, tokens)]
 
@@ -153,9 +152,6 @@ def _fallback_tokens(tokenizer: HubTokenizer) -> Tokens:
 def _is_byte(text: str) -> bool:
     digits = text[3:5]
     return len(text) == 6 and text == f"<0x{digits}>" and all(c in _HEX for c in digits)  # noqa: PLR2004 ("<0x0A>")
-
-
-# Families with rules of their own.
 
 
 def xverse(files: TokenizerFiles, entries: TokenEntries) -> None:

@@ -179,11 +179,7 @@ def _unmarked(keys: VocabularyKeys, number: int) -> str:
     return text[len(SPACE) :] if text.startswith(SPACE) else f"##{text}"
 
 
-# Common to all kinds.
-
-
 def _vocabulary(keys: VocabularyKeys) -> dict[str, int]:
-    """Return ids by text, without added tokens whose ids the library computes itself."""
     numbers = [n for n in range(len(keys.texts)) if not keys.is_padding(n)]
     last = max((n for n in numbers if not keys.is_added(n)), default=-1)
     after = [n for n in numbers if n > last]

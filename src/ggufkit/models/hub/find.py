@@ -63,7 +63,6 @@ def sets_of(name: str) -> list[tuple[CachedModel, Files]]:
 
 
 def _cached_paths(snapshot: Path | None, model: ModelSet) -> list[Path]:
-    """Return the files of a model if the cache has all of them, in the listed sizes."""
     paths = [snapshot / file.path for file in model.files] if snapshot else []
     with contextlib.suppress(OSError):
         if [path.stat().st_size for path in paths] == [file.nbytes for file in model.files]:
@@ -95,7 +94,6 @@ def _repository(hub_name: HubName) -> Repository:
 
 
 def _listed(hub_name: HubName) -> list[RepoFile]:
-    """Return the files of a repository, or of the folder in a name."""
     if offline_reason() and (snapshot := _snapshot(hub_name)):
         files = files_in(snapshot)
     else:
@@ -110,9 +108,6 @@ def folder_of_name(hub_name: HubName) -> tuple[Repository, list[RepoFile], Path 
     Offline the files are those in the cache.
     """
     return _repository(hub_name), _listed(hub_name), _snapshot(hub_name)
-
-
-# On the server.
 
 
 def _remote(hub_name: HubName, *, shards: bool) -> Files:
@@ -159,11 +154,7 @@ def _no_quant(hub_name: HubName, sets: Sequence[ModelSet]) -> RemoteMissingError
     )
 
 
-# In the cache of huggingface_hub.
-
-
 def _cached(hub_name: HubName, *, shards: bool) -> list[Path]:
-    """Return the files of a model if all of them are in the cache."""
     snapshot = _snapshot(hub_name)
     if snapshot is None:
         return []

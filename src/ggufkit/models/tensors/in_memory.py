@@ -111,7 +111,6 @@ class YieldedRows(Made):
 
 
 def _of_rows(name: str, shape: Any, type: Any, rows: RowFunction) -> Tensor:  # noqa: ANN401
-    """Return the tensor of a shape, a type and a function that yields rows."""
     try:
         sizes = tuple(np.asarray(shape, np.int64).reshape(-1).tolist())
     except (TypeError, ValueError):

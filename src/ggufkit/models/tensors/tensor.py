@@ -151,7 +151,6 @@ class Tensor:
         return stored.reshape(self.shape).copy() if copy else stored.reshape(self.shape)
 
     def _is_stored_as(self, dtype: npt.DTypeLike) -> bool:
-        """Whether the bytes are already elements of a dtype."""
         if self.source.byte_order != "little":
             return False
         if isinstance(dtype, str) and dtype == "bfloat16":
@@ -159,7 +158,6 @@ class Tensor:
         return self.type.dtype is not None and np.dtype(dtype) == np.dtype(self.type.dtype)
 
     def _decoded(self, dtype: npt.DTypeLike) -> Elements:
-        """Return the elements in an array of their own."""
         is_bits = isinstance(dtype, str) and dtype == "bfloat16"
         rows = self.source.read(0, self.rows)
         native = to_byte_order(rows, self.type, self.source.byte_order, "little")
@@ -172,7 +170,6 @@ class Tensor:
         return values if is_direct else values.astype(dtype)
 
     def _into(self, out: Elements, dtype: npt.DTypeLike | None) -> Elements:
-        """Fill an array."""
         if not isinstance(out, np.ndarray) or out.shape != self.shape:
             shape = getattr(out, "shape", None)
             raise ShapeError(
@@ -201,7 +198,6 @@ class Tensor:
             )
 
     def _bytes(self) -> Bytes:
-        """Return all bytes, flat: a view if they are in a file, else computed."""
         span = self.source.span
         if span:
             return span.file.view(span.offset, span.nbytes)
@@ -270,7 +266,6 @@ class Tensor:
         return Tensor(self.name, self.type, self.shape[1:], single.nbytes, single.source)
 
     def _between(self, start: int, stop: int) -> Tensor:
-        """Return the rows from `start` to `stop` of the first axis."""
         if len(self.shape) == 1:
             return self._part_of_row(start, stop)
         inner = self.rows // self.shape[0] if self.shape[0] else 0
@@ -295,7 +290,6 @@ class Tensor:
         return np.where(numbers < 0, numbers + count, numbers)
 
     def _picked(self, index: npt.NDArray[np.int64]) -> Tensor:
-        """Return the rows of these numbers."""
         shape = (len(index), *self.shape[1:])
         if len(self.shape) > 1:
             inner = math.prod(self.shape[1:-1])

@@ -97,7 +97,6 @@ def _role_of(name: str) -> str:
 
 
 def _layer_of(name: str) -> int | None:
-    """Return the layer number at the start of a name, None if it has none."""
     match = _LAYER.match(name)
     return int(match[1]) if match else None
 
@@ -121,9 +120,6 @@ def as_written(tensor: Tensor, facts: ModelFacts) -> Tensor:
     """Return a tensor without the leading axes of length 1 that llama-quantize does not write."""
     keeps_ones = facts.diffusion is not None and facts.diffusion.keeps_ones(tensor.name)
     return tensor if keeps_ones else as_ggml_counts(tensor)
-
-
-# Facts of a model.
 
 
 def facts_of(metadata: Metadata, tensors: Mapping[str, Tensor] | None = None) -> ModelFacts:
@@ -164,9 +160,6 @@ def _number(metadata: Metadata, key: str, default: int = 0) -> int:
         value = value.tolist()[0] if value.size else None
     number = whole_number(value)
     return number if number is not None and number >= 0 else default
-
-
-# The choice.
 
 
 def choose(
@@ -211,7 +204,6 @@ class _Walk:
         return _choice(fits, chosen, why)
 
     def _chosen_type(self, tensor: Tensor, role: str) -> tuple[TensorType, str]:
-        """Return the type that the tensor should have, and why."""
         if tensor.name in self.requests.types and not is_whole(tensor.type):
             return self.requests.types[tensor.name], BY_NAME
         if not self._is_eligible(tensor):

@@ -142,7 +142,6 @@ def measure(
 def _relative_error(
     sample: Floats, kind: TensorType, columns: Floats | None, owners: npt.NDArray[np.int64]
 ) -> float:
-    """Return the weighted squared error of quantizing, relative to the weighted squares."""
     error = energy = 0.0
     for owner in np.unique(owners):
         rows = sample[owners == owner]

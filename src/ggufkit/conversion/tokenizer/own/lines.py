@@ -39,8 +39,6 @@ _PLAMO_TYPES: Final = {
 
 
 # RWKV: a token to a line, as text or bytes of Python.
-
-
 def rwkv(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write RWKV's tokens as llama.cpp's "rwkv": each as the inside of Python's bytes."""
     texts = [_RWKV_START, *_rwkv_tokens(files.text(_RWKV))]
@@ -96,8 +94,6 @@ def _escaped_byte(match: re.Match[bytes]) -> bytes:
 
 
 # PLaMo 2 and 3: a list of text, score and type to a line.
-
-
 def plamo2(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write PLaMo's tokens as llama.cpp's "plamo2"."""
     lines = enumerate(files.text(_PLAMO).split("\n"), 1)

@@ -142,7 +142,6 @@ def _place(tokens: Tokens, texts: list[str], kind: PieceType) -> int:
 def _write(
     files: TokenizerFiles, entries: TokenEntries, tokens: Tokens, roles: dict[str, int]
 ) -> None:
-    """Write the ids of special tokens, all tokens, and their number."""
     for role, number in roles.items():
         entries.identifier(role, number)
     entries.tokens(tokens, scored=True)

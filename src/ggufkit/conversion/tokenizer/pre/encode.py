@@ -28,9 +28,6 @@ def encode(tokenizer: HubTokenizer, text: str) -> list[int]:
     return _around(tokenizer, ids)
 
 
-# Models.
-
-
 class _PairModel:
     """BPE: joins the characters of a word pair by pair, in the order of the merges."""
 
@@ -109,9 +106,6 @@ def _model(tokenizer: HubTokenizer) -> _PairModel | _WordPieceModel:
     if kind == "WordPiece":
         return _WordPieceModel(tokenizer, model)
     raise UntranslatableError(f"the model {kind}")
-
-
-# Special tokens.
 
 
 def _around(tokenizer: HubTokenizer, ids: list[int]) -> list[int]:

@@ -71,8 +71,6 @@ def _words(
 
 
 # Added tokens are found first: some in the original text, others in the normalized one.
-
-
 def _pieces(text: str, rule: SplitRule | None, added: Iterable[Added]) -> Iterator[TextPiece]:
     tokens = [*added]
     raw = {t["content"]: t for t in tokens if not t["normalized"]}

@@ -219,9 +219,6 @@ def fingerprint(tokenizer: HubTokenizer) -> str:
     return hashlib.sha256(str(encode(tokenizer, PROBE)).encode()).hexdigest()
 
 
-# By the rules.
-
-
 def _by_rules(files: TokenizerFiles, tokenizer: HubTokenizer) -> str:
     model = tokenizer.rules.get("model") or {}
     if model.get("type") == "WordPiece":
@@ -292,7 +289,6 @@ def _without_prefix(rule: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _around(text: str, cuts: frozenset[int], place: int) -> str:
-    """Return the words around a place, each in quotes."""
     data = text.encode()
     start = max((cut for cut in cuts if cut < place), default=0)
     end = min((cut for cut in cuts if cut > place), default=len(data))

@@ -74,9 +74,6 @@ def split(text: str, rule: SplitRule | None, *, is_first: bool = True) -> list[s
     return [word for word in _SPLITTERS[kind](text, rule) if word]
 
 
-# Normalizers.
-
-
 def _without_accents(text: str) -> str:
     return "".join(char for char in text if unicodedata.category(char) != "Mn")
 
@@ -123,9 +120,6 @@ _NORMALIZERS: Final[Mapping[str, Callable[[str, SplitRule], str]]] = {
     "BertNormalizer": _for_bert,
     "ByteLevel": lambda text, _: visible(text.encode()),
 }
-
-
-# Pre-tokenizers.
 
 
 def _matcher(rule: SplitRule, text: str) -> re.Pattern[str]:
@@ -178,7 +172,6 @@ def _by_pattern(text: str, rule: SplitRule) -> list[str]:
 
 
 def _by_char(text: str, test: Callable[[str], bool], behavior: str) -> list[str]:
-    """Split off each character that passes the test."""
     pieces: list[SplitSpan] = []
     for passes, run in groupby(text, test):
         chars = [*run]
@@ -231,9 +224,6 @@ _SPLITTERS: Final[Mapping[str, Splitter]] = {
         part for word in text.split() for part in _by_char(word, _is_punctuation, "Isolated")
     ],
 }
-
-
-# Regular expressions.
 
 
 def compiled(pattern: str, text: str) -> re.Pattern[str]:
