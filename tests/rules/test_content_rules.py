@@ -26,6 +26,10 @@ def bad_scale():
     return (packed, "Q8_0")
 
 
+def ternary():
+    return (ggufkit.quants.quantize(np.ones((4, 256), np.float32), "TQ1_0"), "TQ1_0")
+
+
 def repeated():
     return [*TOKENS[:-1], "a"]
 
@@ -113,6 +117,32 @@ CASES = {
         {},
     ),
     "template-silent": ({"tokenizer__chat_template": "hello"}, {}),
+    "diffusion-architecture": ({"general__architecture": "krea2"}, {}),
+    "diffusion-shape": (
+        {
+            "general__architecture": "flux",
+            f"comfy__gguf__orig_shape__{NAME.replace('.', '__')}": typed("array[int32]", [3, 5]),
+        },
+        {},
+    ),
+    "diffusion-reshaped": (
+        {
+            "general__architecture": "sd1",
+            f"comfy__gguf__orig_shape__{NAME.replace('.', '__')}": typed(
+                "array[int32]", [DATA.size // 2, 2]
+            ),
+        },
+        {},
+    ),
+    "diffusion-type": (
+        {"general__architecture": "flux"},
+        {
+            "other.weight": (
+                ggufkit.quants.quantize(np.ones((4, 256), np.float32), "TQ1_0"),
+                "TQ1_0",
+            )
+        },
+    ),
     "data-nan": ({}, {NAME: spoiled(np.nan)}),
     "data-infinite": ({}, {NAME: spoiled(-np.inf)}),
     "data-block": ({}, {NAME: bad_scale()}),

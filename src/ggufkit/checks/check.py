@@ -17,6 +17,7 @@ from ggufkit.checks.adapter import about_adapter
 from ggufkit.checks.chat_template import template_faults
 from ggufkit.checks.consistency import about_missing_architecture, inconsistencies
 from ggufkit.checks.declared_metadata import false_declarations
+from ggufkit.checks.image_model import about_image_model
 from ggufkit.checks.model_view import ModelView, Violation
 from ggufkit.checks.projector import about_projector
 from ggufkit.checks.tensor_data import audit, unfinished
@@ -260,6 +261,7 @@ def _faults(model: Model, looking: Looking) -> Iterator[Violation]:
         yield from about_missing_architecture(view)
     yield from about_adapter(view)
     yield from about_projector(view)
+    yield from about_image_model(view)
     if view.is_language_model:
         yield from inconsistencies(view)
         yield from vocabulary_faults(view)

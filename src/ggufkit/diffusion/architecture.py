@@ -35,7 +35,8 @@ class DiffusionArchitecture:
     quantized. `precise` are parts of names of tensors in F32, `dropped` of tensors that are not
     written. `leading_ones` are patterns of tensors that keep their leading axes of length 1. With
     `rows_of_256`, tensors whose rows do not divide by 256 are stored in rows of 256 elements.
-    `diffusers` are the names of diffusers for the same tensors.
+    `diffusers` are the names of diffusers for the same tensors. `input` is the first tensor and the
+    side of its patches, `positions` the tensor of learned positions. `loaders` read files of it.
     """
 
     stem: str
@@ -50,6 +51,9 @@ class DiffusionArchitecture:
     dropped: tuple[str, ...] = ()
     leading_ones: tuple[str, ...] = ()
     rows_of_256: bool = False
+    input: tuple[str, int] | None = None
+    positions: str = ""
+    loaders: tuple[str, ...] = ()
     diffusers: DiffusersNames | None = None
 
     def matched(self, shapes: Shapes) -> int:

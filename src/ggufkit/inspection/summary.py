@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ggufkit.diffusion.architecture import is_diffusion
+from ggufkit.diffusion.pipeline_facts import PipelineFacts, pipeline_facts
 from ggufkit.format.file_types import file_type_name
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.values import (
@@ -41,6 +43,7 @@ class Summary:
 
     `parameters` counts the elements of all tensors, `bits_per_weight` is their average
     size, `types` is sorted by bytes. Lengths and counts are numbers of tokens, layers, heads, ….
+    `pipeline` is about image and video models.
     """
 
     architecture: str | None
@@ -63,6 +66,7 @@ class Summary:
     vocabulary: int | None
     tokenizer: str | None
     chat_template: str | None
+    pipeline: PipelineFacts | None = None
 
 
 def summarize(model: Model) -> Summary:
@@ -99,7 +103,16 @@ def summarize(model: Model) -> Summary:
         vocabulary=_tokens(metadata) or count("vocab_size"),
         tokenizer=_tokenizer(metadata),
         chat_template=_text(metadata, "tokenizer.chat_template"),
+        pipeline=_pipeline(model),
     )
+
+
+def _pipeline(model: Model) -> PipelineFacts | None:
+    if not is_diffusion(model.architecture, model.tensors):
+        return None
+    shapes = {name: tensor.shape for name, tensor in model.tensors.items()}
+    types = {tensor.type.name for tensor in model.tensors.values()}
+    return pipeline_facts(model.architecture, shapes, types, model.metadata)
 
 
 def type_shares(tensors: Iterable[Tensor]) -> list[TypeShare]:
@@ -176,8 +189,9 @@ def describe(model: Model, *, tensors: bool = True) -> dict[str, Any]:
 
 
 def _plain_summary(summary: Summary) -> dict[str, Any]:
-    facts = dict(vars(summary))
-    return {**facts, "types": [vars(share) for share in summary.types]}
+    pipeline = vars(summary.pipeline) if summary.pipeline else None
+    types = [vars(share) for share in summary.types]
+    return {**vars(summary), "types": types, "pipeline": pipeline}
 
 
 def describe_tensor(tensor: Tensor) -> dict[str, Any]:

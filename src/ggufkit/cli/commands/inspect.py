@@ -210,6 +210,12 @@ def _facts(model: Model, summary: Summary) -> Iterator[tuple[str, str]]:
     yield "vocabulary", _per_layer(summary.vocabulary)
     yield "tokenizer", _short_text(summary.tokenizer)
     yield "chat template", _template(summary)
+    if pipeline := summary.pipeline:
+        yield "model", pipeline.title or ""
+        yield "parts", ", ".join(pipeline.parts)
+        yield "input channels", _per_layer(pipeline.channels)
+        yield "longest side", f"{pipeline.max_side:,} pixels" if pipeline.max_side else ""
+        yield "read by", ", ".join(pipeline.readers) or "no program that ggufkit knows"
     yield "licence", _short_text(summary.license)
     yield "incomplete", _whole_tensors(model)
     order = f"{model.byte_order} endian, aligned to {model.alignment} bytes"

@@ -19,7 +19,6 @@ from ggufkit.conversion.diffusion.checkpoint_files import (
     closing_on_error,
     open_diffusion_files,
 )
-from ggufkit.conversion.diffusion.original_shapes import SHAPE_KEY
 from ggufkit.conversion.diffusion.rename import with_published_names
 from ggufkit.conversion.diffusion.storage import MAX_AXES, StoredTensor, stored_tensor
 from ggufkit.diffusion.architecture import (
@@ -30,6 +29,7 @@ from ggufkit.diffusion.architecture import (
     recognize,
     unknown_architecture,
 )
+from ggufkit.diffusion.pipeline_facts import SHAPE_KEY
 from ggufkit.errors import CheckpointError, ValueTypeError, brief
 from ggufkit.format.file_types import NUMBER_OF
 from ggufkit.format.metadata import Metadata

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Final
 
 from ggufkit.conversion.tensors.moves import reshape
+from ggufkit.diffusion.pipeline_facts import SHAPE_KEY
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.coerce import plain
 from ggufkit.format.metadata import Metadata
 from ggufkit.models.model import Model, Tensor
-
-SHAPE_KEY: Final = "comfy.gguf.orig_shape."
 
 
 def with_original_shapes(model: Model) -> list[Tensor]:
