@@ -87,7 +87,10 @@ def edit(  # noqa: PLR0913 (each is one kind of edit)
     """
     require_slack(reserve)
     metadata = _renamed(model.metadata, mapping("rename", rename))
-    metadata = _removed(metadata, texts("unset", unset))
+    keys = texts("unset", unset)
+    for key in keys:
+        metadata.entry(key)
+    metadata = metadata.without(*keys)
     metadata = _with_values(metadata, mapping("set", set), mapping("types", types))
     if chat_template is not None:
         metadata = metadata.updated({CHAT_TEMPLATE: chat_template})
@@ -99,7 +102,12 @@ def edit(  # noqa: PLR0913 (each is one kind of edit)
     changed = model.replace(metadata=metadata)
     _require_alignment(metadata)  # even if forced: readers need it to find tensors
     if not force:
-        _refuse(obstacles(model, changed))
+        sentences = obstacles(model, changed)
+        if sentences:
+            raise ValueTypeError(
+                "llama.cpp may refuse the model after this edit: " + "; ".join(sentences),
+                remedy="Correct the edit, or force it (force=True)",
+            )
     return changed
 
 
@@ -108,14 +116,6 @@ def _require_alignment(metadata: Metadata) -> None:
         alignment_of(metadata)
     except FormatError as error:
         raise ValueTypeError(error.message, remedy=error.remedy) from None
-
-
-def _refuse(sentences: list[str]) -> None:
-    if sentences:
-        raise ValueTypeError(
-            "llama.cpp may refuse the model after this edit: " + "; ".join(sentences),
-            remedy="Correct the edit, or force it (force=True)",
-        )
 
 
 # Keys.
@@ -137,12 +137,6 @@ def _renamed(metadata: Metadata, names: Mapping[str, str]) -> Metadata:
     return metadata.renamed(names) if names else metadata
 
 
-def _removed(metadata: Metadata, keys: tuple[str, ...]) -> Metadata:
-    for key in keys:
-        metadata.entry(key)
-    return metadata.without(*keys)
-
-
 # Values.
 
 
@@ -155,22 +149,17 @@ def _with_values(
     for key, value in values.items():
         item = None if key in metadata else ITEM.fullmatch(key)
         if item is None:
-            _require_no_item(metadata, key)
+            owner, bracket, _ = key.partition("[")
+            if bracket and key not in metadata and owner in metadata:
+                raise ValueTypeError(
+                    f"{brief(key)} is not an item of an array",
+                    remedy=f"Write an item as {owner}[5], or {owner}[-1] for the last",
+                )
             changed = _typed_as(metadata, key, value, types.get(key))
         else:
             key, changed = item["key"], _with_item(metadata, item, value, types.get(key))  # noqa: PLW2901
         metadata = metadata.updated({key: changed})
     return metadata
-
-
-def _require_no_item(metadata: Metadata, key: str) -> None:
-    """Raise ValueTypeError if `key` looks like an item of an existing array."""
-    owner, bracket, _ = key.partition("[")
-    if bracket and key not in metadata and owner in metadata:
-        raise ValueTypeError(
-            f"{brief(key)} is not an item of an array",
-            remedy=f"Write an item as {owner}[5], or {owner}[-1] for the last",
-        )
 
 
 def _typed_as(metadata: Metadata, key: str, value: object, type: str | None) -> TypedValue:

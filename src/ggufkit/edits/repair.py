@@ -55,7 +55,10 @@ def repairs(model: Model) -> Edits:
         if broken.rule == "token-id-range":
             removed.append(broken.key)
         elif broken.rule.startswith("file-type-"):
-            values[broken.key] = np.uint32(_file_type(_quantizable(view)))
+            tensors = list(view.model.tensors.values())
+            values[broken.key] = np.uint32(
+                _file_type([t for t in tensors if is_eligible(t, view.architecture)] or tensors)
+            )
         elif broken.rule == "key-type":
             same = same_value(model.metadata.typed(broken.key), str(broken.details["wanted"]))
             values |= {} if same is None else {broken.key: same}
@@ -64,12 +67,6 @@ def repairs(model: Model) -> Edits:
     if is_quantized and VERSION_KEY not in model.metadata:
         values[VERSION_KEY] = np.uint32(QUANTIZATION_VERSION)
     return Edits(set={k: v for k, v in values.items() if k not in removed}, unset=removed)
-
-
-def _quantizable(view: ModelView) -> list[Tensor]:
-    """Return the tensors that a recipe quantizes; all tensors if there are none."""
-    tensors = list(view.model.tensors.values())
-    return [t for t in tensors if is_eligible(t, view.architecture)] or tensors
 
 
 def _file_type(tensors: list[Tensor]) -> int:

@@ -53,8 +53,16 @@ def select(  # noqa: PLR0913 (each is one choice)
         metadata=model.metadata.without(*SPLIT_KEYS, missing_ok=True),
         tensors=_filtered(model.tensors.values(), texts("keep", keep), texts("drop", drop)),
     )
-    chosen = _pruned(chosen, whole_numbers("prune", prune))
-    chosen = _renamed(chosen, texts("renames", renames))
+    removed = list(whole_numbers("prune", prune))
+    chosen = resized(prune_layers(chosen, removed), chosen) if removed else chosen
+    rules = [rename(text) for text in texts("renames", renames)]
+    for rule in rules:
+        matching(chosen.tensors, rule.pattern)
+    renamed_tensors = [
+        replace(tensor, name=next(filter(None, (r.apply(tensor.name) for r in rules)), tensor.name))
+        for tensor in chosen.tensors.values()
+    ]
+    chosen = chosen.replace(tensors=renamed_tensors)
     for donor, text in added:
         chosen = _grafted(chosen, donor, text)
     kept_keys = _kept_keys(
@@ -62,7 +70,12 @@ def select(  # noqa: PLR0913 (each is one choice)
     )
     metadata = _with_keys(kept_keys, added_keys)
     if vocab_only:
-        metadata = _vocabulary(metadata)
+        keys = [
+            key
+            for key in metadata
+            if key.startswith(("general.", "tokenizer.")) or key.endswith(".vocab_size")
+        ]
+        metadata = metadata.arranged(keys)
     result = chosen.replace(metadata=metadata, tensors=None if tensors and not vocab_only else ())
     donors = [donor for donor, _ in (*added, *added_keys)]
     grafts = [donor for donor, _ in (*graft, *graft_keys)]
@@ -81,11 +94,6 @@ def _opened(argument: str, grafts: Grafts) -> OpenGrafts:
         (text,) = texts(argument, pair[1])
         models.append((as_model(pair[0], argument), text))
     return models
-
-
-def _pruned(model: Model, layers: Iterable[int]) -> Model:
-    removed = list(layers)
-    return resized(prune_layers(model, removed), model) if removed else model
 
 
 def _with_keys(metadata: Metadata, grafts: OpenGrafts) -> Metadata:
@@ -112,34 +120,19 @@ def _chosen(
     return [name for name in names if (name in chosen or not keep) and name not in dropped]
 
 
-def _renamed(model: Model, renames: Sequence[str]) -> Model:
-    rules = [rename(text) for text in renames]
-    for rule in rules:
-        matching(model.tensors, rule.pattern)
-    renamed_tensors = [
-        replace(tensor, name=next(filter(None, (r.apply(tensor.name) for r in rules)), tensor.name))
-        for tensor in model.tensors.values()
-    ]
-    return model.replace(tensors=renamed_tensors)
-
-
-def _vocabulary(metadata: Metadata) -> Metadata:
-    """Return the keys that llama.cpp reads for a vocabulary, and the keys that name the model."""
-    keys = [
-        key
-        for key in metadata
-        if key.startswith(("general.", "tokenizer.")) or key.endswith(".vocab_size")
-    ]
-    return metadata.arranged(keys)
-
-
 # Grafts.
 
 
 def _grafted(model: Model, donor: Model, text: str) -> Model:
     added = {name: donor.tensors[name] for name in matching(donor.tensors, pattern(text))}
     for name, tensor in added.items():
-        _require_shape(model.tensors.get(name, tensor), tensor)
+        ours = model.tensors.get(name, tensor)
+        if ours.shape != tensor.shape:
+            raise ShapeError(
+                f"the tensor {ours.name!r} has the shape {list(ours.shape)} here and "
+                f"{list(tensor.shape)} in the other model",
+                remedy="Graft from a model of the same widths, or drop the tensor first",
+            )
     grafted = model.replace(tensors=({**model.tensors} | added).values())
     if not any(_is_new_layer(name, model) for name in added):
         return grafted
@@ -147,16 +140,6 @@ def _grafted(model: Model, donor: Model, text: str) -> Model:
     _require_all_layers(grafted, model, donor)
     metadata = model.metadata.updated(keys_by_layer(donor.metadata))
     return resized(grafted.replace(metadata=metadata), model)
-
-
-def _require_shape(ours: Tensor, theirs: Tensor) -> None:
-    """Raise ShapeError for a tensor that would replace one of another shape."""
-    if ours.shape != theirs.shape:
-        raise ShapeError(
-            f"the tensor {ours.name!r} has the shape {list(ours.shape)} here and "
-            f"{list(theirs.shape)} in the other model",
-            remedy="Graft from a model of the same widths, or drop the tensor first",
-        )
 
 
 def _is_new_layer(name: str, model: Model) -> bool:

@@ -54,7 +54,12 @@ def typed_value(value: object) -> TypedValue:
     `typed("array[string]", [])` must say it. Raises ValueTypeError for anything else.
     """
     if isinstance(value, np.generic):
-        return _kept_scalar(value)
+        if isinstance(value, np.str_):
+            return _typed_scalar(ValueType.STRING, value)
+        if isinstance(value, np.bool_):
+            return bool(value)
+        dtype_type(value.dtype)
+        return value
     if isinstance(value, bool | int | float | str):
         return _typed_scalar(_default_type([value]), value)
     return typed_array(value)
@@ -102,15 +107,6 @@ def _checked_depth(depth: int) -> int:
 
 
 # By default.
-
-
-def _kept_scalar(value: np.generic) -> TypedValue:
-    if isinstance(value, np.str_):
-        return _typed_scalar(ValueType.STRING, value)
-    if isinstance(value, np.bool_):
-        return bool(value)
-    dtype_type(value.dtype)
-    return value
 
 
 def _array(value: object, depth: int) -> Array:

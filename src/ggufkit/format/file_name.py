@@ -332,16 +332,11 @@ def _size_part(text: str, parameters: int) -> _NamePart:
         size = float(text[:-1]) * pow(1000, " KMBT".find(text[-1]))
     except ValueError:
         return _NamePart(text, "size_label")
-    if _is_context_length(size, parameters):
+    # A context is far from the parameter count; the size of an adapter's model may be larger.
+    limit = -parameters // 8 if parameters < 0 else 7 * parameters // 8
+    if parameters and (size < limit if parameters < 0 else abs(size - parameters) > limit):
         return _NamePart(text[:-1] + text[-1].lower(), "finetune")
     return _NamePart(text, "size_label")
-
-
-def _is_context_length(size: float, parameters: int) -> bool:
-    """Whether a size is too far from the parameter count; an adapter's size may be larger."""
-    if parameters < 0:
-        return size < -parameters // 8
-    return parameters > 0 and abs(size - parameters) > 7 * parameters // 8
 
 
 def shard_name(prefix: str, number: int, count: int) -> str:

@@ -136,7 +136,12 @@ def parse(data: Data, nbytes: int) -> Header:
     for rule, offset, a, b in problems:
         findings.add(rule, offset, a=a, b=b)
     encoding = Encoding("big" if big else "little", wide=version != 1)
-    _about_version(version, encoding, findings)
+    if version == 1:
+        findings.add("version-1", len(MAGIC))
+    if encoding.byte_order == "big":
+        findings.add("big-endian", len(MAGIC))
+        if version < BIG_ENDIAN_SINCE:
+            findings.add("version-byte-order", len(MAGIC), version=version)
     entries = _entries(data, np.frombuffer(key_table, KEY_RECORD), encoding, findings)
     alignment, places, unplaced = DEFAULT_ALIGNMENT, _NOWHERE, None
     ended_by = {rule for rule, *_ in problems} - _SCANNED_ON
@@ -153,15 +158,6 @@ def parse(data: Data, nbytes: int) -> Header:
     return Header(nbytes, version, order, entries, alignment, *placed)
 
 
-def _about_version(version: int, encoding: Encoding, findings: Findings) -> None:
-    if version == 1:
-        findings.add("version-1", len(MAGIC))
-    if encoding.byte_order == "big":
-        findings.add("big-endian", len(MAGIC))
-        if version < BIG_ENDIAN_SINCE:
-            findings.add("version-byte-order", len(MAGIC), version=version)
-
-
 # Metadata.
 
 
@@ -175,7 +171,10 @@ def _entries(
             _about_key(key, size, key_at - encoding.count_bytes, key in entries, findings)
         value, inner = value_types(kind, element)
         entry = Encoded(data, encoding, value, inner, count, key_at + size, value_at, end)
-        _about_value(key, entry, findings)
+        if entry.element_type is ValueType.ARRAY:
+            findings.add("array-nested", entry.start, key=key)
+        if entry.end - entry.value_at > GGML_MAX_COUNT and _longest(entry) > GGML_MAX_COUNT:
+            findings.add("value-long", entry.value_at, key=key, limit=GGML_MAX_COUNT)
         entries[key] = entry
     _about_split(entries, findings)
     return entries
@@ -194,13 +193,6 @@ def _about_key(key: str, size: int, offset: int, is_known: bool, findings: Findi
         findings.add("key-utf8", offset, key=key)
     elif key and not _KEY_FORM.fullmatch(key):
         findings.add("key-form", offset, key=key)
-
-
-def _about_value(key: str, entry: Encoded, findings: Findings) -> None:
-    if entry.element_type is ValueType.ARRAY:
-        findings.add("array-nested", entry.start, key=key)
-    if entry.end - entry.value_at > GGML_MAX_COUNT and _longest(entry) > GGML_MAX_COUNT:
-        findings.add("value-long", entry.value_at, key=key, limit=GGML_MAX_COUNT)
 
 
 def _longest(entry: Encoded) -> int:

@@ -100,7 +100,13 @@ def _shapes(data: Data, table: Table, encoding: Encoding) -> list[tuple[int, ...
 
 def about_names(infos: Infos, findings: Findings) -> None:
     """Find empty, repeated, overlong and undecodable names, and NUL in them."""
-    if _are_usual(infos):
+    text = "".join(infos.names)
+    if (  # all names are certainly fine
+        len(set(infos.names)) == len(infos.names)
+        and text.isprintable()
+        and int(infos.table["name_len"].min(initial=1)) > 0
+        and int(infos.table["name_len"].max(initial=0)) <= GGML_MAX_NAME_BYTES
+    ):
         return
     places = (infos.table["name_at"] - np.uint64(infos.encoding.count_bytes)).tolist()
     sizes = infos.table["name_len"].tolist()
@@ -109,17 +115,6 @@ def about_names(infos: Infos, findings: Findings) -> None:
         for rule, details in _broken_by(name, size, name in names_seen):
             findings.add(rule, offset, name=name, **details)
         names_seen.add(name)
-
-
-def _are_usual(infos: Infos) -> bool:
-    """Whether all names are certainly fine: a cheap test of the whole table."""
-    text = "".join(infos.names)
-    return (
-        len(set(infos.names)) == len(infos.names)
-        and text.isprintable()
-        and int(infos.table["name_len"].min(initial=1)) > 0
-        and int(infos.table["name_len"].max(initial=0)) <= GGML_MAX_NAME_BYTES
-    )
 
 
 def _broken_by(name: str, size: int, is_known: bool) -> Iterator[tuple[str, dict[str, int]]]:  # noqa: FBT001
@@ -273,7 +268,11 @@ def about_places(places: Places, alignment: int, data_offset: int, findings: Fin
     if places.starts != expected:
         _about_order(places, expected, alignment, findings)
         is_cut = places.end <= total * PLAUSIBLE_REACH and not any(places.overlaps())
-        _about_overlaps(places, findings)
+        names = places.infos.names
+        for first, second in places.overlaps():
+            if max(places.stops[first], places.stops[second]) <= places.room:
+                offset = places.infos.place(second, "offset")
+                findings.add("tensor-overlap", offset, name=names[first], other=names[second])
     if places.starts and places.end > places.room:
         about_end = _about_missing if is_cut else _about_beyond
         about_end(places, data_offset, findings)
@@ -299,15 +298,6 @@ def _about_order(places: Places, expected: list[int], alignment: int, findings: 
         start=starts[first],
         expected=expected[first],
     )
-
-
-def _about_overlaps(places: Places, findings: Findings) -> None:
-    """Report overlaps inside the data; a tensor beyond its end is a finding of its own."""
-    names = places.infos.names
-    for first, second in places.overlaps():
-        if max(places.stops[first], places.stops[second]) <= places.room:
-            offset = places.infos.place(second, "offset")
-            findings.add("tensor-overlap", offset, name=names[first], other=names[second])
 
 
 def _about_missing(places: Places, data_offset: int, findings: Findings) -> None:

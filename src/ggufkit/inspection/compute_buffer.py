@@ -78,7 +78,10 @@ class Graph:
         logits = 0 if self.is_encoder else self.vocabulary
         logits *= 2 if self.architecture in LOGITS_TWICE else 1
         output = logits + LIVE_AT_OUTPUT * self.width
-        masks = self._masks()
+        item = HALF if self.flash_attention else FLOAT
+        item += FLOAT if self.has_biases else 0  # the distances
+        kinds = 2 if self.is_encoder and self.number("attention.sliding_window") else 1
+        masks = kinds * sum(self._rooms()) * self.batch * item
         layer = max(self._feed_forward(), self._scan(), self._attention())
         # The last layer done, the masks are free, and the logits take their place if they fit.
         is_reused = not self.is_encoder and 0 < row * logits <= masks
@@ -157,13 +160,6 @@ class Graph:
         if self.has_biases:
             return TABLES_WITH_BIASES
         return 0 if self.flash_attention else 1
-
-    def _masks(self) -> int:
-        """Return the bytes that tell which tokens see which: one mask for each kind of layer."""
-        item = HALF if self.flash_attention else FLOAT
-        item += FLOAT if self.has_biases else 0  # the distances
-        kinds = 2 if self.is_encoder and self.number("attention.sliding_window") else 1
-        return kinds * sum(self._rooms()) * self.batch * item
 
     def _rooms(self) -> set[int]:
         """Return the tokens that each kind of layer looks at."""

@@ -135,7 +135,8 @@ def diff(
 
 def _diff(before: Model, after: Model, workers: int, tally: Tally | None) -> Difference:
     """Compare models; `tally` counts the bytes of data, None to compare no data."""
-    pairs = _pairs(before, after)
+    both = [(before.tensors[n], after.tensors[n]) for n in before.tensors if n in after.tensors]
+    pairs = [pair for pair in both if pair[0].shape == pair[1].shape]
     unequal: set[str] = set()
     sums: dict[str, _DeviationSums] = {}
     if tally:
@@ -163,12 +164,6 @@ def key_changes(before: Metadata, after: Metadata) -> Iterator[KeyChange]:
 def _encoded(metadata: Metadata, key: str) -> bytes:
     """Return type and value of a key as bytes, empty if it is missing."""
     return metadata.arranged([key]).encode(CANONICAL) if key in metadata else b""
-
-
-def _pairs(before: Model, after: Model) -> list[TensorPair]:
-    """Return the tensors of one name and shape."""
-    both = [(before.tensors[n], after.tensors[n]) for n in before.tensors if n in after.tensors]
-    return [pair for pair in both if pair[0].shape == pair[1].shape]
 
 
 def _changes(

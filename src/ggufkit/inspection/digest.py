@@ -10,7 +10,7 @@ import functools
 import hashlib
 import struct
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -74,7 +74,11 @@ def digest(
     bytes.
     Raises ValueTypeError for an unknown algorithm, FormatError if a file changes while it is read.
     """
-    algorithm_names = _known(algorithms)
+    requested = set(texts("algorithms", algorithms))
+    if not requested or not requested.issubset(ALGORITHMS):
+        unknown = ", ".join(sorted(requested.difference(ALGORITHMS))) or "none given"
+        raise ValueTypeError(f"unknown hash: {unknown}", remedy=f"Use {', '.join(ALGORITHMS)}")
+    algorithm_names: list[str] = [name for name in ALGORITHMS if name in requested]
     workers = reading_threads([model], threads)
     by_tensor: list[str] = [name for name in BY_TENSOR if name in algorithm_names and tensors]
     inner = (
@@ -99,14 +103,6 @@ def digest(
         name: {kind: kinds[kind] for kind in by_tensor} for name, kinds in digests.items()
     }
     return Digests(totals, tensor_digests if by_tensor else {})
-
-
-def _known(algorithms: str | Iterable[str]) -> list[str]:
-    requested = set(texts("algorithms", algorithms))
-    if not requested or not requested.issubset(ALGORITHMS):
-        unknown = ", ".join(sorted(requested.difference(ALGORITHMS))) or "none given"
-        raise ValueTypeError(f"unknown hash: {unknown}", remedy=f"Use {', '.join(ALGORITHMS)}")
-    return [name for name in ALGORITHMS if name in requested]
 
 
 class _Xxh64:
@@ -150,7 +146,12 @@ def _in_order(
 ) -> dict[str, dict[str, str]]:
     """Return each tensor's digests, and give all bytes to `whole`."""
     pool, workers = threads
-    ahead = _read_ahead(pool, model, workers)
+    tasks = (
+        functools.partial(little_endian_bytes, tensor, start, stop)
+        for tensor in model.tensors.values()
+        for start, stop in byte_ranges(tensor, TILE_BYTES)
+    )
+    ahead = in_turn(pool, tasks, max(READ_AHEAD, workers))
     digests: dict[str, dict[str, str]] = {}
     for tensor in model.tensors.values():
         own = {name: _new(name) for name in inner}
@@ -161,16 +162,6 @@ def _in_order(
             tally.add(data.nbytes)
         digests[tensor.name] = {name: sha.hexdigest() for name, sha in own.items()}
     return digests
-
-
-def _read_ahead(pool: Executor, model: Model, workers: int) -> Iterator[Bytes]:
-    """Return all tiles of all tensors in order, reading a few ahead."""
-    tasks = (
-        functools.partial(little_endian_bytes, tensor, start, stop)
-        for tensor in model.tensors.values()
-        for start, stop in byte_ranges(tensor, TILE_BYTES)
-    )
-    return in_turn(pool, tasks, max(READ_AHEAD, workers))
 
 
 # Without a digest of the whole model, each tensor is a task of its own.

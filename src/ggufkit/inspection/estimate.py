@@ -191,7 +191,7 @@ def estimate(  # noqa: PLR0913 (how llama.cpp is started)
             f"llama.cpp cannot compute {sequences} texts at once",
             remedy=f"Use a number up to {MAX_SEQUENCES}",
         )
-    tokens = _context(model, context)
+    tokens = context or trained_context(model) or DEFAULT_CONTEXT
     if not is_encoder(model):
         micro_batch = min(micro_batch, padded(tokens, CELL_STEP))  # so does llama.cpp
     cells = Cells.of(memory, tokens, sequences, micro_batch, unified=unified)
@@ -275,11 +275,6 @@ def _cache_types(
                 remedy="Use F16",
             )
     return types
-
-
-def _context(model: Model, context: int | None) -> int:
-    """Return the tokens asked for; else those that the model was trained with."""
-    return context or trained_context(model) or DEFAULT_CONTEXT
 
 
 def trained_context(model: Model) -> int | None:

@@ -63,31 +63,38 @@ class _Map:
     def fields(self) -> Iterator[Field]:
         """Yield every field that the scan reached."""
         offset = 0
-        error = self._fatal()
+        errors = (f for f in self.header.findings if f.severity == "error")
+        error = next((f for f in errors if f.offset == self.header.end), None)
         for field in self._entries():
             if error and field.offset >= error.offset:
                 break
             offset = field.offset + field.nbytes
             yield field
         if error is None:
-            yield from self._rest()
+            begin, end = self.header.end, self.header.data_offset
+            if end > begin:
+                meaning = f"padding to a multiple of {self.header.alignment}"
+                yield self._field(begin, end - begin, meaning)
+            if end and self.nbytes > end:
+                yield self._field(end, self.nbytes - end, "tensor data")
         else:
             yield from self._stopped(offset, error)
 
     def _entries(self) -> Iterator[Field]:
         if not self.header.version:
             return
-        yield from self._beginning()
+        size = self.encoding.count_bytes
+        yield self._field(0, 4, "magic")
+        order = self.header.byte_order
+        yield self._field(4, 4, f"version {self.header.version}, {order} endian")
+        if self.nbytes >= 8 + 2 * size:
+            yield self._field(8, size, f"tensor count {self._number(8, size)}")
+            yield self._field(8 + size, size, f"key-value count {self._number(8 + size, size)}")
         _, _, _, _, _, keys, tensors, _ = _native.scan(self.data)
         for record in np.frombuffer(keys, KEY_RECORD).tolist():
             yield from self._pair(*record)
         for record in np.frombuffer(tensors, TENSOR_RECORD).tolist():
             yield from self._tensor(*record)
-
-    def _fatal(self) -> Finding | None:
-        """Return the error at which the scan ended."""
-        errors = (f for f in self.header.findings if f.severity == "error")
-        return next((f for f in errors if f.offset == self.header.end), None)
 
     def _field(self, offset: int, nbytes: int, meaning: str) -> Field:
         raw = bytes(memoryview(self.data)[offset : offset + min(nbytes, SHOWN_BYTES)])
@@ -96,15 +103,6 @@ class _Map:
     def _number(self, offset: int, nbytes: int) -> int:
         raw = memoryview(self.data)[offset : offset + nbytes]
         return int.from_bytes(raw, self.encoding.byte_order)
-
-    def _beginning(self) -> Iterator[Field]:
-        size = self.encoding.count_bytes
-        yield self._field(0, 4, "magic")
-        order = self.header.byte_order
-        yield self._field(4, 4, f"version {self.header.version}, {order} endian")
-        if self.nbytes >= 8 + 2 * size:
-            yield self._field(8, size, f"tensor count {self._number(8, size)}")
-            yield self._field(8 + size, size, f"key-value count {self._number(8 + size, size)}")
 
     def _pair(  # noqa: PLR0913 (a record of the scan)
         self, key_at: int, size: int, kind: int, element: int, count: int, value_at: int, end: int
@@ -170,14 +168,6 @@ class _Map:
         type_at = dims_at + n_dims * wide
         yield self._field(type_at, 4, f"tensor type {kind}: {tensor_type(kind)}")
         yield self._field(type_at + 4, 8, f"offset {start}, from the beginning of the data")
-
-    def _rest(self) -> Iterator[Field]:
-        begin, end = self.header.end, self.header.data_offset
-        if end > begin:
-            meaning = f"padding to a multiple of {self.header.alignment}"
-            yield self._field(begin, end - begin, meaning)
-        if end and self.nbytes > end:
-            yield self._field(end, self.nbytes - end, "tensor data")
 
     def _stopped(self, offset: int, error: Finding) -> Iterator[Field]:
         """Yield the bytes between the last whole entry and the error, and the error's place."""

@@ -82,6 +82,8 @@ def summarize(model: Model) -> Summary:
     def count(name: str) -> int | None:
         return None if architecture is None else _number(metadata, f"{architecture}.{name}")
 
+    kind = _text(metadata, "tokenizer.ggml.model")
+    before = _text(metadata, "tokenizer.ggml.pre")
     return Summary(
         architecture=architecture,
         kind=_text(metadata, "general.type"),
@@ -101,7 +103,7 @@ def summarize(model: Model) -> Summary:
         experts=count("expert_count"),
         experts_used=hyper("expert_used_count"),
         vocabulary=_tokens(metadata) or count("vocab_size"),
-        tokenizer=_tokenizer(metadata),
+        tokenizer=f"{kind} ({before})" if kind and before else kind,
         chat_template=_text(metadata, "tokenizer.chat_template"),
         pipeline=_pipeline(model),
     )
@@ -147,12 +149,6 @@ def _numbers(metadata: Metadata, key: str) -> PerLayer:
 def _tokens(metadata: Metadata) -> int | None:
     tokens = metadata.get("tokenizer.ggml.tokens")
     return len(tokens) if isinstance(tokens, Strings) else None
-
-
-def _tokenizer(metadata: Metadata) -> str | None:
-    kind = _text(metadata, "tokenizer.ggml.model")
-    before = _text(metadata, "tokenizer.ggml.pre")
-    return f"{kind} ({before})" if kind and before else kind
 
 
 # For other programs.

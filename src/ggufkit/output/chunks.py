@@ -164,23 +164,19 @@ def shortened(extent: Extent) -> Extent:
     if extent.row_bytes <= PIECE or source.span is not None:
         return extent
     if isinstance(source, QuantizedSource) and source.weights is None:
-        return _short_quantized(extent, source)
+        tensor = source.tensor
+        if not isinstance(tensor.source, FileSource):
+            return extent
+        block = math.lcm(tensor.type.block_size, source.type.block_size)
+        width = _divisor(tensor.shape[-1], block)
+        rows = tensor.source._replace(row_bytes=tensor.type.row_bytes(width))
+        short = replace(tensor, shape=(tensor.elements // width, width), source=rows)
+        return _with_rows(extent, replace(source, tensor=short), source.type.row_bytes(width))
     if isinstance(source, Swapped) and isinstance(source.inner, FileSource):
         unit = _divisor(extent.row_bytes, source.type.block_bytes)
         inner = source.inner._replace(row_bytes=unit)
         return _with_rows(extent, replace(source, inner=inner), unit)
     return extent
-
-
-def _short_quantized(extent: Extent, source: QuantizedSource) -> Extent:
-    tensor = source.tensor
-    if not isinstance(tensor.source, FileSource):
-        return extent
-    block = math.lcm(tensor.type.block_size, source.type.block_size)
-    width = _divisor(tensor.shape[-1], block)
-    rows = tensor.source._replace(row_bytes=tensor.type.row_bytes(width))
-    short = replace(tensor, shape=(tensor.elements // width, width), source=rows)
-    return _with_rows(extent, replace(source, tensor=short), source.type.row_bytes(width))
 
 
 def _with_rows(extent: Extent, source: Source, row_bytes: int) -> Extent:

@@ -8,7 +8,7 @@ from pathlib import Path
 from ggufkit.errors import DiskSpaceError, GGUFError, RemoteError
 from ggufkit.format.magic import HEAD_BYTES, identify, is_model
 from ggufkit.output.execute import output_error
-from ggufkit.remote.get import AgainError, Answer, get, patiently, require_success
+from ggufkit.remote.get import AgainError, get, patiently, require_success
 from ggufkit.remote.read_deadline import ReadDeadline
 from ggufkit.remote.url import Url
 from ggufkit.system.cancellation import check_cancelled
@@ -41,7 +41,12 @@ def download(url: str, path: AnyPath, *, progress: Progress | None = None) -> Pa
 def _download(url: Url, stage: Staging, progress: Progress | None) -> None:
     with get(url) as answer:
         require_success(answer, url)
-        nbytes = _length(answer, url)
+        nbytes = answer.content_length
+        if nbytes is None or answer.header("Content-Encoding") not in ("", "identity"):
+            raise RemoteError(
+                f"{url}: the server does not tell the size of the file",
+                remedy="Download the file with another program",
+            )
         free = shutil.disk_usage(stage.path.parent).free
         if free < nbytes:
             raise DiskSpaceError(
@@ -63,13 +68,3 @@ def _download(url: Url, stage: Staging, progress: Progress | None) -> None:
             raise AgainError(
                 RemoteError(f"{url}: the connection ended early", remedy="Check the network")
             )
-
-
-def _length(answer: Answer, url: Url) -> int:
-    length = answer.content_length
-    if length is None or answer.header("Content-Encoding") not in ("", "identity"):
-        raise RemoteError(
-            f"{url}: the server does not tell the size of the file",
-            remedy="Download the file with another program",
-        )
-    return length

@@ -46,7 +46,15 @@ def verify_copies(written: Iterable[WrittenFile], threads: int) -> None:
     checked.
     """
     checked = []
-    for file, runs in _copied(written).items():
+    runs_of: dict[ServerFile, list[CopiedRun]] = {}
+    for planned, descriptor in written:
+        for extent in planned.extents:
+            span = extent.source.span
+            if span and isinstance(span.file, ServerFile):
+                run = CopiedRun(span.offset, span.nbytes, descriptor, extent.offset)
+                runs_of.setdefault(span.file, []).append(run)
+    for file, copied in runs_of.items():
+        runs = sorted(set(copied))
         expected = _expected_digest(file)
         if expected and _gap_bytes(file, runs) <= MOST_GAPS:
             checked.append(functools.partial(_verify, file, runs, expected))
@@ -61,18 +69,6 @@ def _expected_digest(file: ServerFile) -> str:
     from ggufkit.remote.hub.hub import sha256_of  # noqa: PLC0415 (networks take long to import)
 
     return sha256_of(file)
-
-
-def _copied(written: Iterable[WrittenFile]) -> dict[ServerFile, list[CopiedRun]]:
-    """Return the runs of each remote file, in its order."""
-    runs_of: dict[ServerFile, list[CopiedRun]] = {}
-    for planned, descriptor in written:
-        for extent in planned.extents:
-            span = extent.source.span
-            if span and isinstance(span.file, ServerFile):
-                run = CopiedRun(span.offset, span.nbytes, descriptor, extent.offset)
-                runs_of.setdefault(span.file, []).append(run)
-    return {file: sorted(set(runs)) for file, runs in runs_of.items()}
 
 
 def _gap_bytes(file: ServerFile, runs: list[CopiedRun]) -> int:

@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from ggufkit.errors import FormatError, ValueTypeError, brief
@@ -113,7 +112,7 @@ class FileObject(InMemory):
         """Ask for the size; ValueTypeError for objects that cannot be read from anywhere."""
         name = getattr(file, "name", None) or getattr(file, "path", None)
         label = name if isinstance(name, str) and name.isprintable() else type(file).__name__
-        super().__init__(_label(label))
+        super().__init__(UrlPath(label if "://" in label else f"<{label}>"))
         self._object = file
         self._lock = threading.Lock()
         _require_binary(file, label)
@@ -168,10 +167,6 @@ class FileObject(InMemory):
     def __reduce__(self) -> tuple[Callable[..., FileObject], tuple[SeekableFile]]:
         """Pickle the object, if it can be."""
         return FileObject, (self._object,)
-
-
-def _label(text: str) -> Path:
-    return UrlPath(text if "://" in text else f"<{text}>")
 
 
 def _require_binary(file: SeekableFile, label: str) -> None:

@@ -40,8 +40,10 @@ def _rule(rule: Rule) -> dict[str, Any]:
 
 
 def _result(finding: Finding, index: int) -> dict[str, Any]:
+    name = Path(finding.path)
+    lead = "file://" if name.is_absolute() else ""  # code hosts expect relative paths
     place = {
-        "artifactLocation": {"uri": _uri(finding.path)},
+        "artifactLocation": {"uri": lead + quote(os.fsencode(name.as_posix()))},
         "region": {"byteOffset": finding.offset, "byteLength": 0},
     }
     return {
@@ -51,10 +53,3 @@ def _result(finding: Finding, index: int) -> dict[str, Any]:
         "message": {"text": printable(f"{finding.message}. {finding.remedy}.")},
         "locations": [{"physicalLocation": place}],
     }
-
-
-def _uri(path: str) -> str:
-    """Return a path as a URI; a relative path stays relative, as code hosts expect."""
-    name = Path(path)
-    lead = "file://" if name.is_absolute() else ""
-    return lead + quote(os.fsencode(name.as_posix()))

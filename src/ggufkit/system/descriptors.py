@@ -89,17 +89,12 @@ def with_descriptors(act: Callable[[], T]) -> T:
         if error.errno != errno.EMFILE:
             raise
         if not allow_descriptors():
-            raise _too_many(error) from None
+            reason = (
+                f"{error.strerror}: raise the limit (`ulimit -n`), "
+                "or merge the shards on a machine with a higher limit"
+            )
+            raise OSError(error.errno, reason, error.filename) from None
     return act()
-
-
-def _too_many(error: OSError) -> OSError:
-    """Return the error with a remedy for the user."""
-    reason = (
-        f"{error.strerror}: raise the limit (`ulimit -n`), "
-        "or merge the shards on a machine with a higher limit"
-    )
-    return OSError(error.errno, reason, error.filename)
 
 
 def allow_descriptors() -> bool:

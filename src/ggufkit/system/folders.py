@@ -69,7 +69,9 @@ class HiddenFolder:
             elif self._is_made:
                 remove_empty_folder(self.path)
         self._is_ours = self._is_made = False
-        self._close()
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            close(descriptor)
 
     def _take(self) -> None:
         """Create or open the folder, and lock it."""
@@ -87,11 +89,6 @@ class HiddenFolder:
     def _is_locked(self, descriptor: int) -> bool:
         """Lock the folder; if it is at its place no longer, another process has published it."""
         return lock(descriptor) is not False and is_at(self.path, descriptor)
-
-    def _close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            close(descriptor)
 
 
 def _make_room(folder: Path, descriptor: int | None, limit: ReadersLimit) -> None:

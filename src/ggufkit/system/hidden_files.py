@@ -302,7 +302,13 @@ def open_own_folder(path: Path, mode: int) -> int | None:
     with OpenFolder(path.parent) as parent:
         descriptor = _opened_folder(parent, path)
     if descriptor is not None:
-        _limit_mode(descriptor, path, mode)
+        try:
+            status = os.fstat(descriptor)
+            _require_owner(status, path)
+            os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & mode)
+        except BaseException:
+            close(descriptor)
+            raise
     return descriptor
 
 
@@ -322,17 +328,6 @@ def _opened_folder(parent: OpenFolder, path: Path) -> int | None:
         raise
 
 
-def _limit_mode(descriptor: int, path: Path, mode: int) -> None:
-    """Remove permissions beyond `mode` from an opened folder; close it on an error."""
-    try:
-        status = os.fstat(descriptor)
-        _require_owner(status, path)
-        os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & mode)
-    except BaseException:
-        close(descriptor)
-        raise
-
-
 def empty_folder(path: Path, descriptor: int | None) -> None:
     """Remove everything in a folder, through descriptors if the system has them."""
     if descriptor is None:
@@ -346,18 +341,14 @@ def empty_folder(path: Path, descriptor: int | None) -> None:
         contents = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     for name, is_folder in contents:
         if is_folder:
-            _remove_folder(name, descriptor)
+            inner = os.open(name, _FOLDER | _UNFOLLOWED, dir_fd=descriptor)
+            try:
+                empty_folder(Path(name), inner)
+            finally:
+                close(inner)
+            os.rmdir(name, dir_fd=descriptor)
         else:
             os.unlink(name, dir_fd=descriptor)
-
-
-def _remove_folder(name: str, parent: int) -> None:
-    inner = os.open(name, _FOLDER | _UNFOLLOWED, dir_fd=parent)
-    try:
-        empty_folder(Path(name), inner)
-    finally:
-        close(inner)
-    os.rmdir(name, dir_fd=parent)
 
 
 def remove_folder(path: Path, descriptor: int | None) -> None:

@@ -275,17 +275,14 @@ class MappedFile:
         if isinstance(self.data, MappedBytes):
             self.data.watch()
 
-    def _require_open(self) -> None:
-        if self.closed:
-            raise ClosedError(
-                f"{self.path} was closed", remedy="Read tensors before closing the model"
-            )
-
     @contextlib.contextmanager
     def borrowed(self) -> Iterator[int]:
         """Provide each thread its own descriptor: a closed number may be reused."""
         with self._lock:
-            self._require_open()
+            if self.closed:
+                raise ClosedError(
+                    f"{self.path} was closed", remedy="Read tensors before closing the model"
+                )
             descriptor = with_descriptors(lambda: os.dup(self._descriptor))
         try:
             yield descriptor

@@ -141,7 +141,10 @@ def serve(module: str, memory: int) -> None:
     limit(memory)
     for line in sys.stdin:
         _end_after(MAX_WAIT + 1)
-        print(_encoded(answer(json.loads(line))), flush=True)  # noqa: T201 (the answer)
+        text = json.dumps(answer(json.loads(line)))
+        if len(text) >= MAX_ANSWER:
+            sys.exit(1)
+        print(text, flush=True)  # noqa: T201 (the answer)
         _end_after(0)
 
 
@@ -149,14 +152,6 @@ def _end_after(seconds: int) -> None:
     """End this process later, even if its parent is gone by then; never for 0."""
     if hasattr(signal, "alarm"):  # not on Windows
         signal.alarm(seconds)
-
-
-def _encoded(answer: object) -> str:
-    """Return an answer as JSON; one that is too long ends the process."""
-    text = json.dumps(answer)
-    if len(text) >= MAX_ANSWER:
-        sys.exit(1)
-    return text
 
 
 def limit(memory: int) -> None:

@@ -41,14 +41,9 @@ def pool_of(threads: int) -> Iterator[Executor]:
         is_interrupted = cancellation.is_interrupted()
         pool.shutdown(wait=not is_interrupted, cancel_futures=True)
         if is_interrupted:
-            _join(workers, GRACE_SECONDS)
-
-
-def _join(workers: list[threading.Thread], seconds: float) -> None:
-    """Wait for threads; one that waits for a server may still run afterwards."""
-    until = time.monotonic() + seconds
-    for worker in workers:
-        worker.join(max(0.0, until - time.monotonic()))
+            until = time.monotonic() + GRACE_SECONDS
+            for worker in workers:
+                worker.join(max(0.0, until - time.monotonic()))
 
 
 def result_of(future: Future[T]) -> T:

@@ -93,7 +93,14 @@ def command(
             current = printable(str(old))
             click.echo(f"{current} -> {printable(new.name)}" if old != new else f"{current} stays")
     else:
-        _print(parsed, usual)
+        parts = [(part, getattr(parsed, part), getattr(usual, part)) for part in PARTS]
+        rows = [(part.replace("_", " "), *map(printable, texts)) for part, *texts in parts]
+        if parsed.shard:
+            rows.append(("shard", "{} of {}".format(*parsed.shard), "one each"))
+        table(("PART", "FILE NAME", "CONVENTIONAL"), rows)
+        follows = "follows" if parsed.conventional else "does not follow"
+        click.echo(f"\nthe file name {follows} the convention exactly")
+        click.echo(f"conventional name: {printable(build_name(usual))}")
 
 
 def _part(part: str, text: str) -> Any:  # noqa: ANN401 (a part of a name, by its name)
@@ -105,17 +112,6 @@ def _part(part: str, text: str) -> Any:  # noqa: ANN401 (a part of a name, by it
         option = f"--{part.replace('_', '-')}"
         raise click.BadParameter(f"{text!r} is not {form}", param_hint=option)
     return text
-
-
-def _print(parsed: FileName, conventional: FileName) -> None:
-    parts = [(part, getattr(parsed, part), getattr(conventional, part)) for part in PARTS]
-    rows = [(part.replace("_", " "), *map(printable, texts)) for part, *texts in parts]
-    if parsed.shard:
-        rows.append(("shard", "{} of {}".format(*parsed.shard), "one each"))
-    table(("PART", "FILE NAME", "CONVENTIONAL"), rows)
-    follows = "follows" if parsed.conventional else "does not follow"
-    click.echo(f"\nthe file name {follows} the convention exactly")
-    click.echo(f"conventional name: {printable(build_name(conventional))}")
 
 
 def _plain(parsed: FileName, usual: FileName, files: list[tuple[Path, Path]]) -> dict[str, Any]:

@@ -98,7 +98,10 @@ def command(  # noqa: PLR0913 (the options)
         first, chosen = (0, tensor) if rows is None else _chosen(tensor, rows)
         statistics = _statistics(chosen, threads, as_json=as_json) if stats else None
         if out is not None:
-            _save(chosen, out)
+            with progress_bar("writing") as progress:
+                path = ggufkit.save_array(chosen, out, clobber=may_replace(), progress=progress)
+            if not click.get_current_context().params["as_json"]:
+                report([path])
         if as_json:
             emit(_plain(tensor, chosen if rows is not None else None, statistics))
         elif statistics:
@@ -145,13 +148,6 @@ def _statistics(tensor: Tensor, threads: int | None, *, as_json: bool) -> Tensor
     bins = DEFAULT_BINS if as_json else SHOWN_BINS
     with progress_bar("reading") as progress:
         return ggufkit.tensor_statistics(tensor, bins=bins, threads=threads, progress=progress)
-
-
-def _save(tensor: Tensor, out: Path) -> None:
-    with progress_bar("writing") as progress:
-        path = ggufkit.save_array(tensor, out, clobber=may_replace(), progress=progress)
-    if not click.get_current_context().params["as_json"]:
-        report([path])
 
 
 # JSON.
