@@ -17,6 +17,7 @@ from ggufkit.cli.output import counted, dims, emit, grouped, note, paged, size, 
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import files_written, report
 from ggufkit.errors import printable
+from ggufkit.format.types import TensorType
 from ggufkit.models.layers import tensor_names
 from ggufkit.models.model import Model, Tensor, bits_per_weight
 from ggufkit.output.layout import layout
@@ -151,10 +152,16 @@ def _notes(quantized: Quantization, *, allowed: bool) -> Iterator[str]:
             if allowed
             else "without --allow-requantize it is refused"
         )
-    fallen = Counter((d.fell_from, d.after.type) for d in quantized.decisions if d.fell_from)
-    for (chosen, used), number in fallen.items():
-        tensors = counted(number, "tensor")
-        yield f"{tensors} with rows that do not divide into blocks: {used} instead of {chosen}"
+    fallen: dict[tuple[TensorType, TensorType], list[int]] = {}
+    for d in quantized.decisions:
+        if d.fell_from:
+            fallen.setdefault((d.fell_from, d.after.type), []).append(d.fallback_nbytes)
+    for (chosen, used), costs in fallen.items():
+        tensors = counted(len(costs), "tensor")
+        yield (
+            f"{tensors} with rows that do not divide into blocks: {used} instead of {chosen}, "
+            f"{size(sum(costs))} more"
+        )
     promoted = Counter(
         (d.promoted_from, d.after.type) for d in quantized.decisions if d.promoted_from
     )

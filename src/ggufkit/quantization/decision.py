@@ -41,6 +41,12 @@ class Decision:
         """Whether errors are fed back by a Hessian."""
         return isinstance(self.after.source, GptqSource)
 
+    @property
+    def fallback_nbytes(self) -> int:
+        """How many bytes more the tensor takes than in the chosen type, whose blocks do not fit."""
+        bits = self.fell_from.bits_per_weight if self.fell_from else 0
+        return self.after.nbytes - round(self.after.elements * bits / 8) if bits else 0
+
 
 @dataclass(frozen=True)
 class Quantization:

@@ -19,9 +19,9 @@ from ggufkit.system.descriptors import AnyPath
 class PlannedSize:
     """The result of one recipe: bytes of the file, bits per weight, and missing data.
 
-    `fallbacks` counts the tensors whose rows do not fit the chosen type, `uncovered` those that
-    could not be quantized because importance data is missing. `unsearched` counts those whose type
-    has no search, if one is to be used.
+    `fallbacks` counts the tensors whose rows do not fit the chosen type, which costs
+    `fallback_nbytes` more bytes; `uncovered` those that could not be quantized because importance
+    data is missing. `unsearched` counts those whose type has no search, if one is to be used.
     """
 
     recipe: str
@@ -30,6 +30,7 @@ class PlannedSize:
     fallbacks: int
     uncovered: int
     unsearched: int = 0
+    fallback_nbytes: int = 0
 
 
 @takes_model
@@ -64,4 +65,5 @@ def _planned(
         sum(decision.fell_from is not None for decision in result.decisions),
         len(result.uncovered),
         len(result.unsearched),
+        sum(decision.fallback_nbytes for decision in result.decisions),
     )

@@ -49,7 +49,8 @@ def test_report_is_one_line_with_name_and_size(source):
 def test_notes_a_fallback(source):
     result = done("quantize", source, source.with_name("out.gguf"), "Q4_0")
     assert result.err == (
-        "note: 1 tensor with rows that do not divide into blocks: F16 instead of Q4_0\n"
+        "note: 1 tensor with rows that do not divide into blocks: F16 instead of Q4_0, "
+        "230 bytes more\n"
     )
     assert list(types(source.with_name("out.gguf")).values()) == ["F32", "F16", "Q4_0"]
 

@@ -10,6 +10,7 @@ import pytest
 
 import diffusion_checkpoints
 import ggufkit
+from ggufkit.cli.output import size
 from ggufkit.errors import CheckpointError, ValueTypeError
 from shell import ggufkit as run
 from tensors_file import safetensors_bytes
@@ -182,3 +183,30 @@ def test_files_of_stable_diffusion_cpp_are_image_models(tmp_path):
     ggufkit.write(model, tmp_path / "sd1.gguf")
     rules = {finding.rule for finding in ggufkit.check(tmp_path / "sd1.gguf")}
     assert rules == set()
+
+
+def test_a_note_says_what_rows_that_do_not_divide_cost(tmp_path):
+    source = diffusion_checkpoints.write("wan", "BF16", tmp_path / "wan.safetensors")
+    done = run("convert", source, tmp_path / "out.gguf", "--quantize", "Q4_K_M")
+    cost = 5 * 256 * 544 * (16 - 6.5625) / 8  # F16 instead of Q6_K
+    expected = (
+        f"5 tensors with rows that do not divide into blocks: F16 instead of Q6_K, {size(cost)}"
+    )
+    assert f"{expected} more" in done.err
+    with ggufkit.convert(source) as model:
+        (planned,) = ggufkit.plan(model, "Q4_K_M")
+    assert (planned.fallbacks, planned.fallback_nbytes) == (5, cost)
+
+
+def test_a_recipe_of_ones_own_keeps_the_rules_of_its_base(tmp_path):
+    source = diffusion_checkpoints.write("wan", "BF16", tmp_path / "wan.safetensors")
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text('base = "Q4_K_M"\n[types]\n"^blocks\\\\.(0|4)\\\\." = "Q8_0"\n')
+    done = run("convert", source, tmp_path / "out.gguf", "--quantize", recipe)
+    assert done.code == 0, done.err
+    with ggufkit.open(tmp_path / "out.gguf") as model:
+        types = {name: tensor.type.name for name, tensor in model.tensors.items()}
+    assert [types[f"blocks.{i}.self_attn.q.weight"] for i in (0, 1, 4)] == ["Q8_0", "Q4_K", "Q8_0"]
+    assert types["blocks.1.cross_attn.v.weight"] == "Q6_K"  # a rule of Q4_K_M
+    assert types["blocks.0.ffn.2.weight"] == "Q8_0"  # rows of 544 divide by 32
+    assert types["patch_embedding.weight"] == "F32"

@@ -50,8 +50,8 @@ def command(
     """Show how large FILE would be in every recipe, the largest first, from its header alone.
 
     The notes say where a recipe lacks importance data for some tensors, and where it falls back to
-    types with smaller blocks because the rows do not divide. With --search they also say how many
-    tensors get a type that has no search.
+    other types because the rows do not divide, and the bytes that this costs. With --search they
+    also say how many tensors get a type that has no search.
     """
     with look_at(file) as model:
         if recipe:
@@ -87,6 +87,8 @@ def _report(
 
 def _row(planned: PlannedSize) -> tuple[str, ...]:
     bits = planned.bits_per_weight
-    counts = (planned.fallbacks, planned.uncovered, planned.unsearched)
+    counts = [f"{n:,}" if n else "" for n in (planned.uncovered, planned.unsearched)]
+    fallbacks = f"{planned.fallbacks:,}: +{size(planned.fallback_nbytes)}"
     cell = "" if bits is None else f"{bits:.2f}"
-    return (planned.recipe, size(planned.nbytes), cell, *(f"{n:,}" if n else "" for n in counts))
+    fallback_cell = fallbacks if planned.fallbacks else ""
+    return (planned.recipe, size(planned.nbytes), cell, fallback_cell, *counts)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from ggufkit.diffusion.architecture import DiffusionArchitecture
+from ggufkit.format.file_types import FILE_TYPES
 from ggufkit.models.model import Tensor
 from ggufkit.quantization.choice.conditions import Condition, first_four, first_two
 from ggufkit.quantization.recipes import Recipe, RecipeRule, RecipeRules
@@ -83,7 +84,8 @@ def role_in_diffusion(name: str) -> str:
 
 def diffusion_recipe(recipe: Recipe) -> Recipe:
     """Return a recipe with the rules for image and video models."""
-    rules = _RULES.get(_AS_K_RECIPE.get(recipe.name, recipe.name), {})
+    name = FILE_TYPES.get(recipe.file_type or 0, "")  # a user's recipe has a name of its own
+    rules = _RULES.get(_AS_K_RECIPE.get(name, name), {})
     return replace(recipe, rules=rules, by_count=True)
 
 
