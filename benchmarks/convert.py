@@ -76,11 +76,11 @@ def make_checkpoint(folder: Path, gib: float) -> int:
 
 def write_tensors(path: Path, shapes: dict[str, tuple[int, ...]]) -> int:
     """Write random BF16 tensors and return the bytes of the file."""
-    header, at = {}, 0
+    header, offset = {}, 0
     for name, shape in shapes.items():
-        end = at + 2 * int(np.prod(shape))
-        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, end]}
-        at = end
+        end = offset + 2 * int(np.prod(shape))
+        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [offset, end]}
+        offset = end
     largest = max(int(np.prod(shape)) for shape in shapes.values())
     floats = np.random.default_rng(0).normal(0, 0.05, largest).astype(np.float32)
     noise = (floats.view(np.uint32) >> 16).astype(np.uint16).tobytes()

@@ -52,17 +52,17 @@ def works(source: Path, scratch: Path, options: argparse.Namespace) -> dict[str,
     """Return the command of each work, by its name."""
     out, between = scratch / "out.gguf", scratch / "between.gguf"
     own = f"{shlex.quote(sys.executable)} -m ggufkit convert {source} {out} -q"
-    made = {"copy": f"cp {source} {out}", "ggufkit": own}
-    made |= {f"ggufkit {recipe}": f"{own} --quantize {recipe}" for recipe in RECIPES}
+    commands = {"copy": f"cp {source} {out}", "ggufkit": own}
+    commands |= {f"ggufkit {recipe}": f"{own} --quantize {recipe}" for recipe in RECIPES}
     if options.comfyui_gguf and options.python:
         script = options.comfyui_gguf / "tools" / "convert.py"
         peer = f"{options.python} {script} --src {source} --dst {between}"
-        made["ComfyUI-GGUF"] = peer
+        commands["ComfyUI-GGUF"] = peer
         if options.llama_quantize:
             for recipe in RECIPES:
                 second = f"{options.llama_quantize} {between} {out} {recipe}"
-                made[f"ComfyUI-GGUF {recipe}"] = f"{peer} && {second}"
-    return made
+                commands[f"ComfyUI-GGUF {recipe}"] = f"{peer} && {second}"
+    return commands
 
 
 def measure(scratch: Path, options: argparse.Namespace) -> None:
@@ -74,8 +74,8 @@ def measure(scratch: Path, options: argparse.Namespace) -> None:
     runs: dict[str, list[tuple[float, int]]] = {name: [] for name in commands}
     for _ in range(options.rounds):
         for name, command in commands.items():
-            for made in scratch.glob("*.gguf"):
-                made.unlink()
+            for output in scratch.glob("*.gguf"):
+                output.unlink()
             runs[name].append(timed(["sh", "-c", command]))
     print(f"{nbytes / 2**30:.2f} GiB, median of {options.rounds}")
     for name, measured in runs.items():

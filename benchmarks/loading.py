@@ -68,8 +68,8 @@ def diffusers_tensors(_: Path) -> Callable[[Path], Any]:
 
     def load(path: Path) -> Any:  # noqa: ANN401
         return {
-            name: dequantize_gguf_tensor(each) if isinstance(each, GGUFParameter) else each
-            for name, each in load_gguf_checkpoint(str(path)).items()
+            name: dequantize_gguf_tensor(value) if isinstance(value, GGUFParameter) else value
+            for name, value in load_gguf_checkpoint(str(path)).items()
         }
 
     return load
@@ -79,8 +79,8 @@ def memory_copy(path: Path) -> Callable[[Path], Any]:
     """Return how the decoded bytes are copied into new memory."""
     import ggufkit.torch  # noqa: PLC0415
 
-    made = ggufkit.torch.load(path)
-    return lambda _: {name: tensor.clone() for name, tensor in made.items()}
+    tensors = ggufkit.torch.load(path)
+    return lambda _: {name: tensor.clone() for name, tensor in tensors.items()}
 
 
 def _import_llama() -> Any:  # noqa: ANN401 (a module)
@@ -129,11 +129,11 @@ def main() -> None:
 
 def compare(path: Path, options: argparse.Namespace) -> None:
     """Print a row for each reader of one model."""
-    found: dict[str, list[dict[str, float]]] = {}
+    measurements: dict[str, list[dict[str, float]]] = {}
     failed: dict[str, str] = {}
     for number in range(options.repeats):
         for reader in READERS:
-            if reader in failed or (number and found[reader][0]["seconds"] > SLOW):
+            if reader in failed or (number and measurements[reader][0]["seconds"] > SLOW):
                 continue
             command = [sys.executable, __file__, "--measure", reader, str(path)]
             command += ["--peers", str(options.peers)] if options.peers else []
@@ -142,14 +142,14 @@ def compare(path: Path, options: argparse.Namespace) -> None:
                 failed[reader] = done.stderr.strip().splitlines()[-1]
             else:
                 answer = json.loads(done.stdout.splitlines()[-1])
-                found.setdefault(reader, []).append(answer)
+                measurements.setdefault(reader, []).append(answer)
     print(f"\n{path.name}")
     for reader in READERS:
         if reader in failed:
             print(f"  {reader:30} failed: {failed[reader]}")
             continue
-        seconds = statistics.median(row["seconds"] for row in found[reader])
-        peak = max(row["peak"] for row in found[reader])
+        seconds = statistics.median(row["seconds"] for row in measurements[reader])
+        peak = max(row["peak"] for row in measurements[reader])
         print(f"  {reader:30} {seconds:8.2f} s   peak {peak:6.0f} MiB")
 
 

@@ -121,13 +121,13 @@ def main(arguments: Iterable[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)
         if options.blocks:
-            made = of_blocks(options, folder)
+            lines = of_blocks(options, folder)
         elif options.embeddings:
-            made = searched_embeddings.table(options, folder)
+            lines = searched_embeddings.table(options, folder)
         else:
             options.types = options.types or (RECIPES if options.hessian else TYPES)
-            made = table(options, folder)
-        for line in made:
+            lines = table(options, folder)
+        for line in lines:
             print(line, flush=True)
 
 

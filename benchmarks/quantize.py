@@ -118,13 +118,13 @@ def run_llama_cpp(source: str, target: str, recipe: str, threads: int) -> None:
     silence = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(_ignore)
     library.llama_log_set(silence, None)
     chosen = library.llama_model_quantize_default_params()
-    asked: dict[str, Any] = {"recipe": recipe, "weights": {}}
+    job: dict[str, Any] = {"recipe": recipe, "weights": {}}
     if recipe in WEIGHTED:
         path = Path(source).with_name(IMATRIX)
         imatrix = Imatrix.open(path)
-        asked["weights"] = {name: imatrix.weights(name) for name in imatrix.entries}
-        asked["imatrix_keys"] = {"file": str(path), "dataset": DATASET, "chunks": CHUNKS}
-    alive = llama_quantize._fill(chosen, asked)  # noqa: SLF001 (the tests' own)
+        job["weights"] = {name: imatrix.weights(name) for name in imatrix.entries}
+        job["imatrix_keys"] = {"file": str(path), "dataset": DATASET, "chunks": CHUNKS}
+    alive = llama_quantize._fill(chosen, job)  # noqa: SLF001 (the tests' own)
     chosen.threads = threads
     begin = time.perf_counter(), time.process_time()
     failed = library.llama_model_quantize(source.encode(), target.encode(), ctypes.byref(chosen))
@@ -153,8 +153,8 @@ def measured(name: str, source: Path, target: Path, recipe: str, threads: int) -
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         sys.exit(f"{name} could not make {target}")
-    told = [float(word) for word in output.split()] or [wall, usage.ru_utime + usage.ru_stime]
-    return Cost(*told, peak.stop())
+    times = [float(word) for word in output.split()] or [wall, usage.ru_utime + usage.ru_stime]
+    return Cost(*times, peak.stop())
 
 
 class Peak:

@@ -95,7 +95,7 @@ def serve(latency: float, rate: float, pipe: Any) -> None:  # noqa: ANN401
         pipe.send((server.hub.url(""), sorted(files)))
         while pipe.recv():
             seen = [*server.hub.requests, *server.cdn.requests]
-            pipe.send((len(seen), sum(each.sent for each in seen)))
+            pipe.send((len(seen), sum(request.sent for request in seen)))
             server.hub.forget()
             server.cdn.forget()
 
@@ -128,22 +128,22 @@ def seconds(command: list[str], environment: dict[str, str], folder: Path) -> fl
 
 def readers(peers: Path | None) -> dict[str, Callable[[str, list[str]], list[str]]]:
     """Return the command of each reader that is there, by name."""
-    found: dict[str, Callable[[str, list[str]], list[str]]] = {
+    argv: dict[str, Callable[[str, list[str]], list[str]]] = {
         "ggufkit": lambda task, urls: [sys.executable, "-c", GGUFKIT, task, *urls]
     }
     if peers and shutil.which("node"):
         (peers / "read.mjs").write_text(GGUF_JS, encoding="utf-8")
-        found["huggingface.js"] = lambda task, urls: ["node", str(peers / "read.mjs"), task, *urls]
+        argv["huggingface.js"] = lambda task, urls: ["node", str(peers / "read.mjs"), task, *urls]
     if peers and (peers / "venv").exists():
         python = str(peers / "venv" / "bin" / "python")
-        found["huggingface_hub"] = lambda task, urls: [
+        argv["huggingface_hub"] = lambda task, urls: [
             python,
             "-c",
             DOWNLOAD,
             task,
             urls[0].rpartition("/")[2],
         ]
-    return found
+    return argv
 
 
 def main() -> None:
@@ -153,8 +153,8 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=100, help="MB per second")
     parser.add_argument("--peers", type=Path, help="folder with the peers")
     parser.add_argument("--repeats", type=int, default=3)
-    given = parser.parse_args()
-    with served(given.latency / 1000, given.rate * 1e6) as (address, names, pipe):
+    options = parser.parse_args()
+    with served(options.latency / 1000, options.rate * 1e6) as (address, names, pipe):
         urls = {name: f"{address}/{REPO}/resolve/main/{name}" for name in names}
         quants = [url for name, url in urls.items() if name.startswith("m-")]
         shards = [url for name, url in urls.items() if name.startswith("set-")]
@@ -164,11 +164,11 @@ def main() -> None:
             f"{SHARDS} shards": ("shards", shards, ("ggufkit", "huggingface.js")),
             "one layer": ("layer", quants[:1], ("ggufkit", "huggingface_hub")),
         }
-        known = readers(given.peers)
-        for title, (task, wanted, able) in tasks.items():
-            for name in (each for each in able if each in known):
+        known = readers(options.peers)
+        for title, (task, addresses, able) in tasks.items():
+            for name in (reader for reader in able if reader in known):
                 best, counts = None, (0, 0)
-                for _ in range(given.repeats):
+                for _ in range(options.repeats):
                     with tempfile.TemporaryDirectory() as home:
                         environment = {
                             "HF_ENDPOINT": address,
@@ -177,10 +177,10 @@ def main() -> None:
                             "XDG_CACHE_HOME": home,
                             "HF_HUB_DISABLE_XET": "1",
                         }
-                        found = seconds(known[name](task, wanted), environment, Path(home))
+                        elapsed = seconds(known[name](task, addresses), environment, Path(home))
                     pipe.send("count")
                     counts = pipe.recv()
-                    best = found if best is None else min(best, found)
+                    best = elapsed if best is None else min(best, elapsed)
                 row = {
                     "task": title,
                     "reader": name,

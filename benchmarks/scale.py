@@ -71,8 +71,8 @@ def of_tokens(folder: Path) -> Path:
 
 def sparse(folder: Path) -> Path:
     """Make a file of huge tensors."""
-    each = SPARSE // 1024
-    infos = (info(b"blk.%d.weight" % n, (each // 4,), n * each) for n in range(1024))
+    nbytes = SPARSE // 1024
+    infos = (info(b"blk.%d.weight" % n, (nbytes // 4,), n * nbytes) for n in range(1024))
     return write(folder / "sparse.gguf", b"".join((header(1024, []), *infos)), SPARSE)
 
 
@@ -112,22 +112,22 @@ def spent(act: Callable[[], object]) -> float:
 
 def peak() -> float:
     """Return the peak memory of this process so far, in MiB."""
-    found = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
-    if found is None:
+    match = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
+    if match is None:
         raise SystemExit("needs /proc of Linux")
-    return int(found[1]) / 1024
+    return int(match[1]) / 1024
 
 
 def measure(path: str) -> dict[str, float]:
     """Measure in this process, which must be a new one."""
-    found = {"open": spent(lambda: ggufkit.open(path))}
-    found["opened"] = peak()
+    figures = {"open": spent(lambda: ggufkit.open(path))}
+    figures["opened"] = peak()
     model = ggufkit.open(path)
-    found["inspect"] = spent(lambda: summarize(model))
-    found["plan"] = spent(lambda: layout(model, "out.gguf"))
-    found["quantize"] = spent(lambda: decide(model, "Q8_0"))
-    found["all"] = peak()
-    return found
+    figures["inspect"] = spent(lambda: summarize(model))
+    figures["plan"] = spent(lambda: layout(model, "out.gguf"))
+    figures["quantize"] = spent(lambda: decide(model, "Q8_0"))
+    figures["all"] = peak()
+    return figures
 
 
 def results(folder: Path) -> Iterator[tuple[str, int, dict[str, float]]]:
@@ -148,10 +148,10 @@ def main(folder: Path) -> None:
     columns = ("header", *STEPS, "opened", "all")
     print(f"{'':<20}" + "".join(f"{column:>9}" for column in columns))
     floor = None
-    for name, head, found in results(folder):
-        floor = floor or found
-        times = "".join(f"{found[key]:>8.2f}s" for key in STEPS)
-        memory = "".join(f"{found[key] - floor[key]:>6.0f}MiB" for key in ("opened", "all"))
+    for name, head, figures in results(folder):
+        floor = floor or figures
+        times = "".join(f"{figures[key]:>8.2f}s" for key in STEPS)
+        memory = "".join(f"{figures[key] - floor[key]:>6.0f}MiB" for key in ("opened", "all"))
         print(f"{name:<20}{head / 2**20:>6.1f}MiB{times}{memory}", flush=True)
 
 
@@ -161,5 +161,5 @@ if __name__ == "__main__":
     elif sys.argv[1:]:
         main(Path(sys.argv[1]))
     else:
-        with tempfile.TemporaryDirectory() as made:
-            main(Path(made))
+        with tempfile.TemporaryDirectory() as temporary:
+            main(Path(temporary))

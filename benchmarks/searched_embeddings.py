@@ -36,8 +36,8 @@ def sentences(domain: str) -> list[str]:
         [part for part in text.split("\n\n") if len(part) > LEAST]
         for text in documents(domain, HELD_OUT)
     ]
-    found = [each[turn] for turn in range(20) for each in parts if turn < len(each)]
-    return [text[:LENGTH] for text in found[:SENTENCES]]
+    paragraphs = [part[turn] for turn in range(20) for part in parts if turn < len(part)]
+    return [text[:LENGTH] for text in paragraphs[:SENTENCES]]
 
 
 def embeddings(path: Path, texts: list[str], threads: int) -> npt.NDArray[np.float64]:
@@ -52,8 +52,8 @@ def embeddings(path: Path, texts: list[str], threads: int) -> npt.NDArray[np.flo
     parameters.cpuparams.n_threads = threads
     server = xllamacpp.Server(parameters)
     answers: Any = [server.handle_embeddings({"input": text})["data"][0] for text in texts]
-    found = np.array([np.ravel(each["embedding"]) for each in answers])
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
+    vectors = np.array([np.ravel(answer["embedding"]) for answer in answers])
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def table(options: argparse.Namespace, folder: Path) -> Iterator[str]:
@@ -66,14 +66,14 @@ def table(options: argparse.Namespace, folder: Path) -> Iterator[str]:
     imatrix = calibrated(source, options, folder) if options.hessian else None
 
     def lost(kind: str, search: str) -> list[float]:
-        made = folder / "minilm-quantized.gguf"
+        path = folder / "minilm-quantized.gguf"
         with ggufkit.open(source) as model:
             names = [t.name for t in model.tensors.values() if is_layer_matrix(t)]
             types = dict.fromkeys(names, kind)
             chosen = treatment(search, folder)
-            ggufkit.write(ggufkit.quantize(model, types=types, imatrix=imatrix, **chosen), made)
-        found = embeddings(made, texts, options.threads)
-        return [float(each) for each in 1 - (found * base).sum(axis=1)]
+            ggufkit.write(ggufkit.quantize(model, types=types, imatrix=imatrix, **chosen), path)
+        vectors = embeddings(path, texts, options.threads)
+        return [float(loss) for loss in 1 - (vectors * base).sum(axis=1)]
 
     yield f"| type | 1 - cosine | {' | '.join(options.searches)} |"
     yield "|---" * (2 + len(options.searches)) + "|"

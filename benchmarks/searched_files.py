@@ -68,14 +68,14 @@ def decoded(model: Model) -> Model:
 
 def sources(options: argparse.Namespace) -> dict[str, Callable[[], Model]]:
     """Return the models by name; the trained one only if its file is given."""
-    found: dict[str, Callable[[], Model]] = {}
+    models: dict[str, Callable[[], Model]] = {}
     for name in ("trained", "experts"):
         path = getattr(options, name)
         if path:
-            found[name] = lambda path=path: ggufkit.open(path)
-    found["SmolLM2"] = lambda: widened(ggufkit.open(real.smollm2()))
-    found["Gemma 3"] = lambda: decoded(ggufkit.open(real.gemma3()))
-    return {name: make for name, make in found.items() if name in options.models}
+            models[name] = lambda path=path: ggufkit.open(path)
+    models["SmolLM2"] = lambda: widened(ggufkit.open(real.smollm2()))
+    models["Gemma 3"] = lambda: decoded(ggufkit.open(real.gemma3()))
+    return {name: make for name, make in models.items() if name in options.models}
 
 
 def calibrated(model: Path, options: argparse.Namespace, folder: Path) -> Path:
@@ -120,9 +120,9 @@ class SearchedFiles:
         self.path = self.folder / "unquantized.gguf"
         if not self.path.exists():
             ggufkit.write(make(), self.path, threads=options.threads)
-        self.kept = self.folder / "results.json"
+        self.results_path = self.folder / "results.json"
         self.known: dict[str, dict[str, Any]] = (
-            json.loads(self.kept.read_text()) if self.kept.exists() else {}
+            json.loads(self.results_path.read_text()) if self.results_path.exists() else {}
         )
         self.imatrix = calibrated(self.path, options, self.folder)
 
@@ -134,7 +134,7 @@ class SearchedFiles:
             self._write(type, search)
             seconds = time.process_time() - begin
             self.known[key] = {domain: asdict(self._measured(domain)) for domain in DOMAINS}
-            self.kept.write_text(json.dumps(self.known, indent=1))
+            self.results_path.write_text(json.dumps(self.known, indent=1))
             means = {d: statistics.fmean(v["chunks"]) for d, v in self.known[key].items()}
             print(self.name, key, means, f"{seconds:.1f} s", flush=True)
         return {domain: Figures(**self.known[key][domain]) for domain in DOMAINS}
@@ -148,36 +148,36 @@ class SearchedFiles:
         with ggufkit.open(self.path) as model:
             matrices = [t.name for t in model.tensors.values() if is_layer_matrix(t)]
             is_recipe = type == MIX or self.options.hessian
-            made = ggufkit.quantize(
+            quantized = ggufkit.quantize(
                 model,
                 type if is_recipe else None,
                 types=None if is_recipe else dict.fromkeys(matrices, type),
                 imatrix=self.imatrix,
                 **treatment(search, self.folder),
             )
-            ggufkit.write(made, self.quantized, threads=self.options.threads)
+            ggufkit.write(quantized, self.quantized, threads=self.options.threads)
 
     def _measured(self, domain: str) -> Figures:
         base = self.folder / f"{domain}.base"
         if not base.exists():
             text = self.folder / f"{domain}.txt"
             text.write_text("\n".join(documents(domain, HELD_OUT)))
-            found = self._evaluated(text=text, base=self.path, base_logits=base)
+            evaluation = self._evaluated(text=text, base=self.path, base_logits=base)
         else:
-            found = self._evaluated(base_logits=base)
-        (quality,) = found.models
+            evaluation = self._evaluated(base_logits=base)
+        (quality,) = evaluation.models
         assert quality.divergence is not None  # noqa: S101 (for mypy)
         return Figures(
-            [float(each) for each in quality.scores.field("divergence").mean(axis=1)],
+            [float(value) for value in quality.scores.field("divergence").mean(axis=1)],
             quality.divergence.kld.percentiles[99.9],
             quality.divergence.ratio.value,
         )
 
-    def _evaluated(self, **given: Path) -> Evaluation:
+    def _evaluated(self, **inputs: Path) -> Evaluation:
         chunks, context = self.options.chunks, self.options.context
         threads = self.options.threads
         return ggufkit.evaluate(
-            self.quantized, chunks=chunks, context=context, threads=threads, **given
+            self.quantized, chunks=chunks, context=context, threads=threads, **inputs
         )
 
 
@@ -199,37 +199,37 @@ class Change:
         return f"{100 * self.mean:+.1f} ± {100 * self.reach:.1f} %"
 
 
-def change(rule: list[float], found: list[float]) -> Change:
+def change(rule: list[float], searched: list[float]) -> Change:
     """Compare the same chunks, pairwise."""
     whole = statistics.fmean(rule)
-    gaps = np.array(found) - np.array(rule)
-    return Change(*(each / whole for each in interval(gaps, CONFIDENCE)))
+    gaps = np.array(searched) - np.array(rule)
+    return Change(*(bound / whole for bound in interval(gaps, CONFIDENCE)))
 
 
 def table(options: argparse.Namespace, folder: Path) -> Iterator[str]:
     """Yield the lines of two tables: of each model, and of each domain over all models."""
     names = list(DOMAINS)
-    made = [SearchedFiles(*each, options, folder) for each in sources(options).items()]
+    all_files = [SearchedFiles(*source, options, folder) for source in sources(options).items()]
     yield "| model | type | divergence | search | " + " | ".join(names) + " | 99.9 % | perplexity |"
     yield "|---" * (6 + len(names)) + "|"
     shares: dict[tuple[str, str], list[list[float]]] = {}
-    for files in made:
+    for files in all_files:
         for kind in options.types:
             if (files.name, kind) in EXCLUDED:
                 continue
             rule = files.figures(kind, RULE)
             for search in options.searches:
-                found = files.figures(kind, search)
-                changes = [change(rule[d].chunks, found[d].chunks) for d in names]
-                shares.setdefault((kind, search), []).append([each.mean for each in changes])
-                yield _line(files.name, kind, search, changes, rule, found)
+                figures = files.figures(kind, search)
+                changes = [change(rule[d].chunks, figures[d].chunks) for d in names]
+                shares.setdefault((kind, search), []).append([change.mean for change in changes])
+                yield _line(files.name, kind, search, changes, rule, figures)
     yield ""
     yield "| type | search | models | " + " | ".join(names) + " | all |"
     yield "|---" * (4 + len(names)) + "|"
     for (kind, search), of_models in shares.items():
         means = [statistics.fmean(column) for column in zip(*of_models, strict=True)]
-        shown = [f"{100 * each:+.1f} %" for each in (*means, statistics.fmean(means))]
-        yield f"| {kind} | `{search}` | {len(of_models)} | {' | '.join(shown)} |"
+        cells = [f"{100 * mean:+.1f} %" for mean in (*means, statistics.fmean(means))]
+        yield f"| {kind} | `{search}` | {len(of_models)} | {' | '.join(cells)} |"
 
 
 def _line(  # noqa: PLR0913 (the cells of a line)
@@ -238,13 +238,13 @@ def _line(  # noqa: PLR0913 (the cells of a line)
     search: str,
     changes: list[Change],
     rule: dict[str, Figures],
-    found: dict[str, Figures],
+    figures: dict[str, Figures],
 ) -> str:
     tail, ratio, divergence = (
         statistics.fmean(f(d) for d in DOMAINS)
         for f in (
-            lambda d: found[d].tail / rule[d].tail - 1,
-            lambda d: found[d].perplexity / rule[d].perplexity - 1,
+            lambda d: figures[d].tail / rule[d].tail - 1,
+            lambda d: figures[d].perplexity / rule[d].perplexity - 1,
             lambda d: statistics.fmean(rule[d].chunks),
         )
     )

@@ -41,20 +41,20 @@ class Bench:
         topics = pydoc_data.topics.topics
         text = "\n".join(topics[name] for name in sorted(topics))
         for number, part in enumerate(PARTS):
-            bounds = (len(text) * at // len(PARTS) for at in (number, number + 1))
+            bounds = (len(text) * part // len(PARTS) for part in (number, number + 1))
             self.text(part).write_text(text[slice(*bounds)])
         self.imatrix = folder / "imatrix.gguf"
         reading = {"chunks": options.chunks, "threads": options.threads}
         if not self.imatrix.exists():
-            found = ggufkit.compute_imatrix(self.path, self.text("calibration"), **reading)
-            found.save(self.imatrix)
+            imatrix = ggufkit.compute_imatrix(self.path, self.text("calibration"), **reading)
+            imatrix.save(self.imatrix)
         self.sensitivity = folder / "sensitivity.json"
         if not self.sensitivity.exists():
             ggufkit.measure_sensitivity(
                 *(self.path, self.text("sensitivity")), imatrix=self.imatrix, **reading
             ).save(self.sensitivity)
-        self.kept = folder / "sizes.json"
-        self.known = json.loads(self.kept.read_text()) if self.kept.exists() else {}
+        self.results_path = folder / "sizes.json"
+        self.known = json.loads(self.results_path.read_text()) if self.results_path.exists() else {}
 
     def text(self, part: str) -> Path:
         """Return the file of a part of the text."""
@@ -86,16 +86,16 @@ class Bench:
     ) -> Path:
         return self._written(ggufkit.quantize(model, types=types, imatrix=self.imatrix), name)
 
-    def _written(self, made: ggufkit.Model, name: str) -> Path:
+    def _written(self, model: ggufkit.Model, name: str) -> Path:
         out = self.folder / f"{name}.gguf"
-        ggufkit.write(made, out, threads=self.options.threads)
+        ggufkit.write(model, out, threads=self.options.threads)
         return out
 
     def compare(self, recipe: str) -> dict[str, dict[str, float]]:
         """Return the figures of the files of one size; measure them if they are not known."""
         if recipe not in self.known:
             files = dict(self.files(recipe))
-            found = ggufkit.evaluate(
+            evaluation = ggufkit.evaluate(
                 list(files.values()),
                 self.text("held-out"),
                 base=self.path,
@@ -103,10 +103,10 @@ class Bench:
                 threads=self.options.threads,
             )
             rows = {}
-            for (name, path), quality in zip(files.items(), found.models, strict=True):
-                versus = next((c for c in found.comparisons if c.second == str(path)), None)
-                with ggufkit.open(path) as made:
-                    bits = bits_per_weight(made.tensors.values())
+            for (name, path), quality in zip(files.items(), evaluation.models, strict=True):
+                versus = next((c for c in evaluation.comparisons if c.second == str(path)), None)
+                with ggufkit.open(path) as written:
+                    bits = bits_per_weight(written.tensors.values())
                 rows[name] = {
                     "nbytes": path.stat().st_size,
                     "bits": bits or 0.0,
@@ -117,7 +117,7 @@ class Bench:
                     "reach": (versus.high - versus.low) / 2 if versus else 0.0,
                 }
             self.known[recipe] = rows
-            self.kept.write_text(json.dumps(self.known, indent=1))
+            self.results_path.write_text(json.dumps(self.known, indent=1))
         return self.known[recipe]
 
 

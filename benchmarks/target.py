@@ -83,7 +83,7 @@ def widened(model: Model) -> Model:
         return turn.T @ grown(get(name), WIDE, columns)
 
     embeddings = get("token_embd")
-    made = {
+    arrays = {
         "token_embd": grown(embeddings, len(embeddings), WIDE) @ turn,
         "output_norm": np.ones(WIDE),
         "output": reading("token_embd", "output_norm"),
@@ -91,14 +91,16 @@ def widened(model: Model) -> Model:
     for layer in range(int(model.metadata["llama.block_count"])):
         block = f"blk.{layer}"
         attention, feed = f"{block}.attn_norm", f"{block}.ffn_norm"
-        made[f"{block}.attn_q"] = reading(f"{block}.attn_q", attention, HEADS * HEAD)
-        made[f"{block}.attn_k"] = reading(f"{block}.attn_k", attention, KEY_HEADS * HEAD)
-        made[f"{block}.attn_v"] = reading(f"{block}.attn_v", attention, KEY_HEADS * HEAD)
-        made[f"{block}.attn_output"] = writing(f"{block}.attn_output", HEADS * HEAD)
-        made[f"{block}.ffn_gate"] = reading(f"{block}.ffn_gate", feed)
-        made[f"{block}.ffn_up"] = reading(f"{block}.ffn_up", feed)
-        made[f"{block}.ffn_down"] = writing(f"{block}.ffn_down", get(f"{block}.ffn_down").shape[1])
-        made[attention] = made[feed] = np.ones(WIDE)
+        arrays[f"{block}.attn_q"] = reading(f"{block}.attn_q", attention, HEADS * HEAD)
+        arrays[f"{block}.attn_k"] = reading(f"{block}.attn_k", attention, KEY_HEADS * HEAD)
+        arrays[f"{block}.attn_v"] = reading(f"{block}.attn_v", attention, KEY_HEADS * HEAD)
+        arrays[f"{block}.attn_output"] = writing(f"{block}.attn_output", HEADS * HEAD)
+        arrays[f"{block}.ffn_gate"] = reading(f"{block}.ffn_gate", feed)
+        arrays[f"{block}.ffn_up"] = reading(f"{block}.ffn_up", feed)
+        arrays[f"{block}.ffn_down"] = writing(
+            f"{block}.ffn_down", get(f"{block}.ffn_down").shape[1]
+        )
+        arrays[attention] = arrays[feed] = np.ones(WIDE)
     epsilon = "llama.attention.layer_norm_rms_epsilon"
     metadata = model.metadata.without("general.quantization_version").updated(
         {
@@ -111,7 +113,7 @@ def widened(model: Model) -> Model:
     )
     tensors = (
         from_array(f"{name}.weight", array.astype("f4" if array.ndim == 1 else "f2"))
-        for name, array in made.items()
+        for name, array in arrays.items()
     )
     return model.replace(metadata=metadata, tensors=tensors)
 
@@ -131,23 +133,23 @@ def _turn(rng: np.random.Generator) -> Array:
 
 def predictions(path: Path, text: Path, chunks: int, context: int, threads: int) -> Logits:
     """Return the logits of each chunk from its second quarter on, and the tokens that follow."""
-    found = []
+    predictions = []
     with Session(path, length=context, batch=context, threads=threads) as session:
         tokens = session.tokenize(text.read_bytes())
         for start in range(0, chunks * context, context):
             chunk = tokens[start : start + context]
             session.clear()
             session.decode([chunk])
-            found.append((session.logits()[context // 4 :], chunk[context // 4 + 1 :]))
-    return found
+            predictions.append((session.logits()[context // 4 :], chunk[context // 4 + 1 :]))
+    return predictions
 
 
 def compared(base: Logits, other: Logits) -> dict[str, float]:
     """Return perplexity, mean divergence from `base`, and the share of equal most likely tokens."""
     rows = [
         row
-        for (expected, tokens), (found, _) in zip(base, other, strict=True)
-        for row in _rows(expected, found, tokens)
+        for (expected, tokens), (actual, _) in zip(base, other, strict=True)
+        for row in _rows(expected, actual, tokens)
     ]
     divergence, surprise, same = (np.concatenate(column) for column in zip(*rows, strict=True))
     return {
@@ -158,10 +160,10 @@ def compared(base: Logits, other: Logits) -> dict[str, float]:
 
 
 def _rows(
-    expected: npt.NDArray[np.float32], found: npt.NDArray[np.float32], tokens: list[int]
+    expected: npt.NDArray[np.float32], actual: npt.NDArray[np.float32], tokens: list[int]
 ) -> Iterator[tuple[Array, Array, Array]]:
     for start in range(0, len(expected), ROWS_AT_ONCE):
-        p, q = (_log_softmax(each[start : start + ROWS_AT_ONCE]) for each in (expected, found))
+        p, q = (_log_softmax(logits[start : start + ROWS_AT_ONCE]) for logits in (expected, actual))
         following = tokens[start : start + len(p)]
         surprise = -q[np.arange(len(following)), following]
         yield (np.exp(p) * (p - q)).sum(axis=1), surprise, p.argmax(axis=1) == q.argmax(axis=1)
@@ -212,12 +214,12 @@ class Bench:
             path, self.second, self.options.chunks, self.options.context, self.options.threads
         )
 
-    def result(self, label: str, made: Model) -> dict[str, object]:
+    def result(self, label: str, quantized: Model) -> dict[str, object]:
         """Write a model, let it read the text, print and return the figures."""
         path = self.folder / "quantized.gguf"
-        ggufkit.write(made, path, threads=self.options.threads)
+        ggufkit.write(quantized, path, threads=self.options.threads)
         figures = compared(self.base, self.predictions_of(path))
-        bits = bits_per_weight(made.tensors.values()) or 0
+        bits = bits_per_weight(quantized.tensors.values()) or 0
         print(
             f"{label:<22} {path.stat().st_size:>12,} {bits:>6.3f} {figures['perplexity']:>9.4f} "
             f"{figures['divergence']:>9.5f} {100 * figures['same']:>7.2f}%",
@@ -238,17 +240,17 @@ class Bench:
             nbytes = int(str(by_recipe["nbytes"]))
             types = ggufkit.target(self.model, nbytes=nbytes, imatrix=self.imatrix)
             seconds = time.perf_counter() - start
-            made = ggufkit.quantize(self.model, types=types, imatrix=self.imatrix)
-            yield self.result(f"target, {seconds:.0f} s", made) | {"recipe": recipe}
+            quantized = ggufkit.quantize(self.model, types=types, imatrix=self.imatrix)
+            yield self.result(f"target, {seconds:.0f} s", quantized) | {"recipe": recipe}
 
     def sensitivity(self) -> Iterator[dict[str, object]]:
         """Quantize one kind of tensor at a time."""
         for kind in KINDS:
             names = [name for name in self.model.tensors if kind in name and "norm" not in name]
-            made = ggufkit.quantize(
+            quantized = ggufkit.quantize(
                 self.model, types=dict.fromkeys(names, PROBE), imatrix=self.imatrix
             )
-            result = self.result(kind, made)
+            result = self.result(kind, quantized)
             error = sum(self._error(name) for name in names)
             yield result | {
                 "error": error,
@@ -276,12 +278,12 @@ def main(arguments: Iterable[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as temporary:
         bench = Bench(options, options.folder or Path(temporary))
-        found = list(bench.sensitivity() if options.sensitivity else bench.beside_recipes())
+        results = list(bench.sensitivity() if options.sensitivity else bench.beside_recipes())
     if options.sensitivity:
-        for each in found:
-            print(f"{each['label']:<16} {each['sensitivity']:.4f}")
+        for result in results:
+            print(f"{result['label']:<16} {result['sensitivity']:.4f}")
     if options.json:
-        options.json.write_text(json.dumps(found, indent=2))
+        options.json.write_text(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

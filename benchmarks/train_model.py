@@ -55,10 +55,10 @@ SHAPE: Final[dict[str, Any]] = {
 
 def vocabulary(texts: list[str]) -> Tokenizer:
     """Return a byte-level BPE tokenizer for the texts."""
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    made.train_from_iterator(
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(
         texts,
         trainers.BpeTrainer(
             vocab_size=VOCABULARY,
@@ -67,7 +67,7 @@ def vocabulary(texts: list[str]) -> Tokenizer:
             show_progress=False,
         ),
     )
-    return made
+    return tokenizer
 
 
 def encoded(tokenizer: Tokenizer, texts: list[str]) -> torch.Tensor:
@@ -101,7 +101,7 @@ def loss_of(model: torch.nn.Module, batch: torch.Tensor) -> torch.Tensor:
 def train(model: torch.nn.Module, sequences: torch.Tensor, options: argparse.Namespace) -> None:
     """Train with AdamW; the learning rate rises at first and then falls along a cosine."""
     order = torch.Generator().manual_seed(options.seed)
-    made = torch.optim.AdamW(
+    optimizer = torch.optim.AdamW(
         model.parameters(), lr=PEAK, betas=(0.9, 0.95), weight_decay=0.05, fused=True
     )
     begin, shuffled = time.monotonic(), torch.empty(0, dtype=torch.long)
@@ -111,12 +111,12 @@ def train(model: torch.nn.Module, sequences: torch.Tensor, options: argparse.Nam
         chosen, shuffled = shuffled[:BATCH], shuffled[BATCH:]
         along = max(step - WARMUP, 0) / (options.steps - WARMUP)
         rate = min(1, (step + 1) / WARMUP) * (0.05 + 0.95 * (1 + math.cos(math.pi * along)) / 2)
-        made.param_groups[0]["lr"] = PEAK * rate
+        optimizer.param_groups[0]["lr"] = PEAK * rate
         loss = loss_of(model, sequences[chosen])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        made.step()
-        made.zero_grad()
+        optimizer.step()
+        optimizer.zero_grad()
         if step % 50 == 0:
             print(f"{step:>6} {time.monotonic() - begin:>6.0f} s  {loss.item():.3f}", flush=True)
 
@@ -142,12 +142,12 @@ def main(arguments: Iterable[str] | None = None) -> None:
     tokenizer = vocabulary([text for some in texts.values() for text in some])
     sequences = torch.cat([encoded(tokenizer, some) for some in texts.values()])
     model = new_model(options.experts)
-    weights = sum(each.numel() for each in model.parameters())
+    weights = sum(parameter.numel() for parameter in model.parameters())
     print(f"{weights:,} weights, {sequences.numel():,} tokens of text", flush=True)
     train(model, sequences, options)
     for domain in DOMAINS:
-        found = encoded(tokenizer, documents(domain, HELD_OUT))
-        print(f"loss on held-out {domain}: {held_out_loss(model, found):.3f}")
+        tokens = encoded(tokenizer, documents(domain, HELD_OUT))
+        print(f"loss on held-out {domain}: {held_out_loss(model, tokens):.3f}")
     model.save_pretrained(options.folder)
     wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=END, eos_token=END)
     wrapped.save_pretrained(options.folder)

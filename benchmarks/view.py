@@ -75,15 +75,15 @@ def tile_seconds(kind: str, repeats: int) -> list[float]:
         ggufkit.model({"a": rows}).write(path)
         with ggufkit.open(path) as model:
             tensor = model["a"]
-            found = []
+            seconds = []
             for level in range(picture_facts(tensor)["levels"]):
                 place = TilePlace(level, 0, 0)
                 tile(tensor, place)
                 for _ in range(repeats):
                     start = time.perf_counter()
                     tile(tensor, place)
-                    found.append(time.perf_counter() - start)
-            return found
+                    seconds.append(time.perf_counter() - start)
+            return seconds
 
 
 def main() -> None:
@@ -103,10 +103,10 @@ def main() -> None:
                 took = statistics.median(first_picture(place) for _ in range(repeats))
                 print(f"first picture, {name:34} {took:6.2f} s")
     for kind in ("F32", "F16", "Q8_0", "Q4_K", "Q6_K", "IQ4_XS"):
-        found = [1000 * seconds for seconds in tile_seconds(kind, repeats)]
+        milliseconds = [1000 * seconds for seconds in tile_seconds(kind, repeats)]
         print(
-            f"tile of {TILE} x {TILE}, {kind:8} median {statistics.median(found):6.1f} ms, "
-            f"slowest {max(found):6.1f} ms"
+            f"tile of {TILE} x {TILE}, {kind:8} median {statistics.median(milliseconds):6.1f} ms, "
+            f"slowest {max(milliseconds):6.1f} ms"
         )
 
 

@@ -133,8 +133,8 @@ TENSOR_TYPE_PARTS: Final = """    "Q8_H": lambda blocks: BlockParts(
 def tensor_type_file(root: Path) -> str:
     """Return the file that docs/kernels.md shows."""
     page = (root / "docs" / "kernels.md").read_text(encoding="utf-8")
-    shown = re.search(r"```cpp\n(struct Q8_H.*?)```", page, re.DOTALL)
-    code = shown[1] if shown else ""
+    match = re.search(r"```cpp\n(struct Q8_H.*?)```", page, re.DOTALL)
+    code = match[1] if match else ""
     includes = '#pragma once\n\n#include "../codec.hpp"\n#include "../extremes.hpp"\n'
     return f"{includes}\nnamespace {{\n\n{code}\n}}  // namespace\n"
 

@@ -71,10 +71,10 @@ def copy_pages(source: Path) -> None:
             target = source / path.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, target)
-    named = trees()
+    pages = trees()
     for path in source.rglob("*.md"):
         page = path.relative_to(source).with_suffix("").as_posix()
-        if not re.search(rf"(^|<){re.escape(page)}>?$", named, re.MULTILINE):
+        if not re.search(rf"(^|<){re.escape(page)}>?$", pages, re.MULTILINE):
             path.write_text(ORPHAN + path.read_text("utf-8"), "utf-8")
 
 
@@ -83,10 +83,19 @@ def write_reference(folder: Path) -> None:
     folder.mkdir()
     lines = ["# Python reference", "", "Every public name, from its docstring.", ""]
     kinds = {name: kind(getattr(ggufkit, name)) for name in sorted(ggufkit.__all__)}
-    for title, wanted in TITLES.items():
+    for title, kind_of_section in TITLES.items():
         lines += [f"## {title}", ""]
-        for name in (name for name, each in kinds.items() if each == wanted):
-            lines += [f"### {name}", "", "```{eval-rst}", *directive(name, wanted), "```", ""]
+        for name in (
+            name for name, kind_of_name in kinds.items() if kind_of_name == kind_of_section
+        ):
+            lines += [
+                f"### {name}",
+                "",
+                "```{eval-rst}",
+                *directive(name, kind_of_section),
+                "```",
+                "",
+            ]
     (folder / "python.md").write_text("\n".join(lines), "utf-8")
     (folder / "commands.md").write_text("\n".join(helps()), "utf-8")
 
@@ -96,9 +105,9 @@ def helps() -> Iterator[str]:
     yield "# Command reference\n\nWhat `--help` prints, for every command.\n"
     for title, command in commands("ggufkit", app):
         settings = app.context_settings | {"max_content_width": WIDTH}
-        shown = click.Context(command, info_name=title, **settings)
+        shell = click.Context(command, info_name=title, **settings)
         level = "##" if title.count(" ") < 2 else "###"
-        yield f"{level} {title}\n\n```text\n{command.get_help(shown)}\n```\n"
+        yield f"{level} {title}\n\n```text\n{command.get_help(shell)}\n```\n"
 
 
 def commands(title: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
@@ -143,16 +152,16 @@ def inspected(model: str | None) -> str:
 def trees() -> str:
     """Return the navigation: the sections of docs/index.md, then the reference."""
     text = (ROOT / "docs" / "index.md").read_text("utf-8")
-    found = []
+    sections = []
     for section in text.split("\n## ")[1:]:
         caption, _, body = section.partition("\n")
         links = re.findall(r"\]\(([^)#]+\.md)\)", body)
         pages = [os.path.normpath(f"docs/{link}").removesuffix(".md") for link in links]
-        found.append(TREE.format(caption=caption, pages="\n".join(pages)))
-    found[0] = found[0].replace("\nREADME\n", "\nThe README <README>\n")
+        sections.append(TREE.format(caption=caption, pages="\n".join(pages)))
+    sections[0] = sections[0].replace("\nREADME\n", "\nThe README <README>\n")
     pages = [*REFERENCE, "CHANGELOG", "SECURITY"]
-    found.append(TREE.format(caption="Names and options", pages="\n".join(pages)))
-    return "\n".join(found)
+    sections.append(TREE.format(caption="Names and options", pages="\n".join(pages)))
+    return "\n".join(sections)
 
 
 if __name__ == "__main__":

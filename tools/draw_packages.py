@@ -27,11 +27,11 @@ class CircleError(Exception):
 
 def modules(package: Path = PACKAGE) -> dict[str, Path]:
     """Return the path of each module by its dotted name below `ggufkit`; `""` is the package."""
-    found = {}
+    paths = {}
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(package).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+        paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return paths
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -47,12 +47,12 @@ def imported(path: Path) -> Iterator[str]:
 
 def arrows(known: dict[str, Path]) -> dict[str, set[str]]:
     """Return the modules that each module imports."""
-    found: dict[str, set[str]] = {}
+    imports: dict[str, set[str]] = {}
     for name, path in known.items():
         names = () if name == VERBS else imported(path)
         own = [n.split(".")[1:] for n in names if n.split(".")[0] == "ggufkit"]
-        found[name] = {_module(parts, known) for parts in own} - {name}
-    return found
+        imports[name] = {_module(parts, known) for parts in own} - {name}
+    return imports
 
 
 def _module(parts: list[str], known: dict[str, Path]) -> str:
@@ -74,10 +74,10 @@ def room(name: str) -> str:
 
 def between(known: dict[str, Path]) -> dict[str, set[str]]:
     """Return the packages that each package imports."""
-    found: dict[str, set[str]] = {}
+    imports: dict[str, set[str]] = {}
     for name, others in arrows(known).items():
-        found.setdefault(room(name), set()).update(room(other) for other in others)
-    return {name: others - {name} for name, others in found.items()}
+        imports.setdefault(room(name), set()).update(room(other) for other in others)
+    return {name: others - {name} for name, others in imports.items()}
 
 
 def floors(graph: dict[str, set[str]]) -> dict[str, int]:

@@ -53,8 +53,8 @@ def main() -> None:
         for command, count in COMMANDS:
             lines = output(command, folder)
             console.print(Text.assemble(("$ ", "bold green"), (f"ggufkit {command}", "bold")))
-            shown = [*lines[:count], *["…"][: len(lines) > count]]
-            console.print(Text("\n".join([*shown, ""])))
+            visible = [*lines[:count], *["…"][: len(lines) > count]]
+            console.print(Text("\n".join([*visible, ""])))
     picture = console.export_svg(title="ggufkit", unique_id="terminal")
     picture = re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)  # no request to a server
     PICTURE.write_text("\n".join(line.rstrip() for line in picture.splitlines()) + "\n", "utf-8")

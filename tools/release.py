@@ -93,13 +93,13 @@ def do(
 
 def pythons() -> list[Python]:
     """Return the interpreters of this machine that ggufkit runs on, one of each version."""
-    found = {sys.version_info.minor: sys.executable}
+    programs = {sys.version_info.minor: sys.executable}
     for minor in MINORS:
         ours = shutil.which(f"python3.{minor}"), *map(str, PYENV.glob(f"3.{minor}.*/bin/python"))
         working = [program for program in ours if program and works(program)]
         if working:
-            found.setdefault(minor, working[0])
-    return [Python(program, minor) for minor, program in sorted(found.items())]
+            programs.setdefault(minor, working[0])
+    return [Python(program, minor) for minor, program in sorted(programs.items())]
 
 
 def works(program: str) -> bool:

@@ -65,20 +65,20 @@ class Registered(NamedTuple):
 
 def registered(conversion: Path) -> dict[str, Registered]:
     """Return the classes of the converter's source, by their names in it."""
-    found = {}
+    classes = {}
     for path in sorted(conversion.glob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef):
-                found[node.name] = Registered(
+                classes[node.name] = Registered(
                     tuple(_names(node)), tuple(map(ast.unparse, node.bases)), dict(_values(node))
                 )
-    return found
+    return classes
 
 
 def _names(node: ast.ClassDef) -> Iterator[str]:
     for call in node.decorator_list:
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "ModelBase.register":
-            yield from (str(each.value) for each in call.args if isinstance(each, ast.Constant))
+            yield from (str(arg.value) for arg in call.args if isinstance(arg, ast.Constant))
 
 
 def _values(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
@@ -102,20 +102,20 @@ def rows(conversion: Path) -> list[list[str]]:
     from ggufkit.conversion.architecture.architecture import architectures  # noqa: PLC0415
 
     homes: dict[str, list[str]] = {}
-    for stem, each in architectures().items():
-        for served in each.classes:
+    for stem, entry in architectures().items():
+        for served in entry.classes:
             homes.setdefault(served, []).append(stem)
     classes = registered(conversion)
     projectors = set()
     texts: dict[str, str] = {}
-    for own, each in classes.items():
+    for own, entry in classes.items():
         if value(own, "model_arch", classes).endswith(".MMPROJ"):
-            projectors.update(each.names)
+            projectors.update(entry.names)
         else:
-            texts.update(dict.fromkeys(each.names, own))
+            texts.update(dict.fromkeys(entry.names, own))
     record = json.loads(RECORD.read_text(encoding="utf-8")) | _drafts()
     identical = compared_projectors()
-    found = []
+    cells = []
     for name in sorted({*texts, *projectors}, key=lambda name: (name.lower(), name)):
         cases = [case for case in record.values() if case["class"] == name]
         row = [
@@ -127,8 +127,8 @@ def rows(conversion: Path) -> list[list[str]]:
             "identical" if name in identical else _yes(name in projectors),
             _draft(name, texts.get(name, ""), classes),
         ]
-        found.append(row)
-    return found
+        cells.append(row)
+    return cells
 
 
 def compared_projectors() -> set[str]:
@@ -148,7 +148,7 @@ def _drafts() -> dict[str, dict[str, object]]:
     recorded = json.loads(FLAGS.read_text(encoding="utf-8"))
     names = {case: draft.config["architectures"][0] for case, draft in drafts.DRAFTS.items()}
     names |= dict.fromkeys(recorded["--dspark"], "DeepseekV4DSparkModel")
-    made = recorded["--target-model-dir"] | recorded["--dspark"]
+    cases_of_drafts = recorded["--target-model-dir"] | recorded["--dspark"]
     return {
         f"{case} (draft)": {
             "class": names[case],
@@ -156,7 +156,7 @@ def _drafts() -> dict[str, dict[str, object]]:
             "round trip": False,
             "auto": digest,
         }
-        for case, digest in made.items()
+        for case, digest in cases_of_drafts.items()
     }
 
 

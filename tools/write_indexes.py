@@ -48,17 +48,17 @@ def commands() -> list[Command]:
 
 def table(page: str) -> str:
     """Return docs/commands.md with a row for each command."""
-    rows = [f"| [{each.name}]({each.name}.md) | {each.text} |\n" for each in commands()]
+    rows = [f"| [{command.name}]({command.name}.md) | {command.text} |\n" for command in commands()]
     return TABLE.sub("".join(rows), page, count=1)
 
 
 def index(page: str) -> str:
     """Return docs/index.md with a line for each command at the top of its section."""
-    for each in commands():
-        page = re.sub(rf"- \[{each.name}\.md\].*\n", "", page)
-    for each in reversed(commands()):
-        line = f"- [{each.name}.md]({each.name}.md): {each.text}.\n"
-        page = re.sub(rf"(?<=^### {each.section}\n\n)", line, page, flags=re.MULTILINE)
+    for command in commands():
+        page = re.sub(rf"- \[{command.name}\.md\].*\n", "", page)
+    for command in reversed(commands()):
+        line = f"- [{command.name}.md]({command.name}.md): {command.text}.\n"
+        page = re.sub(rf"(?<=^### {command.section}\n\n)", line, page, flags=re.MULTILINE)
     return page
 
 
@@ -80,7 +80,7 @@ def rules(page: str) -> str:
             page = page.replace(last, last + row, 1)
         page = re.sub(rf"^\| `{name}` \|.*\n", lambda _, row=row: row, page, flags=re.MULTILINE)
         last = row
-    return _ROW.sub(lambda found: found[0] if found[1] in all_rules() else "", page)
+    return _ROW.sub(lambda match: match[0] if match[1] in all_rules() else "", page)
 
 
 def pages() -> dict[Path, str]:

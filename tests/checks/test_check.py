@@ -34,8 +34,10 @@ def check(tmp_path):
     """Check files given by name and content, and return the findings of the first."""
 
     def check(content, **others):
-        for name, each in {"model.gguf": content, **others}.items():
-            data = each if isinstance(each, bytes) else each.build()
+        for name, content_of_file in {"model.gguf": content, **others}.items():
+            data = (
+                content_of_file if isinstance(content_of_file, bytes) else content_of_file.build()
+            )
             (tmp_path / name).write_bytes(data)
         return ggufkit.check(tmp_path / "model.gguf")
 
@@ -58,7 +60,7 @@ def write_set(folder: Path, *shards: Forge) -> list[Path]:
 
 def test_finds_no_fault_in_real_models(smollm2, gemma3, vocabularies):
     for path in (smollm2, gemma3, *vocabularies):
-        faults = [found for found in ggufkit.check(path) if found.severity != "note"]
+        faults = [finding for finding in ggufkit.check(path) if finding.severity != "note"]
         assert faults == [], path.name
 
 
@@ -205,8 +207,8 @@ def test_folder_means_all_files_in_it(tmp_path):
     (tmp_path / "notes.txt").write_bytes(b"no model")
     (tmp_path / "folder.gguf").mkdir()
     findings = ggufkit.check(tmp_path)
-    found = {(Path(finding.path).name, finding.rule) for finding in findings}
-    assert found == {
+    names = {(Path(finding.path).name, finding.rule) for finding in findings}
+    assert names == {
         ("cut.gguf", "data-truncated"),
         ("page.gguf", "html"),
         ("folder.gguf", "unreadable"),
@@ -232,14 +234,14 @@ def test_sound_set_has_no_findings(tmp_path):
 
 def test_file_that_holds_anything_needs_an_architecture(check):
     assert check(Forge((), ())) == check(Forge(pairs=(ARCHITECTURE,))) == []
-    assert [found.rule for found in check(Forge(pairs=()))] == ["architecture-missing"]
+    assert [finding.rule for finding in check(Forge(pairs=()))] == ["architecture-missing"]
 
 
 @pytest.mark.parametrize("value", ["", 7, ["llama"], True, 1.5])
 def test_architecture_must_be_a_name(tmp_path, value):
     path = tmp_path / "model.gguf"
     ggufkit.save(path, {}, {"general.architecture": value, "my.key": 1})
-    assert "architecture-missing" in [found.rule for found in ggufkit.check(path)]
+    assert "architecture-missing" in [finding.rule for finding in ggufkit.check(path)]
 
 
 def test_a_long_text_is_not_copied_to_be_checked(tmp_path):

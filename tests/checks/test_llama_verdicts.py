@@ -25,22 +25,23 @@ STEPS = {"small": 4, "experts": 4, "smollm2": 16, "gemma3": 16, "minilm": 16}
 
 def disagreements(base, cases, folder):
     """Return the answers of check and llama.cpp for the cases on which they disagree."""
-    told, named = {}, {}
+    verdicts, rules_by_path = {}, {}
     for index, case in enumerate(cases):
         path = shapes.write_sparse(case.model, folder / f"{index}.gguf")
-        told[path] = [
-            found.rule
-            for found in ggufkit.check(path)
-            if found.rule != OF_HOLES and (found.breaks == "llama.cpp" or found.severity == "error")
+        verdicts[path] = [
+            finding.rule
+            for finding in ggufkit.check(path)
+            if finding.rule != OF_HOLES
+            and (finding.breaks == "llama.cpp" or finding.severity == "error")
         ]
-        named[path] = case.what
-    refused = llama_loads.refusals(told)
+        rules_by_path[path] = case.what
+    refused = llama_loads.refusals(verdicts)
     forms = [form for name, form in UNFORESEEN.items() if name.strip() == base]
     return [
-        (named[path], refused.get(path, "loaded"), rules)
-        for path, rules in told.items()
+        (rules_by_path[path], refused.get(path, "loaded"), rules)
+        for path, rules in verdicts.items()
         if (path in refused) != bool(rules)
-        and not any(re.match(form, named[path]) for form in forms)
+        and not any(re.match(form, rules_by_path[path]) for form in forms)
     ]
 
 

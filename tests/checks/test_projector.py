@@ -42,7 +42,7 @@ def projector(request, tmp_path):
 
 
 def rules(path):
-    return {each.rule for each in ggufkit.check(path)} - {"file-name", "file-encoding"}
+    return {finding.rule for finding in ggufkit.check(path)} - {"file-name", "file-encoding"}
 
 
 def test_key_is_required_exactly_if_llama_cpp_does_not_load_without_it(projector, tmp_path):
@@ -52,10 +52,10 @@ def test_key_is_required_exactly_if_llama_cpp_does_not_load_without_it(projector
         for key, path in zip(keys, paths, strict=True):
             ggufkit.write(model.replace(metadata=model.metadata.without(key)), path)
     assert not rules(projector)
-    found = clip_loads.loads([projector, *paths])
-    told = [True, *("key-required" not in rules(path) for path in paths)]
+    loadable = clip_loads.loads([projector, *paths])
+    passes = [True, *("key-required" not in rules(path) for path in paths)]
     names = ["whole", *keys]
-    assert dict(zip(names, told, strict=True)) == dict(zip(names, found, strict=True))
+    assert dict(zip(names, passes, strict=True)) == dict(zip(names, loadable, strict=True))
 
 
 def test_kinds_are_those_of_llama_cpp():
@@ -82,8 +82,8 @@ def test_names_of_tensors_are_those_that_llama_cpp_reads():
 @pytest.mark.matrix
 def test_llama_cpp_loads_every_projector_and_reads_its_tensors(tmp_path):
     unread = {}
-    for case, made in CASES.items():
-        folder = projector_folders.make(made, tmp_path / case)
+    for case, content in CASES.items():
+        folder = projector_folders.make(content, tmp_path / case)
         with ggufkit.convert(folder, mmproj=True, outtype="f16") as model:
             ggufkit.write(model, tmp_path / f"{case}.gguf")
             names = {any_block(name) for name in model.tensors if not read_names().fullmatch(name)}
@@ -99,8 +99,8 @@ def test_tensor_that_llama_cpp_does_not_read_is_told_once(projector, tmp_path):
     with ggufkit.open(projector) as model:
         more = model.replace(tensors=[*model.tensors.values(), *extra])
         ggufkit.write(more, tmp_path / "more.gguf")
-    (found,) = (e for e in ggufkit.check(tmp_path / "more.gguf") if e.rule == "tensor-unread")
-    assert "does not read the tensor 'v.blk.1.neck.weight'" in found.message
+    (finding,) = (e for e in ggufkit.check(tmp_path / "more.gguf") if e.rule == "tensor-unread")
+    assert "does not read the tensor 'v.blk.1.neck.weight'" in finding.message
     assert clip_loads.loads([tmp_path / "more.gguf"]) == [True]
 
 

@@ -37,9 +37,9 @@ def loads(llama_cpp, tmp_path):
 
     def loads(others=(), without=""):
         path = tmp_path / "model.gguf"
-        held = {name: data for name, data in tensors().items() if name != without}
-        ggufkit.save(path, held, keys(**dict(others)))
-        is_refused = any(found.breaks == "llama.cpp" for found in ggufkit.check(path))
+        arrays = {name: data for name, data in tensors().items() if name != without}
+        ggufkit.save(path, arrays, keys(**dict(others)))
+        is_refused = any(finding.breaks == "llama.cpp" for finding in ggufkit.check(path))
         job = json.dumps({"path": str(path)})
         done = subprocess.run(
             [sys.executable, CHILD], input=job, capture_output=True, text=True, check=False
@@ -67,15 +67,15 @@ def test_llama_cpp_refuses_a_model_without_a_required_tensor(loads, demand):
 
 
 def test_queries_keys_and_values_may_share_one_tensor(tmp_path):
-    held = tensors()
+    arrays = tensors()
     for block in (0, 1):
-        parts = [held.pop(f"blk.{block}.attn_{part}.weight") for part in "qkv"]
-        held[f"blk.{block}.attn_qkv.weight"] = np.concatenate(parts)
-    ggufkit.save(tmp_path / "model.gguf", held, keys())
+        parts = [arrays.pop(f"blk.{block}.attn_{part}.weight") for part in "qkv"]
+        arrays[f"blk.{block}.attn_qkv.weight"] = np.concatenate(parts)
+    ggufkit.save(tmp_path / "model.gguf", arrays, keys())
     assert ggufkit.check(tmp_path / "model.gguf") == []
-    del held["blk.1.attn_qkv.weight"]
-    ggufkit.save(tmp_path / "model.gguf", held, keys())
-    missed = [found.message for found in ggufkit.check(tmp_path / "model.gguf")]
+    del arrays["blk.1.attn_qkv.weight"]
+    ggufkit.save(tmp_path / "model.gguf", arrays, keys())
+    missed = [finding.message for finding in ggufkit.check(tmp_path / "model.gguf")]
     assert [part for part in "qkv" if f"attn_{part}" in " ".join(missed)] == ["q", "k", "v"]
 
 
@@ -160,13 +160,15 @@ def test_required_keys_match_the_source_of_llama_cpp(source, architecture):
 
 @pytest.mark.parametrize("architecture", ALL["architectures"])
 def test_required_tensors_match_the_source_of_llama_cpp(tensor_source, architecture):
-    asked = {
+    requirements_of_llama_cpp = {
         (tensor.name, tensor.known_shape, tensor.is_dense, tensor.unless)
         for tensor in tensor_source.created_by(architecture)
         if tensor.is_certain
     }
     known = requirements(architecture).tensors
-    assert {(row.name, row.shape, row.is_dense, row.unless) for row in known} == asked
+    assert {
+        (row.name, row.shape, row.is_dense, row.unless) for row in known
+    } == requirements_of_llama_cpp
 
 
 def test_unknown_architectures_have_no_requirements():

@@ -15,23 +15,23 @@ NAMES = [f"blk.{i}.weight" for i in range(6)]
 @pytest.fixture
 def path(tmp_path):
     random = np.random.default_rng(1)
-    held = {name: random.standard_normal((ROWS, WIDTH), np.float32) for name in NAMES}
-    held["output_norm.weight"] = np.ones(WIDTH, np.float32)
-    ggufkit.save(tmp_path / "model.gguf", held, {"general.architecture": "none"})
+    arrays = {name: random.standard_normal((ROWS, WIDTH), np.float32) for name in NAMES}
+    arrays["output_norm.weight"] = np.ones(WIDTH, np.float32)
+    ggufkit.save(tmp_path / "model.gguf", arrays, {"general.architecture": "none"})
     return tmp_path / "model.gguf"
 
 
-def zeroed(path, at):
+def zeroed(path, offset):
     """Write zeros from `at` to the end of the file, as in an unfinished download."""
     nbytes = path.stat().st_size
     with path.open("r+b") as file:
-        file.truncate(at)
+        file.truncate(offset)
         file.truncate(nbytes)
 
 
 def about_data(path, **options):
-    found = ggufkit.check(path, **options)
-    return [each for each in found if each.rule.startswith(("unfinished", "data"))]
+    findings = ggufkit.check(path, **options)
+    return [finding for finding in findings if finding.rule.startswith(("unfinished", "data"))]
 
 
 @pytest.mark.parametrize("data", [False, True])
@@ -39,11 +39,11 @@ def about_data(path, **options):
 def test_reports_an_unfinished_download_as_one_finding(path, part, data):
     with ggufkit.open(path) as model:
         begin, nbytes = model.data_offset, path.stat().st_size
-    at = begin + int(part * (nbytes - begin)) // 4 * 4 + 1
-    zeroed(path, at)
-    (found,) = about_data(path, data=data)
-    assert (found.rule, found.severity) == ("unfinished", "error")
-    assert at - 4 <= found.offset <= at
+    offset = begin + int(part * (nbytes - begin)) // 4 * 4 + 1
+    zeroed(path, offset)
+    (finding,) = about_data(path, data=data)
+    assert (finding.rule, finding.severity) == ("unfinished", "error")
+    assert offset - 4 <= finding.offset <= offset
     assert run("check", path).code == 1
 
 
@@ -64,13 +64,15 @@ def test_intended_zeros_are_not_an_unfinished_download(tmp_path):
     biased = {"a": np.ones((9, WIDTH), np.float32), "b": np.zeros(1 << 20, np.float32)}
     for tensors in ({"output.weight": padded}, adapter, biased):
         ggufkit.save(tmp_path / "model.gguf", tensors)
-        assert "unfinished" not in {each.rule for each in ggufkit.check(tmp_path / "model.gguf")}
+        assert "unfinished" not in {
+            finding.rule for finding in ggufkit.check(tmp_path / "model.gguf")
+        }
 
 
 def test_reports_a_norm_of_zeros(tmp_path):
     tensors = {"output_norm.weight": np.zeros(9, np.float32), "x.bias": np.zeros(9, np.float32)}
     ggufkit.save(tmp_path / "model.gguf", tensors)
-    assert [each.rule for each in about_data(tmp_path / "model.gguf", data=True)] == [
+    assert [finding.rule for finding in about_data(tmp_path / "model.gguf", data=True)] == [
         "data-zero",
         "data-zero-vector",
     ]

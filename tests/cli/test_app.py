@@ -81,14 +81,16 @@ def test_every_option_is_documented(command):
 
 def test_the_table_has_each_module_once():
     modules = [path.stem for path in Path(commands.__file__).parent.glob("[a-z]*.py")]
-    assert list(COMMANDS) == sorted(each.replace("_", "-") for each in modules)
+    assert list(COMMANDS) == sorted(module.replace("_", "-") for module in modules)
     assert len(set(COMMANDS)) == len(COMMANDS)
 
 
 @pytest.mark.parametrize(("section", "texts"), SUMMARIES.items())
 def test_help_shows_each_command_in_its_section(section, texts):
-    shown = done("--help").out.partition(f"\n{section}:\n")[2].partition("\n\n")[0]
-    assert shown.split() == " ".join(f"{name} {text}" for name, text in texts.items()).split()
+    section_text = done("--help").out.partition(f"\n{section}:\n")[2].partition("\n\n")[0]
+    assert (
+        section_text.split() == " ".join(f"{name} {text}" for name, text in texts.items()).split()
+    )
 
 
 def test_help_imports_no_command():
@@ -110,7 +112,7 @@ def test_command_of_another_tool_suggests_ours(command):
 
 @pytest.mark.parametrize(
     ("command", "option"),
-    [(command, option) for command, named in llama_names.OPTIONS.items() for option in named],
+    [(command, option) for command, options in llama_names.OPTIONS.items() for option in options],
 )
 def test_option_of_another_tool_suggests_ours(command, option):
     group = ("imatrix",) if command in ("merge", "compute") else ()
@@ -120,14 +122,16 @@ def test_option_of_another_tool_suggests_ours(command, option):
 
 
 def test_suggested_commands_and_options_exist():
-    named = [(c, text) for c, each in llama_names.OPTIONS.items() for text in each.values()]
-    named += [("", text) for text in llama_names.COMMANDS.values()]
-    for command, text in named:
+    suggestions = [
+        (c, text) for c, options in llama_names.OPTIONS.items() for text in options.values()
+    ]
+    suggestions += [("", text) for text in llama_names.COMMANDS.values()]
+    for command, text in suggestions:
         paths = re.findall(r"ggufkit ([a-z]+(?: (?:merge|compute|show))?)", text)
         paths = paths or [f"imatrix {command}" if command in ("merge", "compute") else command]
-        shown = "".join(done(*path.split(), "--help").out for path in paths)
+        texts = "".join(done(*path.split(), "--help").out for path in paths)
         for option in re.findall(r"(?<!\S)--?[a-z][\w-]*", text):
-            assert option in shown, (command, text)
+            assert option in texts, (command, text)
 
 
 def test_unknown_command_lists_all_commands():
@@ -178,11 +182,11 @@ def test_control_characters_in_a_file_do_not_reach_the_terminal(tmp_path):
     evil = "\x1b]0;title\x07\x1b[2J\u202e"
     path = tmp_path / "evil.gguf"
     api.save(path, {f"{evil}.weight": np.zeros(4, np.float32)}, {"general.name": evil * 3})
-    shown = done("inspect", path).out + done("inspect", path, "--bytes").out
-    shown += ggufkit("inspect", path, "--key", evil).err
-    shown += done("quantize", path, path.with_name("out"), "Q8_0", "--dry-run").out
-    assert r"\x1b]0;title\x07\x1b[2J\u202e" in shown
-    assert all(char.isprintable() or char == "\n" for char in shown)
+    text = done("inspect", path).out + done("inspect", path, "--bytes").out
+    text += ggufkit("inspect", path, "--key", evil).err
+    text += done("quantize", path, path.with_name("out"), "Q8_0", "--dry-run").out
+    assert r"\x1b]0;title\x07\x1b[2J\u202e" in text
+    assert all(char.isprintable() or char == "\n" for char in text)
 
 
 def test_no_color_is_respected(model):
@@ -225,9 +229,9 @@ def stop(command, folder, number):
 def test_stopping_leaves_nothing_behind(large, number, code):
     target = large.with_name("out.gguf")
     command = process("quantize", large, target, "Q8_0", "--threads", "1")
-    said = stop(command, large.parent, number)
+    errors = stop(command, large.parent, number)
     assert command.returncode == code
-    assert "Traceback" not in said
+    assert "Traceback" not in errors
     assert list(large.parent.iterdir()) == [large]
 
 
@@ -303,8 +307,8 @@ def test_exit_codes_match_the_documentation():
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_offers_completion_for_each_shell(shell):
     with process(env={"_GGUFKIT_COMPLETE": f"{shell}_source"}) as command:
-        script, said = command.communicate()
-    if shell == "bash" and b"Bash version" in said:
+        script, errors = command.communicate()
+    if shell == "bash" and b"Bash version" in errors:
         pytest.skip("this bash is too old for completion")
     assert b"_GGUFKIT_COMPLETE" in script
 
@@ -313,19 +317,19 @@ def test_offers_completion_for_each_shell(shell):
 def test_prints_the_help_if_no_command_is_given(words):
     result = ggufkit(*words)
     assert result.code in (0, 2)  # as the version of click has it
-    shown = (result.out + result.err).splitlines()
-    assert any(line.startswith("Usage: ggufkit") for line in shown)
+    lines = (result.out + result.err).splitlines()
+    assert any(line.startswith("Usage: ggufkit") for line in lines)
     assert "\\n" not in result.err
 
 
 @pytest.mark.parametrize("command", ["convert", "quantize"])
 def test_help_shows_options_in_groups(command):
     groups = importlib.import_module(f"ggufkit.cli.commands.{command}").command.groups
-    shown = done(command, "--help").out
+    text = done(command, "--help").out
     for heading, options in groups.items():
-        section = shown.partition(f"\n{heading}:\n")[2].partition("\n\n")[0]
+        section = text.partition(f"\n{heading}:\n")[2].partition("\n\n")[0]
         assert all(f"{option}" in section for option in options)
-    rest = shown.partition("\nOptions:\n")[2].partition("\n\n")[0]
+    rest = text.partition("\nOptions:\n")[2].partition("\n\n")[0]
     assert re.findall(r"^  -(\w)", rest, re.MULTILINE) == ["q", "h"]  # all others are in a group
 
 
@@ -337,5 +341,5 @@ def test_an_output_is_an_argument_or_an_option(tmp_path):
         assert out.read_bytes() == (tmp_path / "in.gguf").read_bytes()
     done("quantize", tmp_path / "in.gguf", "Q8_0", "-o", tmp_path / "q.gguf", "--pure")
     assert api.open(tmp_path / "q.gguf")["a.weight"].type.name == "Q8_0"
-    found = ggufkit("copy", tmp_path / "in.gguf", tmp_path / "x.gguf", "-o", tmp_path / "y.gguf")
-    assert (found.code, (tmp_path / "x.gguf").exists()) == (2, False)
+    result = ggufkit("copy", tmp_path / "in.gguf", tmp_path / "x.gguf", "-o", tmp_path / "y.gguf")
+    assert (result.code, (tmp_path / "x.gguf").exists()) == (2, False)

@@ -113,8 +113,8 @@ def test_fish_completes(shell_with_ggufkit):
     source = "_GGUFKIT_COMPLETE=fish_source ggufkit | source; "
     folder = shell_with_ggufkit
     assert run("fish", source + "complete -C 'ggufkit insp'", folder)[0].startswith("inspect")
-    asked = "complete -C 'ggufkit inspect llama.cpp:t'"
-    assert run("fish", source + asked, folder) == ["llama.cpp:tiny.gguf"]
+    line = "complete -C 'ggufkit inspect llama.cpp:t'"
+    assert run("fish", source + line, folder) == ["llama.cpp:tiny.gguf"]
     assert "here.gguf" in run("fish", source + "complete -C 'ggufkit inspect he'", folder)
     key = "complete -C 'ggufkit edit here.gguf --set general.na'"
     assert run("fish", source + key, folder) == ["general.name="]

@@ -52,35 +52,35 @@ def commands():
     for name in COMMANDS:
         command = app.get_command(None, name)
         nested = command.commands if isinstance(command, click.Group) else {}
-        yield from ((name, each) for each in nested) if nested else ((name,),)
+        yield from ((name, command) for command in nested) if nested else ((name,),)
 
 
 @pytest.mark.parametrize("words", [*commands()], ids=" ".join)
 def test_an_unknown_option_is_wrong_usage(words):
-    found = ggufkit(*words, "--no-such-option")
-    assert (found.code, found.out) == (2, "")
-    assert found.err.startswith("error: ")
+    result = ggufkit(*words, "--no-such-option")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("error: ")
 
 
 @pytest.mark.parametrize("words", [*commands()], ids=" ".join)
 def test_help_is_no_error_and_names_the_common_options(words):
-    found = done(*words, "--help")
-    assert found.err == ""
-    assert "--quiet" in found.out
+    result = done(*words, "--help")
+    assert result.err == ""
+    assert "--quiet" in result.out
 
 
 @pytest.mark.parametrize("file", [NO_FILE, "text.gguf"])
 @pytest.mark.parametrize("name", CALLS)
 def test_a_file_that_is_missing_or_no_model_is_a_failure(name, file, folder):
     before = sorted(folder.iterdir())
-    found = ggufkit(*(word.replace("FILE", file) for word in CALLS[name]))
+    result = ggufkit(*(word.replace("FILE", file) for word in CALLS[name]))
     usual = {1} if name != "diff" else {TROUBLE}
     # Some options check that their file exists before the command begins.
     allowed = usual | ({2} if file == NO_FILE else set())
-    assert found.code in allowed, found.err
-    told = found.out if name == "check" else found.err  # findings are its result
-    assert "error: " in told
-    assert "Traceback" not in found.err
+    assert result.code in allowed, result.err
+    text = result.out if name == "check" else result.err  # findings are its result
+    assert "error: " in text
+    assert "Traceback" not in result.err
     assert sorted(folder.iterdir()) == before
 
 
@@ -89,9 +89,9 @@ def test_with_json_an_error_is_json(name):
     command = app.get_command(None, name)
     if not any("--json" in param.opts for param in command.params):
         return
-    found = ggufkit(*(word.replace("FILE", "text.gguf") for word in CALLS[name]), "--json")
-    assert found.code
-    last = json.loads(found.err.splitlines()[-1])["error"] if found.err else None
+    result = ggufkit(*(word.replace("FILE", "text.gguf") for word in CALLS[name]), "--json")
+    assert result.code
+    last = json.loads(result.err.splitlines()[-1])["error"] if result.err else None
     if last is None:  # check prints its findings as the result
         assert name == "check"
         return
@@ -100,13 +100,13 @@ def test_with_json_an_error_is_json(name):
 
 
 def test_wrong_usage_is_json_too():
-    found = ggufkit("inspect", "--json")
-    assert found.code == 2
-    error = json.loads(found.err)["error"]
+    result = ggufkit("inspect", "--json")
+    assert result.code == 2
+    error = json.loads(result.err)["error"]
     assert error["message"] == "Missing argument 'FILE...'."
     assert error["remedy"] == "`ggufkit inspect --help` explains it"
 
 
 def test_a_value_called_like_the_option_does_not_make_errors_json():
-    found = ggufkit("inspect", "--", "--json")
-    assert found.err.startswith("error: --json: ")
+    result = ggufkit("inspect", "--", "--json")
+    assert result.err.startswith("error: --json: ")

@@ -40,15 +40,15 @@ def test_no_clobber_stops_every_command_from_replacing_a_file(case, folder):
     words = [word.replace("OUT", "out.gguf" if word == "OUT" else "out") for word in COMMANDS[case]]
     before = set(folder.iterdir())
     done(*words, "--no-clobber")
-    (made, *_) = sorted(set(folder.iterdir()) - before)
-    made.write_bytes(b"mine")
+    (output, *_) = sorted(set(folder.iterdir()) - before)
+    output.write_bytes(b"mine")
     result = run(*words, "--no-clobber")
     assert result.code == 1
     assert "exists already" in result.err
     assert "leave out --no-clobber" in result.err
-    assert made.read_bytes() == b"mine"
+    assert output.read_bytes() == b"mine"
     done(*words)
-    assert made.read_bytes() != b"mine"
+    assert output.read_bytes() != b"mine"
 
 
 def test_no_clobber_stops_the_library_from_replacing_a_file(folder):

@@ -30,10 +30,10 @@ def source(tmp_path):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """The folder that keeps data from pipes."""
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(kept))
-    return kept
+    original = tmp_path / "kept"
+    original.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(original))
+    return original
 
 
 @contextlib.contextmanager
@@ -84,13 +84,16 @@ COMMANDS = {
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
 def test_pipe_gives_the_same_result_as_a_file(source, folder, words):
-    def given(name):
+    def source_for(name):
         return [word.replace("IN", name).replace("FILE", str(source)) for word in words]
 
-    by_name, by_pipe = ggufkit(*given(str(source))), sent(source.read_bytes(), *given("-"))
-    shown = by_pipe.raw.replace(b"/dev/stdin", bytes(source))
+    by_name, by_pipe = (
+        ggufkit(*source_for(str(source))),
+        sent(source.read_bytes(), *source_for("-")),
+    )
+    output = by_pipe.raw.replace(b"/dev/stdin", bytes(source))
     assert (by_pipe.code, by_pipe.err) == (by_name.code, by_name.err)
-    assert shown == by_name.raw
+    assert output == by_name.raw
     assert by_name.code == (1 if words[0] == "diff" and by_name.out != "no difference\n" else 0)
     assert not list(folder.iterdir())
 
@@ -175,7 +178,7 @@ def test_full_disk_error_names_the_folder_and_a_remedy(source, folder):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("diff", "-", "-"), "Use - only once"),
         (("edit", "-", "--chat-template", "-", "--output", "x.gguf"), "Use - only once"),
@@ -184,10 +187,10 @@ def test_full_disk_error_names_the_folder_and_a_remedy(source, folder):
         (("name", "-", "--rename"), "cannot be edited in place"),
     ],
 )
-def test_uses_that_a_pipe_does_not_support_are_wrong_usage(source, words, said):
+def test_uses_that_a_pipe_does_not_support_are_wrong_usage(source, words, message):
     result = sent(source.read_bytes(), *words)
     assert result.code == 2
-    assert said in result.err
+    assert message in result.err
 
 
 def test_refuses_to_read_a_model_from_a_terminal():

@@ -35,13 +35,13 @@ def test_long_work_prints_plain_lines_where_no_terminal_is(path, tmp_path, monke
 def test_lines_keep_their_distance(monkeypatch):
     now = iter([0.0, 4.0, 6.0, 7.0, 15.0, 17.0, 20.0])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
-    told = io.StringIO()
-    monkeypatch.setattr("sys.stderr", told)
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
     with progress.progress_bar("counting", in_bytes=False) as show:
         for count in (1, 2, 3, 4, 5):
             show(count, 10)
         show(10, 10)
-    assert told.getvalue().splitlines() == [
+    assert stream.getvalue().splitlines() == [
         "counting: 2 of 10 (20%), 0:00:24 left",
         "counting: 5 of 10 (50%), 0:00:17 left",
     ]
@@ -52,13 +52,13 @@ def test_quiet_commands_print_neither_progress_nor_notes_nor_reports(
     path, tmp_path, monkeypatch, option
 ):
     monkeypatch.setattr(progress, "FIRST_SECONDS", 0.0)
-    found = done("copy", option, path, tmp_path / "o.gguf")
-    assert (found.out, found.err) == ("", "")
+    result = done("copy", option, path, tmp_path / "o.gguf")
+    assert (result.out, result.err) == ("", "")
     assert (tmp_path / "o.gguf").exists()
     assert done("tensor", path, "a", "--stats", option).err == ""
 
 
 def test_quiet_commands_still_print_results_and_errors(path):
     assert "a" in done("inspect", path, "-q").out
-    found = ggufkit("inspect", "nosuch.gguf", "-q")
-    assert (found.code, found.err.startswith("error: ")) == (1, True)
+    result = ggufkit("inspect", "nosuch.gguf", "-q")
+    assert (result.code, result.err.startswith("error: ")) == (1, True)

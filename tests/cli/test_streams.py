@@ -39,25 +39,25 @@ def in_shell(model, line):
     "words", ["inspect m.gguf", "inspect m.gguf --json", "copy m.gguf -", "--help", "edit --help"]
 )
 def test_full_output_gives_one_error(model, words):
-    code, said = in_shell(model, f"ggufkit {words} > /dev/full")
+    code, errors = in_shell(model, f"ggufkit {words} > /dev/full")
     assert code == 1
-    assert said.count('"error": ' if "--json" in words else "error: ") == 1
-    assert "No space left on device" in said
-    assert "Traceback" not in said
+    assert errors.count('"error": ' if "--json" in words else "error: ") == 1
+    assert "No space left on device" in errors
+    assert "Traceback" not in errors
 
 
 @needs_full
 @pytest.mark.parametrize("buffer", ["", "1"], ids=["buffered", "unbuffered"])
 def test_full_output_is_named_and_finished_files_are_told(model, buffer):
     run = f"export PYTHONUNBUFFERED={buffer}; ggufkit"
-    code, said = in_shell(model, f"{run} copy m.gguf out.gguf > /dev/full")
+    code, errors = in_shell(model, f"{run} copy m.gguf out.gguf > /dev/full")
     assert code == 1
-    assert "writing standard output: No space left on device" in said
-    assert "The files are written" in said
+    assert "writing standard output: No space left on device" in errors
+    assert "The files are written" in errors
     assert (model.parent / "out.gguf").exists()
-    code, said = in_shell(model, f"{run} inspect m.gguf > /dev/full")
-    assert "writing standard output" in said
-    assert "The files are written" not in said
+    code, errors = in_shell(model, f"{run} inspect m.gguf > /dev/full")
+    assert "writing standard output" in errors
+    assert "The files are written" not in errors
     assert "standard output: No space" in in_shell(model, f"{run} copy m.gguf - > /dev/full")[1]
 
 
@@ -65,9 +65,9 @@ def test_full_output_is_named_and_finished_files_are_told(model, buffer):
 @pytest.mark.parametrize("other", ["m.gguf", "n.gguf"])
 def test_full_output_is_not_taken_for_a_difference(model, other):
     ggufkit.save(model.with_name("n.gguf"), {"x": np.ones(32, "f4")})
-    code, said = in_shell(model, f"ggufkit diff m.gguf {other} > /dev/full")
+    code, errors = in_shell(model, f"ggufkit diff m.gguf {other} > /dev/full")
     assert code == 2
-    assert said.count("error: ") == 1
+    assert errors.count("error: ") == 1
 
 
 @posix
@@ -78,10 +78,10 @@ def test_text_for_a_missing_output_is_dropped(model, words):
 
 @posix
 def test_model_for_a_missing_output_gives_one_error(model):
-    code, said = in_shell(model, "ggufkit copy m.gguf - >&-")
+    code, errors = in_shell(model, "ggufkit copy m.gguf - >&-")
     assert code == 1
-    assert said.count("error: ") == 1
-    assert "Traceback" not in said
+    assert errors.count("error: ") == 1
+    assert "Traceback" not in errors
 
 
 @posix
@@ -97,8 +97,8 @@ def test_prints_nothing_into_a_model_that_reuses_the_descriptor_of_a_missing_str
     in_shell(model, "ggufkit edit m.gguf --set general.name=y >&- 2>&- <&-")
     after = model.read_bytes()
     assert after != before
-    with ggufkit.open(model) as found:
-        assert found.metadata["general.name"] == "y"
+    with ggufkit.open(model) as copied:
+        assert copied.metadata["general.name"] == "y"
     in_shell(model, "ggufkit copy m.gguf n.gguf >&- 2>&- <&-")
     assert model.with_name("n.gguf").read_bytes() == after
 
@@ -112,9 +112,9 @@ def test_closed_pipe_gets_no_error_message(model):
     reading, writing = os.pipe()
     os.close(reading)
     with process("inspect", model, stdout=writing) as command:
-        said = command.stderr.read()
+        errors = command.stderr.read()
     os.close(writing)
-    assert said == b""
+    assert errors == b""
 
 
 # From the first import on. What comes before that is Python's own start.
@@ -140,11 +140,11 @@ main()
 
 
 @posix
-@pytest.mark.parametrize(("named", "codes"), [("SIGINT", {130}), ("SIGTERM", {143})])
-@pytest.mark.parametrize("at", [1, 2, 5, 10, 50, 100])
-def test_signal_while_modules_are_imported_shows_no_traceback(model, named, codes, at):
+@pytest.mark.parametrize(("module", "codes"), [("SIGINT", {130}), ("SIGTERM", {143})])
+@pytest.mark.parametrize("place", [1, 2, 5, 10, 50, 100])
+def test_signal_while_modules_are_imported_shows_no_traceback(model, module, codes, place):
     done = subprocess.run(
-        [sys.executable, "-c", IMPORTING, str(at), named, "inspect", str(model)],
+        [sys.executable, "-c", IMPORTING, str(place), module, "inspect", str(model)],
         capture_output=True,
         text=True,
         check=False,
@@ -215,8 +215,8 @@ def test_signal_ends_the_command_with_one_line(steps, name, code):
     done = subprocess.run(
         [sys.executable, "-c", text], capture_output=True, text=True, check=False, timeout=50
     )
-    said = "interrupted; every output is whole, or as it was\n"
-    assert (done.returncode, done.stdout, done.stderr) == (code, "", said)
+    message = "interrupted; every output is whole, or as it was\n"
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", message)
 
 
 def test_ignored_signals_stay_ignored(model):

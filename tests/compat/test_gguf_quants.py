@@ -133,10 +133,10 @@ def test_lazy_tensors_stay_lazy(name):
 
 
 @pytest.mark.parametrize("kind", WRITABLE, ids=lambda kind: kind.name)
-@pytest.mark.parametrize("strange", [np.nan, np.inf, 3e38])
-def test_numbers_that_no_block_holds_do_not_raise(kind, strange):
+@pytest.mark.parametrize("numbers", [np.nan, np.inf, 3e38])
+def test_numbers_that_no_block_holds_do_not_raise(kind, numbers):
     array = np.full((1, 256), 0.5, np.float32)
-    array[0, 7] = strange
+    array[0, 7] = numbers
     with np.errstate(all="ignore"):
         theirs = gguf.quantize(array, kind)
         assert ours.quantize(array, kind).shape == theirs.shape

@@ -261,15 +261,15 @@ def cut(small):
 def test_a_program_may_leave_out_the_tensors(cut, reader):
     class HeaderReader(reader):
         def _build_tensors(self, start_offs, fields):
-            self.found = (start_offs, [bytes(field.parts[1]) for field in fields])
+            self.arguments = (start_offs, [bytes(field.parts[1]) for field in fields])
             name_len, _, n_dims, dims, kind, offset = fields[0].parts
             self.raw = [part.tolist() for part in (name_len, n_dims, dims, kind, offset)]
 
-    made = HeaderReader(cut)
-    assert made.found == (cut.stat().st_size, [b"weight"])
-    assert made.raw == [[6], [2], [3, 2], [0], [0]]
-    assert made.tensors == []
-    assert made.fields["names"].contents() == ["a", "bc"]
+    official = HeaderReader(cut)
+    assert official.arguments == (cut.stat().st_size, [b"weight"])
+    assert official.raw == [[6], [2], [3, 2], [0], [0]]
+    assert official.tensors == []
+    assert official.fields["names"].contents() == ["a", "bc"]
     with pytest.raises(ValueError, match=r"reshape|incomplete"):
         reader(cut)
 
@@ -282,15 +282,17 @@ def test_a_program_may_read_the_file_its_own_way(cut, reader):
                 return np.zeros(int(count), dtype)
             return super()._get(offset, dtype, count, override_order)
 
-    made = ZeroReader(str(cut), "c")
-    assert made.tensors[0].data.tolist() == [[0, 0, 0], [0, 0, 0]]
-    assert made.fields["llama.block_count"].contents() == 3
+    official = ZeroReader(str(cut), "c")
+    assert official.tensors[0].data.tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert official.fields["llama.block_count"].contents() == 3
 
 
 def test_a_program_may_choose_the_tensors(small):
     class OneReader(ours.GGUFReader):
         def _build_tensors(self, start_offs, fields):
-            super()._build_tensors(start_offs, [each for each in fields if each.name != "weight"])
+            super()._build_tensors(
+                start_offs, [field for field in fields if field.name != "weight"]
+            )
 
     assert OneReader(small).tensors == []
 

@@ -40,22 +40,22 @@ def written(
     folder: Path, fill: Callable[[gguf.GGUFWriter], None], **options: object
 ) -> list[tuple[list[tuple[str, bytes]], str]]:
     """Return names and bytes of the files of both writers, and the error if there was one."""
-    found = []
+    outputs = []
     for writer in WRITERS:
         target = folder / writer.__module__
         target.mkdir()
         error = ""
-        with contextlib.closing(writer(target / "model.gguf", "llama", **options)) as made:
+        with contextlib.closing(writer(target / "model.gguf", "llama", **options)) as target_writer:
             try:
-                fill(made)
-                made.write_header_to_file()
-                made.write_kv_data_to_file()
-                made.write_tensors_to_file()
+                fill(target_writer)
+                target_writer.write_header_to_file()
+                target_writer.write_kv_data_to_file()
+                target_writer.write_tensors_to_file()
             except Exception as raised:  # noqa: BLE001 (any error is the answer)
                 error = repr(raised)
         files = [(path.name, path.read_bytes()) for path in sorted(target.iterdir())]
-        found.append((files, error))
-    return found
+        outputs.append((files, error))
+    return outputs
 
 
 def assert_same(folder: Path, fill: Callable[[gguf.GGUFWriter], None], **options: object) -> None:
@@ -79,7 +79,10 @@ def test_all_keys_are_written_the_same(tmp_path, endianess):
         for name in sorted(set(names) - GENERAL):
             method = getattr(writer, name)
             method(
-                *(_argument(name, each) for each in inspect.signature(method).parameters.values())
+                *(
+                    _argument(name, parameter)
+                    for parameter in inspect.signature(method).parameters.values()
+                )
             )
 
     assert_same(tmp_path, fill, endianess=endianess)
@@ -132,13 +135,13 @@ ODD = st.one_of(
 def test_arrays_of_anything_are_packed_the_same(value, sub_type, endianess):
     results = []
     for writer in WRITERS:
-        made = writer(None, "llama", endianess=endianess)
+        packer = writer(None, "llama", endianess=endianess)
         arguments = (value, gguf.GGUFValueType.ARRAY)
         try:
             results.append(
                 [
-                    made._pack_val(*arguments, add_vtype=True, sub_type=sub_type),
-                    made._pack_val(*arguments, False, sub_type),
+                    packer._pack_val(*arguments, add_vtype=True, sub_type=sub_type),
+                    packer._pack_val(*arguments, False, sub_type),
                 ]
             )
         except Exception as error:  # noqa: BLE001 (any error is the answer)
@@ -214,10 +217,10 @@ def test_files_with_all_options_are_the_same(tmp_path, values):
 def test_dry_run_prints_the_same_names_and_ends(tmp_path, capsys):
     printed = []
     for writer in WRITERS:
-        made = writer(tmp_path / "m.gguf", "llama", split_max_tensors=1, dry_run=True)
-        _tensors(made)
+        dry = writer(tmp_path / "m.gguf", "llama", split_max_tensors=1, dry_run=True)
+        _tensors(dry)
         with pytest.raises(SystemExit):
-            made.write_header_to_file()
+            dry.write_header_to_file()
         printed.append(capsys.readouterr().out)
     assert printed[0] == printed[1]
     assert printed[0].count("m-0000") == 6
@@ -246,25 +249,25 @@ def test_lazy_tensors_are_computed_one_by_one_while_they_are_written(tmp_path):
 
 def test_states_are_checked_as_in_gguf_py(tmp_path):
     for writer in WRITERS:
-        made = writer(tmp_path / "m.gguf", "llama")
+        fresh = writer(tmp_path / "m.gguf", "llama")
         with pytest.raises(ValueError, match="Expected output file to contain the header"):
-            made.write_kv_data_to_file()
+            fresh.write_kv_data_to_file()
 
 
 def test_tensor_data_can_be_written_one_by_one(tmp_path):
     contents = []
     for writer in WRITERS:
         path = tmp_path / "m.gguf"
-        made = writer(path, "llama", endianess=BIG)
+        stream = writer(path, "llama", endianess=BIG)
         arrays = {"a": np.arange(5, dtype=np.float32), "b": np.arange(6, dtype=np.int16)}
         for name, array in arrays.items():
-            made.add_tensor_info(name, array.shape, array.dtype, array.nbytes)
-        made.write_header_to_file()
-        made.write_kv_data_to_file()
-        made.write_ti_data_to_file()
+            stream.add_tensor_info(name, array.shape, array.dtype, array.nbytes)
+        stream.write_header_to_file()
+        stream.write_kv_data_to_file()
+        stream.write_ti_data_to_file()
         for array in arrays.values():
-            made.write_tensor_data(array)
-        made.close()
+            stream.write_tensor_data(array)
+        stream.close()
         contents.append(path.read_bytes())
     assert contents[0] == contents[1]
     assert ours.GGUFReader(path).tensors[1].data.tolist() == list(range(6))
@@ -272,6 +275,6 @@ def test_tensor_data_can_be_written_one_by_one(tmp_path):
 
 def test_parameters_are_counted_the_same():
     for writer in WRITERS:
-        made = writer(None, "llama")
-        _tensors(made)
-        assert made.get_total_parameter_count() == (4 * 64 * 5 + 7, 4 * 64 * 5 + 7, 0, 0)
+        counter = writer(None, "llama")
+        _tensors(counter)
+        assert counter.get_total_parameter_count() == (4 * 64 * 5 + 7, 4 * 64 * 5 + 7, 0, 0)

@@ -51,8 +51,8 @@ def gguf_py():
 
 
 def test_every_test_of_gguf_py_is_listed(gguf_py):
-    found = {path.name for path in (gguf_py / "tests").glob("test_*.py")}
-    assert found == {*PYTEST_FILES, *SCRIPT_FILES}
+    programs = {path.name for path in (gguf_py / "tests").glob("test_*.py")}
+    assert programs == {*PYTEST_FILES, *SCRIPT_FILES}
 
 
 @pytest.mark.parametrize("version", ["installed", "newest"])
@@ -136,7 +136,7 @@ CHANGES = [
 
 @pytest.mark.parametrize("command", DUMPS + CHANGES, ids=" ".join)
 def test_gguf_pys_scripts_print_and_write_the_same(model, tmp_path, command):
-    found = []
+    outputs = []
     for ours in (True, False):
         folder = tmp_path / "work"
         folder.mkdir()
@@ -144,12 +144,12 @@ def test_gguf_pys_scripts_print_and_write_the_same(model, tmp_path, command):
         places = {"MODEL": str(model), "COPY": str(copy), "OUT": str(folder / "out.gguf")}
         script, *arguments = [places.get(word, word) for word in command]
         printed = run("-m", f"gguf.scripts.{script}", *arguments, ours=ours, text="YES\n")
-        found.append((printed, {path.name: path.read_bytes() for path in folder.iterdir()}))
+        outputs.append((printed, {path.name: path.read_bytes() for path in folder.iterdir()}))
         shutil.rmtree(folder)
-    assert found[0] == found[1]
-    assert "Traceback" not in found[0][0]
+    assert outputs[0] == outputs[1]
+    assert "Traceback" not in outputs[0][0]
     is_expected_failure = "no.such.key" in command
-    assert ("exit code 0" in found[0][0]) != is_expected_failure
+    assert ("exit code 0" in outputs[0][0]) != is_expected_failure
 
 
 def test_gguf_dump_prints_the_same_of_a_real_vocabulary(vocabularies):

@@ -77,15 +77,15 @@ def values_as_json(g, path):
 
 
 def values_by_types(g, path):
-    found = {}
+    values = {}
     for key, field in g.GGUFReader(path, "r").fields.items():
         if field.types[:1] == [g.GGUFValueType.STRING]:
-            found[key] = field.parts[-1].tobytes().decode()
+            values[key] = field.parts[-1].tobytes().decode()
         elif len(field.types) == 1:
-            found[key] = field.parts[field.data[0]].tolist()[0]
+            values[key] = field.parts[field.data[0]].tolist()[0]
         else:
-            found[key] = [list(field.parts[index]) for index in field.data]
-    return found
+            values[key] = [list(field.parts[index]) for index in field.data]
+    return values
 
 
 def kinds_of_types(g, path):
@@ -197,7 +197,7 @@ def writer_that_packs_its_own_way(g, path):
     class Writer(g.GGUFWriter):
         def _pack_val(self, val, vtype, add_vtype, sub_type=None):
             if vtype == g.GGUFValueType.ARRAY and isinstance(val, tuple):
-                val = [each.upper() for each in val]
+                val = [item.upper() for item in val]
             return super()._pack_val(val, vtype, add_vtype, sub_type)
 
     out = path.with_suffix(".upper")
@@ -213,12 +213,12 @@ def writer_that_packs_its_own_way(g, path):
 
 def signatures(g, path):
     del path
-    made = {}
+    known = {}
     for name in ("GGUFReader", "GGUFWriter"):
-        made[name] = list(inspect.signature(getattr(g, name)).parameters)
+        known[name] = list(inspect.signature(getattr(g, name)).parameters)
     for name in ("quantize", "dequantize", "get_tensor_name_map"):
-        made[name] = list(inspect.signature(getattr(g, name)).parameters)
-    return made
+        known[name] = list(inspect.signature(getattr(g, name)).parameters)
+    return known
 
 
 USAGES = [

@@ -69,10 +69,10 @@ def test_refuses_an_unknown_outtype(convert):
 
 
 def test_queries_are_permuted_head_by_head(convert):
-    held = whole()
-    made = convert(held).tensors["blk.0.attn_q.weight"].numpy()
-    rows = held["model.layers.0.self_attn.q_proj.weight"]
-    assert np.array_equal(made, rows[[0, 2, 1, 3, 4, 6, 5, 7]])
+    arrays = whole()
+    queries = convert(arrays).tensors["blk.0.attn_q.weight"].numpy()
+    rows = arrays["model.layers.0.self_attn.q_proj.weight"]
+    assert np.array_equal(queries, rows[[0, 2, 1, 3, 4, 6, 5, 7]])
 
 
 def test_written_file_opens_and_matches_the_configuration(convert, tmp_path):
@@ -105,10 +105,10 @@ def test_stacked_experts_take_the_place_of_the_last_expert(convert):
         for x in range(11)
         for w, shape in (("w1", (12, 8)), ("w2", (8, 12)), ("w3", (12, 8)))
     }
-    held = {name: a for name, a in (whole() | moe).items() if ".mlp." not in name}
-    held = {name: array for name, array in held.items() if ".layers.1." not in name}
-    held["model.layers.0.block_sparse_moe.gate.weight"] = numbers(11, 8)
-    tensors = convert(held, config).tensors
+    arrays = {name: a for name, a in (whole() | moe).items() if ".mlp." not in name}
+    arrays = {name: array for name, array in arrays.items() if ".layers.1." not in name}
+    arrays["model.layers.0.block_sparse_moe.gate.weight"] = numbers(11, 8)
+    tensors = convert(arrays, config).tensors
     names = [name for name in tensors if "ffn" in name]
     assert names == ["blk.0.ffn_gate_exps.weight", "blk.0.ffn_down_exps.weight",
                      "blk.0.ffn_up_exps.weight", "blk.0.ffn_gate_inp.weight",
@@ -117,58 +117,58 @@ def test_stacked_experts_take_the_place_of_the_last_expert(convert):
     for x in (0, 2, 10):
         expert = moe[f"model.layers.0.block_sparse_moe.experts.{x}.w2.weight"]
         assert np.array_equal(stacked[x], expert)
-    del held["model.layers.0.block_sparse_moe.experts.3.w1.weight"]
-    assert "experts" in problems(convert, held, config)[0]
+    del arrays["model.layers.0.block_sparse_moe.experts.3.w1.weight"]
+    assert "experts" in problems(convert, arrays, config)[0]
 
 
 def test_huge_expert_number_takes_no_memory(convert):
     far = f"model.layers.0.block_sparse_moe.experts.{10**15}.w1.weight"
-    told = problems(convert, whole() | {far: numbers(12, 8)})
-    assert any(f"needs {10**15 + 1} experts" in each for each in told)
+    messages = problems(convert, whole() | {far: numbers(12, 8)})
+    assert any(f"needs {10**15 + 1} experts" in text for text in messages)
 
 
 def test_lists_all_problems_at_once(convert):
-    held = whole() | {"model.odd.weight": numbers(3), "model.strange": numbers(2)}
-    held["model.layers.0.mlp.up_proj.weight"] = numbers(13, 8)
-    told = problems(convert, held, {"hidden_act": "gelu"})
+    arrays = whole() | {"model.odd.weight": numbers(3), "model.strange": numbers(2)}
+    arrays["model.layers.0.mlp.up_proj.weight"] = numbers(13, 8)
+    messages = problems(convert, arrays, {"hidden_act": "gelu"})
     for part in ("model.odd.weight", "model.strange", "blk.0.ffn_up.weight", "hidden_act"):
-        assert any(part in each for each in told), part
+        assert any(part in text for text in messages), part
 
 
 def test_names_fields_that_nothing_reads_and_refuses_them_if_strict(convert):
-    said = []
-    convert(whole(), {"logit_scale": 0.5}, say=said.append)
-    assert any("logit_scale = 0.5" in note for note in said)
+    notes = []
+    convert(whole(), {"logit_scale": 0.5}, say=notes.append)
+    assert any("logit_scale = 0.5" in note for note in notes)
     with pytest.raises(CheckpointError, match=r"not read of config\.json: logit_scale = 0\.5"):
         convert(whole(), {"logit_scale": 0.5}, strict=True)
 
 
 def test_reports_a_missing_layer(convert):
-    held = {name: a for name, a in whole().items() if ".layers.0." not in name}
-    assert any("first of them layer 0" in each for each in problems(convert, held))
+    arrays = {name: a for name, a in whole().items() if ".layers.0." not in name}
+    assert any("first of them layer 0" in problem for problem in problems(convert, arrays))
 
 
 @pytest.mark.parametrize("part", ["mlp.up_proj", "self_attn.o_proj", "post_attention_layernorm"])
 def test_reports_a_missing_tensor_that_llama_cpp_needs(convert, part):
-    held = {name: a for name, a in whole().items() if f"layers.1.{part}" not in name}
-    (told,) = problems(convert, held)
-    assert "'blk.1." in told
-    assert "is missing" in told
+    arrays = {name: a for name, a in whole().items() if f"layers.1.{part}" not in name}
+    (message,) = problems(convert, arrays)
+    assert "'blk.1." in message
+    assert "is missing" in message
 
 
 @pytest.mark.parametrize("part", "qkv")
 def test_reports_a_layer_without_queries_keys_or_values(convert, part):
-    held = {name: a for name, a in whole().items() if f"layers.0.self_attn.{part}_" not in name}
-    (told,) = problems(convert, held)
-    assert f"'blk.0.attn_{part}.weight' is missing" in told
+    arrays = {name: a for name, a in whole().items() if f"layers.0.self_attn.{part}_" not in name}
+    (message,) = problems(convert, arrays)
+    assert f"'blk.0.attn_{part}.weight' is missing" in message
 
 
 def test_reports_a_tensor_that_only_one_layer_lacks(convert):
     biases = {f"model.layers.{i}.self_attn.{p}_proj.bias": numbers(8) for i in (0, 1) for p in "qk"}
     assert len(convert(whole() | biases).tensors) == 24
     del biases["model.layers.1.self_attn.k_proj.bias"]
-    (told,) = problems(convert, whole() | biases)
-    assert "'blk.1.attn_k.bias' is missing: layer 0 has" in told
+    (message,) = problems(convert, whole() | biases)
+    assert "'blk.1.attn_k.bias' is missing: layer 0 has" in message
 
 
 def test_does_not_report_a_missing_optional_tensor(tmp_path):
@@ -198,40 +198,40 @@ skip = ["layer"]
 def test_part_without_a_count_joins_the_parts_that_there_are(tmp_path):
     (tmp_path / "plain.toml").write_text(VOICE)
     voice = {"sound": numbers(3), "layer": numbers(8, 3)}
-    wanted = voice["layer"].astype("f8") @ voice["sound"]
+    expected = voice["layer"].astype("f8") @ voice["sound"]
     for start in ({}, {"start": numbers(8)}):
         folder = tmp_path / f"model-{len(start)}"
         write_checkpoint(folder, CONFIG, model=whole() | voice | start)
         model = ggufkit.convert(folder, arch_path=[tmp_path])
         embedded = model.tensors["token_embd.weight"].numpy()
         assert len(embedded) == 11 + len(start)
-        assert np.array_equal(embedded[-1], wanted.astype(embedded.dtype))
+        assert np.array_equal(embedded[-1], expected.astype(embedded.dtype))
         with pytest.raises(CheckpointError, match="does not tell where the tensors in it begin"):
             ggufkit.export(model, tmp_path / "out", arch_path=[tmp_path])
 
 
 def test_output_head_that_is_not_tied_must_be_present(convert):
     assert "output.weight" not in convert(whole()).tensors
-    (told,) = problems(convert, whole(), {"tie_word_embeddings": False})
-    assert told.startswith("output.weight is missing")
+    (message,) = problems(convert, whole(), {"tie_word_embeddings": False})
+    assert message.startswith("output.weight is missing")
     head = {"lm_head.weight": numbers(10, 8)}
     assert "output.weight" in convert(whole() | head, {"tie_word_embeddings": False}).tensors
 
 
 def test_reports_all_missing_tensors_that_llama_cpp_needs_at_once(convert):
-    held = {name: a for name, a in whole().items() if ".mlp." not in name}
-    assert len(problems(convert, held)) == 6
+    arrays = {name: a for name, a in whole().items() if ".mlp." not in name}
+    assert len(problems(convert, arrays)) == 6
 
 
 def test_tensors_of_another_class_give_one_problem(convert):
-    strange = {f"encoder.layer.{n}.weight": numbers(2) for n in range(30)}
-    (told,) = problems(convert, whole() | strange)
-    assert told.startswith("30 tensors are unknown to llama: ")
-    assert len(told) < 300
+    unknown = {f"encoder.layer.{n}.weight": numbers(2) for n in range(30)}
+    (message,) = problems(convert, whole() | unknown)
+    assert message.startswith("30 tensors are unknown to llama: ")
+    assert len(message) < 300
 
 
 def test_reports_a_layer_beyond_the_count(convert):
-    assert any("layer 2" in each for each in problems(convert, whole() | layer(2)))
+    assert any("layer 2" in problem for problem in problems(convert, whole() | layer(2)))
 
 
 @pytest.mark.parametrize(
@@ -247,10 +247,10 @@ def test_impossible_configuration_gives_an_error_and_no_traceback(convert, confi
 
 
 def test_reports_a_tensor_without_its_scales(convert, tmp_path, arch):
-    held = whole()
+    arrays = whole()
     name = "model.layers.0.mlp.up_proj.weight"
-    held[name] = np.zeros((12, 8), np.uint8)
-    data = safetensors_bytes(held, **{name: {"dtype": "F8_E4M3"}})
+    arrays[name] = np.zeros((12, 8), np.uint8)
+    data = safetensors_bytes(arrays, **{name: {"dtype": "F8_E4M3"}})
     folder = write_checkpoint(tmp_path / "f8", CONFIG)
     (folder / "model.safetensors").write_bytes(data)
     with pytest.raises(CheckpointError, match="F8_E4M3"):
@@ -258,8 +258,8 @@ def test_reports_a_tensor_without_its_scales(convert, tmp_path, arch):
 
 
 def test_unknown_class_suggests_the_nearest(convert):
-    told = problems(convert, whole(), {"architectures": ["PlainForCausalML"]})
-    assert "PlainForCausalML" in told[0]
+    messages = problems(convert, whole(), {"architectures": ["PlainForCausalML"]})
+    assert "PlainForCausalML" in messages[0]
 
 
 @pytest.mark.parametrize("classes", [None, [], [3], "PlainForCausalLM", {"a": 1}])
@@ -270,8 +270,8 @@ def test_reports_a_configuration_without_classes(convert, classes):
 def open_files():
     """Count this process's descriptors, where the system shows them, without garbage."""
     gc.collect()
-    shown = Path("/proc/self/fd")
-    return len(list(shown.iterdir())) if shown.is_dir() else 0
+    descriptors = Path("/proc/self/fd")
+    return len(list(descriptors.iterdir())) if descriptors.is_dir() else 0
 
 
 def test_failed_conversion_closes_its_files(convert):
@@ -293,16 +293,16 @@ def test_metadata_of_the_caller_replaces_that_of_the_checkpoint(convert):
 
 
 def test_notes_keys_without_which_llama_cpp_does_not_load_the_file(convert):
-    said = []
-    convert(whole(), {"rms_norm_eps": None, "layer_norm_epsilon": 1e-5}, say=said.append)
-    assert any("'llama.attention.layer_norm_rms_epsilon' is missing" in line for line in said)
+    notes = []
+    convert(whole(), {"rms_norm_eps": None, "layer_norm_epsilon": 1e-5}, say=notes.append)
+    assert any("'llama.attention.layer_norm_rms_epsilon' is missing" in line for line in notes)
 
 
 def test_notes_skipped_tensors(convert):
-    said = []
-    held = whole() | {"model.layers.0.self_attn.rotary_emb.inv_freq": numbers(2)}
-    convert(held, say=said.append)
-    assert any("rotary_emb.inv_freq" in line for line in said)
+    notes = []
+    arrays = whole() | {"model.layers.0.self_attn.rotary_emb.inv_freq": numbers(2)}
+    convert(arrays, say=notes.append)
+    assert any("rotary_emb.inv_freq" in line for line in notes)
 
 
 def test_skip_rules_may_contain_a_config_field(convert, arch):
@@ -327,26 +327,26 @@ def test_text_config_overrides_the_outer_config(convert):
 
 
 def test_names_fields_of_text_config_that_nothing_reads(convert):
-    said = []
-    convert(whole(), {"text_config": {**CONFIG, "moe_shift": 2}}, say=said.append)
-    assert any("moe_shift = 2;" in text for text in said)
+    notes = []
+    convert(whole(), {"text_config": {**CONFIG, "moe_shift": 2}}, say=notes.append)
+    assert any("moe_shift = 2;" in text for text in notes)
 
 
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0}
 
 
 def test_names_an_unread_field_that_may_change_the_model(convert):
-    said = []
+    notes = []
     convert(
         whole(),
         {"moe_shift": 2, "rope_twist": 0.5, "dropout": 0.1, "attn_shift": 0},
-        say=said.append,
+        say=notes.append,
     )
-    told = [text for text in said if "config.json" in text]
-    assert len(told) == 1
-    assert "moe_shift = 2, rope_twist = 0.5;" in told[0]
-    assert "dropout" not in told[0]
-    assert "attn_shift" not in told[0]
+    texts = [text for text in notes if "config.json" in text]
+    assert len(texts) == 1
+    assert "moe_shift = 2, rope_twist = 0.5;" in texts[0]
+    assert "dropout" not in texts[0]
+    assert "attn_shift" not in texts[0]
 
 
 @pytest.mark.parametrize(
@@ -374,8 +374,8 @@ def test_configuration_of_wrong_types_gives_a_typed_error(convert, config):
 def test_refuses_a_tensor_without_elements_of_any_shape(tmp_path, arch, shape):
     folder = write_checkpoint(tmp_path / "model", CONFIG, model=whole())
     name = "model.layers.0.self_attn.q_proj.weight"
-    held = {k: v for k, v in whole().items() if k != name} | {name: np.zeros(0, "f4")}
-    data = safetensors_bytes(held, **{name: {"shape": list(shape)}})
+    arrays = {k: v for k, v in whole().items() if k != name} | {name: np.zeros(0, "f4")}
+    data = safetensors_bytes(arrays, **{name: {"shape": list(shape)}})
     (folder / "model.safetensors").write_bytes(data)
     with pytest.raises(CheckpointError, match="no elements"):
         ggufkit.convert(folder, arch_path=arch)

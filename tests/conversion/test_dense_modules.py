@@ -35,8 +35,8 @@ def checkpoint(tmp_path):
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "2_Dense").mkdir()
     (folder / "2_Dense/config.json").write_text('{"in_features": 8, "out_features": 6}')
-    held = safetensors_bytes({"linear.weight": WEIGHT, "linear.bias": WEIGHT[0]})
-    (folder / "2_Dense/model.safetensors").write_bytes(held)
+    module = safetensors_bytes({"linear.weight": WEIGHT, "linear.bias": WEIGHT[0]})
+    (folder / "2_Dense/model.safetensors").write_bytes(module)
     return folder
 
 

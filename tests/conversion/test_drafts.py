@@ -101,18 +101,18 @@ def test_keys_that_the_class_of_the_target_adds_to_its_tokenizer_are_those_of_th
 @pytest.fixture
 def embeddings(target):
     """Return the embeddings and head that the target gets."""
-    made = {name: numbers(416, 64) for name in ("model.embed_tokens.weight", "lm_head.weight")}
-    (target / "model.safetensors").write_bytes(safetensors_bytes(made))
-    return made
+    arrays = {name: numbers(416, 64) for name in ("model.embed_tokens.weight", "lm_head.weight")}
+    (target / "model.safetensors").write_bytes(safetensors_bytes(arrays))
+    return arrays
 
 
 def test_embedding_of_the_mask_replaces_a_row_of_the_targets(convert, target, embeddings):
     with convert("dflash-mask", target=target, outtype="f32") as model:
         assert list(model.tensors)[:2] == ["output.weight", "token_embd.weight"]
-        head, found = (model.tensors[name].numpy() for name in list(model.tensors)[:2])
-    wanted = embeddings["model.embed_tokens.weight"].copy()
-    wanted[3] = np.arange(64, dtype=np.float32) / 7
-    assert np.array_equal(found, wanted)
+        head, embedding = (model.tensors[name].numpy() for name in list(model.tensors)[:2])
+    expected = embeddings["model.embed_tokens.weight"].copy()
+    expected[3] = np.arange(64, dtype=np.float32) / 7
+    assert np.array_equal(embedding, expected)
     assert np.array_equal(head, embeddings["lm_head.weight"])
 
 
@@ -122,7 +122,7 @@ def test_embedding_of_the_mask_needs_tensors_of_the_target(convert, target):
 
 
 @pytest.mark.parametrize(
-    ("content", "named"),
+    ("content", "name"),
     [
         (b"", "not a zip file"),
         (drafts.mask_file(4, "float32"), "the mask token 4, and config.json says 3"),
@@ -131,11 +131,11 @@ def test_embedding_of_the_mask_needs_tensors_of_the_target(convert, target):
     ],
 )
 def test_embedding_of_the_mask_that_does_not_fit_is_an_error(
-    convert, target, embeddings, monkeypatch, content, named
+    convert, target, embeddings, monkeypatch, content, name
 ):
     assert embeddings
     monkeypatch.setattr(drafts, "mask_file", lambda *_: content)
-    with pytest.raises(CheckpointError, match=named):
+    with pytest.raises(CheckpointError, match=name):
         convert("dflash-mask", target=target)
 
 
@@ -145,7 +145,7 @@ def test_target_without_config_json_is_named(convert, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changed", "named"),
+    ("changed", "name"),
     [
         ({"attention_k_eq_v": False}, "attention_k_eq_v"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
@@ -159,18 +159,18 @@ def test_target_without_config_json_is_named(convert, tmp_path):
     ],
 )
 def test_dspark_of_gemma_that_llama_cpp_computes_otherwise_is_refused(
-    convert, target, monkeypatch, changed, named
+    convert, target, monkeypatch, changed, name
 ):
     draft = drafts.DRAFTS["gemma4-dspark"]
     other = draft._replace(config=draft.config | changed)
     monkeypatch.setitem(drafts.DRAFTS, "gemma4-dspark", other)
-    with pytest.raises(CheckpointError, match=named):
+    with pytest.raises(CheckpointError, match=name):
         convert("gemma4-dspark", target=target)
 
 
 def test_dspark_of_gemma_without_a_head_must_say_that_it_is_tied(convert, target, monkeypatch):
     draft = drafts.DRAFTS["gemma4-dspark"]
-    tensors = {name: each for name, each in draft.tensors.items() if name != "lm_head.weight"}
+    tensors = {name: tensor for name, tensor in draft.tensors.items() if name != "lm_head.weight"}
     other = draft._replace(config=draft.config | {"tie_word_embeddings": False}, tensors=tensors)
     monkeypatch.setitem(drafts.DRAFTS, "gemma4-dspark", other)
     with pytest.raises(CheckpointError, match="tie_word_embeddings"):

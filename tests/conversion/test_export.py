@@ -168,9 +168,11 @@ def test_generation_config_names_the_tokens_that_end_a_text(tmp_path):
 
 def test_name_without_its_own_rules_is_exported_by_a_default_with_a_note():
     tokenizer = {"model": "gpt2", "tokens": ["a"], "pre": "made-up"}
-    said = []
-    tokenizer_files(Metadata({f"tokenizer.ggml.{k}": v for k, v in tokenizer.items()}), said.append)
-    assert "'made-up'" in said[0]
+    notes = []
+    tokenizer_files(
+        Metadata({f"tokenizer.ggml.{k}": v for k, v in tokenizer.items()}), notes.append
+    )
+    assert "'made-up'" in notes[0]
 
 
 def test_byte_pre_tokenizers_have_rules_except_those_that_llama_cpp_has_in_code():
@@ -202,8 +204,8 @@ def test_file_without_a_suitable_vocabulary_gives_a_typed_error(metadata):
 
 
 def model_of(keys, tensors):
-    made = [from_array(name, array) for name, array in tensors.items()]
-    return Model(Metadata(keys), Tensors(made))
+    listed = [from_array(name, array) for name, array in tensors.items()]
+    return Model(Metadata(keys), Tensors(listed))
 
 
 WRONG = ["word", -1, 2**62, True, 1e300, [1], ["a"], [-1, 2**40] * 4, [1e300] * 8, [["a"]]]

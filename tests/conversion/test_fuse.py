@@ -52,23 +52,25 @@ def test_tables_are_those_of_llama_cpp():
 def test_queries_keys_and_values_become_one_in_the_place_of_the_last():
     q, k, v = attention(0)
     norm = tensor("blk.0.attn_norm.weight", 4)
-    made = fused_qkv([k, q, norm, v], "llama")
-    assert [each.name for each in made] == ["blk.0.attn_norm.weight", "blk.0.attn_qkv.weight"]
-    assert np.array_equal(made[1].numpy(), np.concatenate([each.numpy() for each in (q, k, v)]))
+    fused = fused_qkv([k, q, norm, v], "llama")
+    assert [tensor.name for tensor in fused] == ["blk.0.attn_norm.weight", "blk.0.attn_qkv.weight"]
+    assert np.array_equal(
+        fused[1].numpy(), np.concatenate([tensor.numpy() for tensor in (q, k, v)])
+    )
 
 
 def test_biases_become_one_too():
     biases = attention(1, "bias", ((8,), (4,), (4,)))
-    made = {each.name: each for each in fused_qkv([*attention(1), *biases], "qwen2")}
-    assert set(made) == {"blk.1.attn_qkv.weight", "blk.1.attn_qkv.bias"}
-    wanted = np.concatenate([each.numpy() for each in biases])
-    assert np.array_equal(made["blk.1.attn_qkv.bias"].numpy(), wanted)
+    fused = {tensor.name: tensor for tensor in fused_qkv([*attention(1), *biases], "qwen2")}
+    assert set(fused) == {"blk.1.attn_qkv.weight", "blk.1.attn_qkv.bias"}
+    expected = np.concatenate([bias.numpy() for bias in biases])
+    assert np.array_equal(fused["blk.1.attn_qkv.bias"].numpy(), expected)
 
 
 def test_tensors_of_several_types_become_f32():
     q, k, v = attention(0)
-    (made,) = fused_qkv([q, k, tensor(v.name, *v.shape, dtype="BF16")], "llama")
-    assert made.type.name == "F32"
+    (fused,) = fused_qkv([q, k, tensor(v.name, *v.shape, dtype="BF16")], "llama")
+    assert fused.type.name == "F32"
 
 
 @pytest.mark.parametrize("architecture", [UNFUSED_QKV[0], SEPARATE_QKV[0]])
@@ -84,9 +86,9 @@ def test_layer_with_some_biases_stays_as_it_is():
 def test_experts_have_their_gate_before_their_other_input():
     gate = tensor("blk.0.ffn_gate_exps.weight", 3, 2, 4)
     up = tensor("blk.0.ffn_up_exps.weight", 3, 2, 4)
-    (made,) = fused_experts([up, gate], "qwen3next")
-    assert made.name == "blk.0.ffn_gate_up_exps.weight"
-    assert np.array_equal(made.numpy(), np.concatenate([gate.numpy(), up.numpy()], axis=1))
+    (fused,) = fused_experts([up, gate], "qwen3next")
+    assert fused.name == "blk.0.ffn_gate_up_exps.weight"
+    assert np.array_equal(fused.numpy(), np.concatenate([gate.numpy(), up.numpy()], axis=1))
 
 
 def test_refuses_experts_that_llama_cpp_reads_apart():
@@ -98,7 +100,7 @@ def test_refuses_experts_that_llama_cpp_reads_apart():
 
 
 def test_fused_file_loads_as_one_matrix(tmp_path):
-    made = fused_qkv(attention(0), "llama")
-    ggufkit.save(tmp_path / "m.gguf", {each.name: each.numpy() for each in made})
+    fused = fused_qkv(attention(0), "llama")
+    ggufkit.save(tmp_path / "m.gguf", {tensor.name: tensor.numpy() for tensor in fused})
     with ggufkit.open(tmp_path / "m.gguf") as model:
         assert model.tensors["blk.0.attn_qkv.weight"].shape == (16, 4)

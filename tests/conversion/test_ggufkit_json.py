@@ -52,7 +52,7 @@ def home(tmp_path_factory):
 def exported(home, tmp_path):
     """Export a file with some keys added or removed; return that file and the folder."""
 
-    def made(name="made", *without, **more):
+    def export_folder(name="made", *without, **more):
         with ggufkit.open(home / "tiny.gguf") as model:
             metadata = model.metadata.without(*without, missing_ok=True).updated(more)
             ggufkit.write(model.replace(metadata=metadata), tmp_path / f"{name}.gguf")
@@ -60,16 +60,16 @@ def exported(home, tmp_path):
             ggufkit.export(model, tmp_path / name, arch_path=[home / "arch"])
         return tmp_path / f"{name}.gguf", tmp_path / name
 
-    return made
+    return export_folder
 
 
 @pytest.fixture
 def again(home, tmp_path):
-    def made(folder, **options):
+    def convert_again(folder, **options):
         with ggufkit.convert(folder, arch_path=[home / "arch"], **options) as model:
             return ggufkit.write(model, tmp_path / "again.gguf")[0]
 
-    return made
+    return convert_again
 
 
 def metadata_of(path):

@@ -36,12 +36,12 @@ def test_every_case_of_mistrals_format_is_recorded():
 @pytest.mark.parametrize("case", CASES)
 def test_mistrals_format_becomes_the_same_file(case, tmp_path):
     folder = folder_of(case, tmp_path)
-    for kind, wanted in RECORDED[case].items():
+    for kind, expected in RECORDED[case].items():
         out = tmp_path / "ours.gguf"
         options = OPTIONS.get(kind, {"outtype": kind})
         with ggufkit.convert(folder, mistral_format="params" in CASES[case], **options) as model:
             ggufkit.write(model, out)
-        assert mistral_digests.digest(out) == wanted, kind
+        assert mistral_digests.digest(out) == expected, kind
 
 
 def test_command_converts_mistrals_format(tmp_path):

@@ -46,11 +46,11 @@ def test_every_case_is_recorded():
 @pytest.mark.parametrize("case", CASES)
 def test_projector_is_byte_identical(case, tmp_path):
     folder = projector_folders.make(CASES[case], tmp_path / case)
-    for kind, wanted in RECORDED[case].items():
+    for kind, expected in RECORDED[case].items():
         out = tmp_path / "ours.gguf"
         with ggufkit.convert(folder, mmproj=True, outtype=kind) as model:
             ggufkit.write(model, out)
-        assert projector_digests.digest(out) == wanted, kind
+        assert projector_digests.digest(out) == expected, kind
 
 
 def test_projector_of_an_unknown_class_names_the_class(tmp_path):
@@ -68,8 +68,12 @@ def test_class_without_a_projector_says_so(tmp_path):
 
 
 def test_text_models_leave_out_the_tensors_of_their_projectors():
-    homes = {name: each for each in architectures().values() for name in each.classes}
-    classed = [(projector.classes(each.get("config", {})), each) for each in CASES.values()]
+    homes = {
+        name: architecture
+        for architecture in architectures().values()
+        for name in architecture.classes
+    }
+    classed = [(projector.classes(case.get("config", {})), case) for case in CASES.values()]
     assert not [
         name
         for names, case in classed
@@ -83,9 +87,9 @@ def without_a_place(names: Iterable[str], text: Architecture) -> list[str]:
     index = NameIndex(text.rules)
     only = text.only or ("*",)
     plain = (rename(name.replace("{i}", "0"), text.rename, {}.get) for name in names)
-    kept = (n for n in plain if any(fnmatchcase(n, pattern) for pattern in only))
-    kept = (n for n in kept if not any(fnmatchcase(n, pattern) for pattern in text.skip))
-    return [name for name in kept if index.place(name) is None]
+    selected = (n for n in plain if any(fnmatchcase(n, pattern) for pattern in only))
+    selected = (n for n in selected if not any(fnmatchcase(n, pattern) for pattern in text.skip))
+    return [name for name in selected if index.place(name) is None]
 
 
 def test_class_of_which_only_the_projector_is_known_says_so(tmp_path):
@@ -156,14 +160,14 @@ def test_missing_token_of_image_breaks_is_an_error(tmp_path):
 
 def test_pictures_of_qwen3_omni_have_their_published_names_or_those_of_the_converter(tmp_path):
     plain = changed("qwen3omni")
-    named = changed("qwen3omni")
-    named["tensors"] = {
+    model = changed("qwen3omni")
+    model["tensors"] = {
         f"thinker.{name}" if name.startswith("visual.") else name: shape
-        for name, shape in named["tensors"].items()
+        for name, shape in model["tensors"].items()
     }
     with (
         ggufkit.convert(projector_folders.make(plain, tmp_path / "plain"), mmproj=True) as one,
-        ggufkit.convert(projector_folders.make(named, tmp_path / "named"), mmproj=True) as other,
+        ggufkit.convert(projector_folders.make(model, tmp_path / "named"), mmproj=True) as other,
     ):
         assert set(one.tensors) == set(other.tensors)
 
@@ -181,11 +185,11 @@ def test_pictures_of_qwen3_omni_have_their_published_names_or_those_of_the_conve
     ],
 )
 def test_encoder_that_llama_cpp_cannot_compute_is_refused(case, field, value, why, tmp_path):
-    made = changed(case)
+    changed_model = changed(case)
     *within, name = field.split(".")
-    config = made["config"][within[0]] if within else made["config"]
+    config = changed_model["config"][within[0]] if within else changed_model["config"]
     config[name] = value
-    assert why in problems(made, tmp_path)
+    assert why in problems(changed_model, tmp_path)
 
 
 def test_positions_that_fill_no_square_are_refused(tmp_path):

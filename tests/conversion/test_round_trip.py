@@ -37,22 +37,22 @@ def checkpoint(tmp_path):
 
 @pytest.fixture
 def converted(checkpoint, arch, tmp_path):
-    def made(folder=checkpoint, name="made.gguf", **options):
+    def convert_folder(folder=checkpoint, name="made.gguf", **options):
         with ggufkit.convert(folder, arch_path=arch, **options) as model:
             return ggufkit.write(model, tmp_path / name)[0]
 
-    return made
+    return convert_folder
 
 
 @pytest.fixture
 def exported(arch, tmp_path):
-    def made(path, name="back/tiny", **options):
+    def export_model(path, name="back/tiny", **options):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         with ggufkit.open(path) as model:
             ggufkit.export(model, tmp_path / name, arch_path=arch, **options)
         return tmp_path / name
 
-    return made
+    return export_model
 
 
 def test_converting_an_exported_model_gives_the_same_file(converted, exported):

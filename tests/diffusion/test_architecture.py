@@ -28,9 +28,9 @@ def shapes_of(stem: str, alternative: int = 0) -> dict[str, tuple[int, ...]]:
     [(stem, i) for stem, known in KNOWN.items() for i in range(len(known.names))],
 )
 def test_each_model_is_recognized_by_its_own_names(stem, alternative):
-    found = recognize(shapes_of(stem, alternative))
-    assert found is not None
-    assert found.stem == stem
+    architecture = recognize(shapes_of(stem, alternative))
+    assert architecture is not None
+    assert architecture.stem == stem
 
 
 def test_models_with_the_names_of_another_differ_in_a_shape():

@@ -21,33 +21,33 @@ def command(name: str) -> click.Command:
     return importlib.import_module(f"ggufkit.cli.commands.{name.replace('-', '_')}").command
 
 
-def options(found: click.Command) -> Iterator[click.Option]:
+def options(command: click.Command) -> Iterator[click.Option]:
     """Yield the options of a command and of the commands in it."""
-    yield from (each for each in found.params if isinstance(each, click.Option))
-    for inner in getattr(found, "commands", {}).values():
+    yield from (parameter for parameter in command.params if isinstance(parameter, click.Option))
+    for inner in getattr(command, "commands", {}).values():
         yield from options(inner)
 
 
-def spelled(found: click.Command) -> set[str]:
+def spelled(command: click.Command) -> set[str]:
     """Return every way to write an option of a command."""
-    return {text for each in options(found) for text in (*each.opts, *each.secondary_opts)}
+    return {text for option in options(command) for text in (*option.opts, *option.secondary_opts)}
 
 
-def named(text: str) -> set[str]:
+def options_in(text: str) -> set[str]:
     return set(OPTION.findall(text))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_page_of_a_command_names_each_of_its_options(name):
     page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
-    told = named(page)
-    unsaid = [each.opts for each in options(command(name)) if not told & set(each.opts)]
+    mentioned = options_in(page)
+    unsaid = [option.opts for option in options(command(name)) if not mentioned & set(option.opts)]
     assert unsaid == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_explains_each_option(name):
-    assert [each.opts for each in options(command(name)) if not each.help] == []
+    assert [option.opts for option in options(command(name)) if not option.help] == []
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,6 @@ def test_examples_use_existing_options(page):
         (name, option)
         for name, rest in EXAMPLE.findall(page.read_text(encoding="utf-8"))
         if name in COMMANDS
-        for option in named(re.split("[#|<]", rest)[0]) - spelled(command(name)) - {"--help"}
+        for option in options_in(re.split("[#|<]", rest)[0]) - spelled(command(name)) - {"--help"}
     }
     assert unknown == set()

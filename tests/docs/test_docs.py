@@ -64,5 +64,5 @@ def test_index_tells_four_kinds_of_pages_apart():
 
 def test_contributing_names_only_files_that_exist():
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    named = re.findall(r"`((?:src|native|tests|tools|docs|\.github)/[\w./-]+)`", page)
-    assert [path for path in named if "NAME" not in path and not (ROOT / path).exists()] == []
+    paths = re.findall(r"`((?:src|native|tests|tools|docs|\.github)/[\w./-]+)`", page)
+    assert [path for path in paths if "NAME" not in path and not (ROOT / path).exists()] == []

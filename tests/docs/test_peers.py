@@ -21,7 +21,7 @@ def flags():
     source = (real.llama_cpp_source() / "convert_hf_to_gguf.py").read_text(encoding="utf-8")
     calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
     added = [call for call in calls if ast.unparse(call.func).endswith(".add_argument")]
-    names = [each.value for call in added for each in call.args if isinstance(each, ast.Constant)]
+    names = [arg.value for call in added for arg in call.args if isinstance(arg, ast.Constant)]
     return {name for name in names if name.startswith("--")}
 
 
@@ -31,6 +31,10 @@ def test_page_names_every_flag_of_the_converter():
 
 @pytest.mark.parametrize("flag", ROWS)
 def test_every_option_that_the_page_names_exists(flag):
-    known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
-    named = re.findall(r"(?<![\w/])--[\w-]+", ROWS[flag])
-    assert known.issuperset(named)
+    known = {
+        name
+        for parameter in command.params
+        for name in (*parameter.opts, *parameter.secondary_opts)
+    }
+    flags_in_row = re.findall(r"(?<![\w/])--[\w-]+", ROWS[flag])
+    assert known.issuperset(flags_in_row)

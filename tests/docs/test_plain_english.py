@@ -80,18 +80,18 @@ PHRASES = {re.compile(phrase, re.IGNORECASE): plain for phrase, plain in INSTEAD
 def helps() -> Iterator[tuple[str, str]]:
     for name in COMMANDS:
         module = importlib.import_module(f"ggufkit.cli.commands.{name.replace('-', '_')}")
-        yield from shown(module.command, name)
+        yield from help_texts(module.command, name)
 
 
-def shown(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
+def help_texts(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
     """Yield the help of a command and of the commands in it.
 
     A command keeps the help option that the first context gave it, so names come from the app.
     """
     with click.Context(command, info_name=name, **app.context_settings) as ctx:
         yield f"{name} --help", " ".join(command.get_help(ctx).split())
-    for inner, each in getattr(command, "commands", {}).items():
-        yield from shown(each, f"{name} {inner}")
+    for inner, subcommand in getattr(command, "commands", {}).items():
+        yield from help_texts(subcommand, f"{name} {inner}")
 
 
 def literals(path: Path) -> Iterator[str]:
@@ -114,9 +114,9 @@ def messages() -> Iterator[tuple[str, str]]:
 
 def pages() -> Iterator[tuple[str, str]]:
     """Yield the prose of each page; of the changelog that of the newest version."""
-    found = ["README.md", "CONTRIBUTING.md", "SECURITY.md"]
+    paths = ["README.md", "CONTRIBUTING.md", "SECURITY.md"]
     written = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("benchmarks/**/*.md"))]
-    for path in [*(ROOT / name for name in found), *written]:
+    for path in [*(ROOT / name for name in paths), *written]:
         yield str(path.relative_to(ROOT)), prose(path.read_text(encoding="utf-8"))
     newest = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1]
     yield "CHANGELOG.md", prose(newest)
@@ -133,10 +133,10 @@ TEXTS = {"help": helps, "messages": messages, "pages": pages}
 
 def offences(texts: Iterator[tuple[str, str]]) -> list[str]:
     return [
-        f"{place}: ...{text[max(found.start() - 40, 0) : found.end() + 30]}... ({plain})"
+        f"{place}: ...{text[max(match.start() - 40, 0) : match.end() + 30]}... ({plain})"
         for place, text in texts
         for phrase, plain in PHRASES.items()
-        for found in phrase.finditer(text)
+        for match in phrase.finditer(text)
     ]
 
 

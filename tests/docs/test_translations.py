@@ -57,5 +57,5 @@ def _code(page):
 
 def _links(page):
     """Return the pages that a page links to; a translation may link to another one."""
-    found = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text("utf-8"))
-    return {re.sub(r"\.(ja|ko|zh)\.md$", ".md", link) for link in found}
+    matches = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text("utf-8"))
+    return {re.sub(r"\.(ja|ko|zh)\.md$", ".md", link) for link in matches}

@@ -24,8 +24,8 @@ TOLD = {
 
 
 def model(metadata, tensors=("x.weight",)):
-    made = Tensors(as_tensor(name, np.zeros((32, 32), np.float32)) for name in tensors)
-    return Model(ggufkit.Metadata(metadata), made)
+    listed = Tensors(as_tensor(name, np.zeros((32, 32), np.float32)) for name in tensors)
+    return Model(ggufkit.Metadata(metadata), listed)
 
 
 def saved(path, metadata=TOLD, **options):
@@ -42,11 +42,11 @@ def conventional(metadata, **options):
 
 
 def test_header_gives_every_part_of_the_name():
-    made = conventional(TOLD)
-    assert made == "Llama-3-8B-Instruct-v1.1-Q4_K_M.gguf"
-    assert parse_name(made).conventional
+    name = conventional(TOLD)
+    assert name == "Llama-3-8B-Instruct-v1.1-Q4_K_M.gguf"
+    assert parse_name(name).conventional
     assert (
-        made
+        name
         == utility.naming_convention(
             TOLD["general.name"], "Llama-3", "Instruct", "v1.1", "8B", "Q4_K_M"
         )
@@ -96,9 +96,9 @@ def test_parts_that_the_header_lacks_come_from_the_file_name(tmp_path):
 def test_real_models_get_conventional_names(smollm2, gemma3, vocabularies):
     for path in (smollm2, gemma3, *vocabularies):
         with ggufkit.open(path) as opened:
-            made = build_name(ggufkit.conventional_name(opened))
-        assert parse_name(made).version.startswith("v")
-        assert made.endswith("-vocab.gguf") == (path in vocabularies)
+            name = build_name(ggufkit.conventional_name(opened))
+        assert parse_name(name).version.startswith("v")
+        assert name.endswith("-vocab.gguf") == (path in vocabularies)
 
 
 # Giving files that name.

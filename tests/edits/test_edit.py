@@ -148,9 +148,9 @@ def test_items_of_big_endian_arrays_keep_their_order(model, tmp_path):
     with ggufkit.open(tmp_path / "big.gguf") as big:
         changed = ggufkit.edit(big, set={"tokenizer.ggml.scores[1]": 2.5}, force=True)
         ggufkit.write(changed, tmp_path / "edited.gguf")
-    with ggufkit.open(tmp_path / "edited.gguf") as found:
-        assert found.byte_order == "big"
-        assert found.metadata["tokenizer.ggml.scores"].tolist() == [0.0, 2.5, 0.0, 0.0]
+    with ggufkit.open(tmp_path / "edited.gguf") as edited:
+        assert edited.byte_order == "big"
+        assert edited.metadata["tokenizer.ggml.scores"].tolist() == [0.0, 2.5, 0.0, 0.0]
 
 
 # Keys.
@@ -274,17 +274,17 @@ def test_differences_are_listed_by_key(model):
         unset=["my.flags"],
         rename={"my.flag": "my.sign"},
     )
-    found = {change.key: change for change in changes(model.metadata, after)}
-    assert {key: change.kind for key, change in found.items()} == {
+    by_key = {change.key: change for change in changes(model.metadata, after)}
+    assert {key: change.kind for key, change in by_key.items()} == {
         "my.small": "changed",
         "tokenizer.ggml.tokens": "changed",
         "my.flag": "renamed",
         "my.flags": "removed",
         "my.new": "added",
     }
-    assert found["my.flag"].name == "my.sign"
-    assert found["tokenizer.ggml.tokens"].items() == [(1, "</s>", "e")]
-    assert (found["my.small"].before, found["my.small"].after) == (7, 8)
+    assert by_key["my.flag"].name == "my.sign"
+    assert by_key["tokenizer.ggml.tokens"].items() == [(1, "</s>", "e")]
+    assert (by_key["my.small"].before, by_key["my.small"].after) == (7, 8)
 
 
 def test_slack_is_not_a_difference(model):

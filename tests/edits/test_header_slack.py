@@ -41,41 +41,41 @@ def put(data, parsed, metadata, **options):
 )
 def test_replaces_the_header_and_keeps_every_tensor(spelling, alignment, before, after, reserve):
     parsed, data = header(before, alignment, spelling=spelling)
-    wanted, _ = header(after, alignment, spelling=spelling)
-    changed, new, found = put(data, parsed, wanted.metadata, reserve=reserve)
-    assert found.data_offset == len(new)
+    reference, _ = header(after, alignment, spelling=spelling)
+    changed, new, written = put(data, parsed, reference.metadata, reserve=reserve)
+    assert written.data_offset == len(new)
     assert (len(new) - parsed.data_offset) % max(STEP, alignment) == 0
-    assert visible(found.metadata) == visible(wanted.metadata)
-    assert found.places.infos.names == ["a", "b"]
-    assert found.places.starts == parsed.places.starts
-    for start, info in zip(found.places.starts, TENSORS, strict=True):
+    assert visible(written.metadata) == visible(reference.metadata)
+    assert written.places.infos.names == ["a", "b"]
+    assert written.places.starts == parsed.places.starts
+    for start, info in zip(written.places.starts, TENSORS, strict=True):
         assert changed[len(new) + start :].startswith(info.data)
-    rules = {each.rule for each in found.findings}
-    assert rules <= {each.rule for each in (*parsed.findings, *wanted.findings)}
+    rules = {finding.rule for finding in written.findings}
+    assert rules <= {finding.rule for finding in (*parsed.findings, *reference.findings)}
     if reserve:
-        assert len(found.metadata[RESERVED_KEY]) >= reserve
+        assert len(written.metadata[RESERVED_KEY]) >= reserve
 
 
 @given(st.integers(0, 200), st.integers(0, 200), st.sampled_from([8, 16, 32, 64]))
 def test_text_of_any_length_fits_where_possible(long, short, alignment):
     parsed, data = header([("text", ("string", "x" * long))], alignment)
     metadata = parsed.metadata.updated({"text": "y" * short})
-    _, new, found = put(data, parsed, metadata)
-    assert found.metadata["text"] == "y" * short
-    left = parsed.data_offset - padded(parsed.end + short - long, alignment)
-    if left >= 40 or left == 0:  # an array fills what is left, or nothing has to
+    _, new, written = put(data, parsed, metadata)
+    assert written.metadata["text"] == "y" * short
+    slack = parsed.data_offset - padded(parsed.end + short - long, alignment)
+    if slack >= 40 or slack == 0:  # an array fills what is left, or nothing has to
         assert len(new) == parsed.data_offset
-    if left == 0:
-        assert RESERVED_KEY not in found.metadata
+    if slack == 0:
+        assert RESERVED_KEY not in written.metadata
 
 
 def test_uses_up_slack_before_moving_anything():
     parsed, data = header([])
-    roomy, _, found = put(data, parsed, parsed.metadata, reserve=1000)
-    assert len(found.metadata[RESERVED_KEY]) >= 1000
-    metadata = found.metadata.updated({"text": "x" * 900})
-    _, new, again = put(roomy, found, metadata)
-    assert len(new) == found.data_offset
+    roomy, _, written = put(data, parsed, parsed.metadata, reserve=1000)
+    assert len(written.metadata[RESERVED_KEY]) >= 1000
+    metadata = written.metadata.updated({"text": "x" * 900})
+    _, new, again = put(roomy, written, metadata)
+    assert len(new) == written.data_offset
     assert len(again.metadata[RESERVED_KEY]) < 1000
     assert list(again.metadata)[-1] == RESERVED_KEY
 
@@ -87,9 +87,9 @@ def test_file_without_tensors_has_a_header_of_any_size(padding):
         data = data[: parsed.end]
         parsed = parse(data, len(data))
     metadata = parsed.metadata.updated({"a": 1})
-    changed, new, found = put(data, parsed, metadata)
-    assert found.metadata == metadata
+    changed, new, written = put(data, parsed, metadata)
+    assert written.metadata == metadata
     assert changed == new
-    assert len(new) == (padded(found.end, 32) if padding else found.end)
+    assert len(new) == (padded(written.end, 32) if padding else written.end)
     _, _, roomy = put(data, parsed, Metadata(metadata), reserve=77)
     assert len(roomy.metadata[RESERVED_KEY]) == 77

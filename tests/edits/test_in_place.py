@@ -55,7 +55,7 @@ def still(path, monkeypatch):
 
 def contents(path):
     with ggufkit.open(path) as model:
-        assert [found.rule for found in ggufkit.check(path)] == []
+        assert [finding.rule for finding in ggufkit.check(path)] == []
         for name, array in TENSORS.items():
             np.testing.assert_array_equal(model.tensors[name].numpy(), array)
         return model.metadata["text"]
@@ -67,7 +67,7 @@ def leases(path):
 
 
 def names(path):
-    return sorted(each.name for each in path.parent.iterdir())
+    return sorted(file.name for file in path.parent.iterdir())
 
 
 # Ways.
@@ -97,7 +97,7 @@ def test_longer_header_moves_the_data_by_blocks(moving):
 def test_copies_the_file_where_blocks_cannot_move(still):
     still.chmod(0o640)
     seen = []
-    done = ggufkit.edit_in_place(still, set=LONGER, progress=lambda *at: seen.append(at))
+    done = ggufkit.edit_in_place(still, set=LONGER, progress=lambda *call: seen.append(call))
     assert done.way == "copied"
     assert contents(still) == LONGER["text"]
     assert stat.S_IMODE(still.stat().st_mode) == (0o640 if os.name != "nt" else 0o666)
@@ -200,13 +200,13 @@ def test_edit_after_undo_replaces_the_undone_edit(path):
         ggufkit.redo(path)
 
 
-@pytest.mark.parametrize("at", [0, -1])
-def test_undo_refuses_a_file_whose_data_changed_at_either_end(path, at):
+@pytest.mark.parametrize("place", [0, -1])
+def test_undo_refuses_a_file_whose_data_changed_at_either_end(path, place):
     ggufkit.edit_in_place(path, set=SAME)
     with ggufkit.open(path) as model:
         begin = model.data_offset
     content = bytearray(path.read_bytes())
-    content[begin if at == 0 else -1] ^= 1
+    content[begin if place == 0 else -1] ^= 1
     path.write_bytes(content)
     before = path.stat().st_mtime_ns
     with pytest.raises(FormatError, match="cannot undo that edit"):
@@ -229,10 +229,10 @@ def test_undo_refuses_a_file_that_it_does_not_know(path):
 def test_edits_the_first_shard_of_a_set(path):
     with ggufkit.open(path) as model:
         paths = ggufkit.write(model, path.with_name("s.gguf"), shard_tensors=2)
-    others = [each.read_bytes() for each in paths[1:]]
+    others = [path.read_bytes() for path in paths[1:]]
     done = ggufkit.edit_in_place(paths[-1], set=LONGER)
     assert done.path == paths[0]
-    assert [each.read_bytes() for each in paths[1:]] == others
+    assert [path.read_bytes() for path in paths[1:]] == others
     assert contents(paths[0]) == LONGER["text"]
     with pytest.raises(ValueTypeError, match=r"split\.count"):
         ggufkit.edit_in_place(paths[0], unset=["split.count"])
@@ -392,12 +392,12 @@ def test_interruption_reverts_the_edit(moving, monkeypatch, edits, when):
     """Ctrl-C and SIGTERM are exceptions, which may come between any two steps."""
     before = moving.read_bytes()
     home = in_place.os if when == "fsync" else in_place.disk_blocks
-    call, left = getattr(home, when), [None]
+    call, state = getattr(home, when), [None]
 
     def interrupted(descriptor, *arguments):
         result = call(descriptor, *arguments)
-        if os.fstat(descriptor).st_ino == moving.stat().st_ino and left:
-            left.pop()
+        if os.fstat(descriptor).st_ino == moving.stat().st_ino and state:
+            state.pop()
             raise KeyboardInterrupt
         return result
 
@@ -501,7 +501,7 @@ def test_llama_cpp_loads_an_edited_file(smollm2, tmp_path):
     ]
     for edits in steps:
         assert ggufkit.edit_in_place(path, **edits).way != "nothing"
-        assert all(found.severity == "note" for found in ggufkit.check(path))
+        assert all(finding.severity == "note" for finding in ggufkit.check(path))
     assert speak(path) == "The capital of France is Paris."
     ggufkit.edit_in_place(path, set={"general.alignment": 64}, force=True)
     ggufkit.edit_in_place(path, chat_template="")
@@ -550,4 +550,4 @@ def test_an_edit_is_undone_after_the_file_was_renamed(tmp_path):
     ggufkit.undo(renamed)
     assert renamed.read_bytes() == before
     ggufkit.redo(renamed)
-    assert sorted(each.name for each in tmp_path.iterdir()) == [".b.gguf.ggufkit-undo", "b.gguf"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".b.gguf.ggufkit-undo", "b.gguf"]

@@ -44,7 +44,7 @@ def saved(path, **others):
 
 
 def rules(path):
-    return [found.rule for found in ggufkit.check(path)]
+    return [finding.rule for finding in ggufkit.check(path)]
 
 
 @pytest.mark.parametrize(("key", "value"), cases(SAFE))
@@ -54,8 +54,8 @@ def test_number_gets_the_type_that_llama_cpp_reads(tmp_path, key, value):
     apply(plan_repair(path))
     assert rules(path) == []
     with ggufkit.open(path) as model:
-        found = model.metadata[key.replace("__", ".")]
-        assert np.array_equal(np.asarray(found), np.asarray(value))
+        repaired = model.metadata[key.replace("__", ".")]
+        assert np.array_equal(np.asarray(repaired), np.asarray(value))
 
 
 @pytest.mark.parametrize(("key", "value"), cases(UNSAFE))
@@ -105,15 +105,15 @@ def test_repair_leaves_a_sound_file_unchanged(tmp_path):
 
 def test_recipe_is_guessed_from_matrices_and_not_from_vectors(tmp_path):
     path = tmp_path / "x.gguf"
-    held = tensors()
-    held |= {
+    arrays = tensors()
+    arrays |= {
         f"blk.{i}.attn_{part}.bias": np.ones(64 // (1 + (part != "q")), np.float32)
         for i in (0, 1)
         for part in "qkv"
     }
     packed = {
         name: (ggufkit.quants.quantize(data, "Q8_0"), "Q8_0") if data.ndim > 1 else data
-        for name, data in held.items()
+        for name, data in arrays.items()
     }
     packed |= {
         f"blk.{i}.ffn_{part}.bias": np.ones(64 if part == "down" else 96, np.float32)
@@ -142,6 +142,6 @@ def test_recipe_of_several_types_is_marked_as_guessed(tmp_path):
 
 def test_remedy_does_not_offer_a_repair_that_fix_cannot_do(tmp_path):
     path = saved(tmp_path / "x.gguf", llama__block_count="six")
-    found = [each for each in ggufkit.check(path) if each.rule.startswith("key-")]
-    assert [each.rule for each in found] == ["key-kind"]
-    assert "--fix" not in found[0].remedy
+    findings = [finding for finding in ggufkit.check(path) if finding.rule.startswith("key-")]
+    assert [finding.rule for finding in findings] == ["key-kind"]
+    assert "--fix" not in findings[0].remedy

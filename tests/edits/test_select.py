@@ -60,14 +60,14 @@ def test_empty_selection_gives_the_whole_model(model):
 
 
 def test_kept_tensors_keep_their_order(model):
-    kept = ggufkit.select(model, keep=["output.*", "blk.[01].attn_q.weight"])
-    assert list(kept.tensors) == ["blk.0.attn_q.weight", "blk.1.attn_q.weight", "output.weight"]
-    assert kept.metadata == model.metadata
+    selected = ggufkit.select(model, keep=["output.*", "blk.[01].attn_q.weight"])
+    assert list(selected.tensors) == ["blk.0.attn_q.weight", "blk.1.attn_q.weight", "output.weight"]
+    assert selected.metadata == model.metadata
 
 
 def test_drop_wins_over_keep(model):
-    kept = ggufkit.select(model, keep=["blk.*"], drop=["re:^blk[.]([1-3])[.]", "*.ffn_up.*"])
-    assert list(kept.tensors) == ["blk.0.attn_q.weight"]
+    selected = ggufkit.select(model, keep=["blk.*"], drop=["re:^blk[.]([1-3])[.]", "*.ffn_up.*"])
+    assert list(selected.tensors) == ["blk.0.attn_q.weight"]
 
 
 @pytest.mark.parametrize("choice", ["keep", "drop"])

@@ -45,8 +45,8 @@ def test_log_probabilities_come_back_within_half_a_step(path, logits):
             row = logits[chunk, position].astype(np.float64)
             expected = row - np.log(np.exp(row).sum())
             step = min(row.max() - row.min(), 16) / 65535
-            found = base.log_probabilities(chunk, position)
-            assert found == pytest.approx(expected, abs=0.51 * step + 1e-6)
+            values = base.log_probabilities(chunk, position)
+            assert values == pytest.approx(expected, abs=0.51 * step + 1e-6)
 
 
 def test_log_probabilities_far_below_the_highest_are_cut():

@@ -35,32 +35,32 @@ def test_quantiles_match_tables(probability, freedom, expected):
 
 
 def test_an_interval_contains_the_truth_as_often_as_it_says():
-    made = np.random.default_rng(5)
-    chunks = made.normal(1, 0.2, (400, CHUNKS, 1))
-    found = [comparisons({"a": scores(x), "b": scores(0)}, with_base=True)[0] for x in chunks]
-    hits = sum(each.low <= 1 <= each.high for each in found)
-    assert 0.92 <= hits / len(found) <= 0.98
+    random = np.random.default_rng(5)
+    chunks = random.normal(1, 0.2, (400, CHUNKS, 1))
+    results = [comparisons({"a": scores(x), "b": scores(0)}, with_base=True)[0] for x in chunks]
+    hits = sum(result.low <= 1 <= result.high for result in results)
+    assert 0.92 <= hits / len(results) <= 0.98
 
 
 def test_paired_differences_show_what_separate_errors_hide():
     shared = np.random.default_rng(6).normal(5, 3, (CHUNKS, POSITIONS))
-    (found,) = comparisons({"a": scores(shared + 0.1), "b": scores(shared)}, with_base=True)
-    assert found.better == "b"
-    assert found.difference == pytest.approx(0.1)
+    (result,) = comparisons({"a": scores(shared + 0.1), "b": scores(shared)}, with_base=True)
+    assert result.better == "b"
+    assert result.difference == pytest.approx(0.1)
 
 
 def test_equal_models_are_not_called_better():
-    made = np.random.default_rng(7)
-    pair = {name: scores(made.normal(1, 1, (CHUNKS, POSITIONS))) for name in "ab"}
-    (found,) = comparisons(pair, with_base=True)
-    assert found.better is None
+    random = np.random.default_rng(7)
+    pair = {name: scores(random.normal(1, 1, (CHUNKS, POSITIONS))) for name in "ab"}
+    (result,) = comparisons(pair, with_base=True)
+    assert result.better is None
     (same,) = comparisons({"a": scores(1), "b": scores(1)}, with_base=True)
     assert (same.better, same.low, same.high) == (None, 0, 0)
 
 
 def test_intervals_of_more_pairs_are_wider():
-    made = np.random.default_rng(8)
-    three = {name: scores(made.normal(1, 1, (CHUNKS, POSITIONS))) for name in "abc"}
+    random = np.random.default_rng(8)
+    three = {name: scores(random.normal(1, 1, (CHUNKS, POSITIONS))) for name in "abc"}
     two = {name: three[name] for name in "ab"}
     (alone,) = comparisons(two, with_base=True)
     among = comparisons(three, with_base=True)[0]
@@ -70,9 +70,9 @@ def test_intervals_of_more_pairs_are_wider():
 
 def test_two_chunks_are_too_few():
     pair = {name: Scores(scores(1).values[:2]) for name in "ab"}
-    (found,) = comparisons(pair, with_base=True)
-    assert math.isinf(found.high)
-    assert found.better is None
+    (result,) = comparisons(pair, with_base=True)
+    assert math.isinf(result.high)
+    assert result.better is None
 
 
 def test_models_of_a_group_are_not_shown_to_differ():

@@ -47,7 +47,7 @@ def evaluate(models, text=None, **options):
 
 def log_probabilities(model, text):
     """Return float64 log probabilities of each counted position, and the next tokens."""
-    found, following = [], []
+    values, following = [], []
     with Session(model, length=CONTEXT, batch=CONTEXT, threads=1) as session:
         tokens = session.tokenize(text.read_bytes())
         begins = session.beginning
@@ -56,9 +56,9 @@ def log_probabilities(model, text):
             session.clear()
             session.decode([chunk if begins is None else [begins, *chunk[1:]]])
             logits = session.logits()[CONTEXT // 2 : -1].astype(np.float64)
-            found.append(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))
+            values.append(logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))
             following += chunk[CONTEXT // 2 + 1 :]
-    return np.concatenate(found), np.array(following)
+    return np.concatenate(values), np.array(following)
 
 
 def test_perplexity_matches_numpy(base, text):
@@ -78,24 +78,26 @@ def test_divergence_matches_numpy(base, near, text):
     divergences = (np.exp(theirs) * (theirs - mine)).sum(axis=1)
     rows = np.arange(len(following))
     changes = np.exp(mine[rows, following]) - np.exp(theirs[rows, following])
-    found = evaluate(near, text, base=base).models[0].divergence
-    assert found.kld.mean.value == pytest.approx(divergences.mean(), abs=1e-4)
-    assert found.kld.maximum == pytest.approx(divergences.max(), abs=1e-3)
-    assert found.kld.median == pytest.approx(np.median(divergences), abs=1e-4)
-    assert found.rms_probability_change.value == pytest.approx(
+    divergence = evaluate(near, text, base=base).models[0].divergence
+    assert divergence.kld.mean.value == pytest.approx(divergences.mean(), abs=1e-4)
+    assert divergence.kld.maximum == pytest.approx(divergences.max(), abs=1e-3)
+    assert divergence.kld.median == pytest.approx(np.median(divergences), abs=1e-4)
+    assert divergence.rms_probability_change.value == pytest.approx(
         np.sqrt((changes**2).mean()), abs=1e-4
     )
     same = mine.argmax(axis=1) == theirs.argmax(axis=1)
-    assert found.same_top.value == same.mean()
+    assert divergence.same_top.value == same.mean()
 
 
 def test_several_models_share_one_base(base, near, far, text):
-    found = evaluate([near, far], text, base=base)
+    evaluation = evaluate([near, far], text, base=base)
     own = evaluate(base, text).models[0].perplexity
-    assert found.base.perplexity.value == pytest.approx(own.value, rel=1e-6)
-    alone = [evaluate(each, text, base=base).models[0] for each in (near, far)]
-    assert [each.divergence for each in found.models] == [each.divergence for each in alone]
-    assert found.chunks * (CONTEXT // 2 - 1) == found.positions
+    assert evaluation.base.perplexity.value == pytest.approx(own.value, rel=1e-6)
+    alone = [evaluate(model, text, base=base).models[0] for model in (near, far)]
+    assert [model.divergence for model in evaluation.models] == [
+        model.divergence for model in alone
+    ]
+    assert evaluation.chunks * (CONTEXT // 2 - 1) == evaluation.positions
 
 
 def test_better_is_said_only_beyond_chance(base, near, far, text):
@@ -169,12 +171,14 @@ def test_a_model_that_gives_no_numbers_is_refused(base, text, tmp_path):
 )
 def test_arguments_that_make_no_sense_are_refused(base, near, text, arguments, reason):
     paths = {"base": base, "near": near}
-    given = {"models": (base,), "text": text} | arguments
-    given["models"] = [paths.get(each, each) for each in given["models"]]
-    if "base" in given:
-        given["base"] = paths[given["base"]]
+    arguments_of_evaluate = {"models": (base,), "text": text} | arguments
+    arguments_of_evaluate["models"] = [
+        paths.get(model, model) for model in arguments_of_evaluate["models"]
+    ]
+    if "base" in arguments_of_evaluate:
+        arguments_of_evaluate["base"] = paths[arguments_of_evaluate["base"]]
     with pytest.raises(ValueTypeError, match=reason):
-        evaluate(**given)
+        evaluate(**arguments_of_evaluate)
 
 
 def test_an_input_is_never_overwritten_by_the_base_file(base, near, text):
@@ -190,8 +194,8 @@ def test_an_error_leaves_no_base_file(base, near, text, tmp_path, resume):
 
     with pytest.raises(KeyboardInterrupt):
         evaluate(near, text, base=base, base_logits=tmp_path / "x", progress=stop, resume=resume)
-    kept = [path.name for path in tmp_path.iterdir()]
-    assert kept == ([".x.ggufkit-resume"] if resume else [])
+    names = [path.name for path in tmp_path.iterdir()]
+    assert names == ([".x.ggufkit-resume"] if resume else [])
 
 
 @pytest.mark.parametrize("passes", [0, 1, 2])
@@ -242,8 +246,8 @@ def test_resume_starts_over_if_the_model_was_replaced(near, far, text, tmp_path,
     with pytest.raises(KeyboardInterrupt):
         evaluate(model, text, resume=True, progress=stop)
     model.write_bytes(far.read_bytes() + bytes(32))
-    found = evaluate(model, text, resume=True).models[0]
-    assert found.perplexity == evaluate(far, text).models[0].perplexity
+    quality = evaluate(model, text, resume=True).models[0]
+    assert quality.perplexity == evaluate(far, text).models[0].perplexity
 
 
 def test_resume_does_not_mix_the_bases_of_two_models(base, near, far, text, tmp_path, monkeypatch):
@@ -258,9 +262,9 @@ def test_resume_does_not_mix_the_bases_of_two_models(base, near, far, text, tmp_
             far, text, base=base, base_logits=tmp_path / "x", resume=True, progress=progress
         )
 
-    for each in (base, near):
+    for model in (base, near):
         with pytest.raises(KeyboardInterrupt):
-            run(each, stop)
+            run(model, stop)
     assert run(base).models == evaluate(far, text, base=base).models
 
 

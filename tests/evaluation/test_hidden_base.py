@@ -53,15 +53,15 @@ def test_figures_are_the_same_to_the_last_bit(models, text, quantized, tmp_path)
         ggufkit.quantize(models[0], quantized).write(base)
     large, small = tmp_path / "base.kld", tmp_path / "base.gguf"
     expected = evaluate(model, text, base=base, base_logits=large)
-    found = evaluate(model, text, base=base, base_logits=small)
-    assert (found.base, found.models) == (expected.base, expected.models)
+    evaluation = evaluate(model, text, base=base, base_logits=small)
+    assert (evaluation.base, evaluation.models) == (expected.base, expected.models)
     assert evaluate(model, base_logits=small, context=None).models == expected.models
 
 
 def test_only_the_first_chunks_are_read_if_wanted(models, text, small, tmp_path):
     large = tmp_path / "base.kld"
     evaluate((), text, base=models[0], base_logits=large)
-    first = [evaluate(models[1], base_logits=each, chunks=2) for each in (small, large)]
+    first = [evaluate(models[1], base_logits=file, chunks=2) for file in (small, large)]
     assert first[0].chunks == 2
     assert first[0].models == first[1].models
 
@@ -92,7 +92,7 @@ def test_a_model_is_not_taken_for_a_base_file(models):
 )
 def test_tensors_that_do_not_fit_together_are_refused(models, small, name, values, message):
     with ggufkit.open(small) as base:
-        tensors = {each: tensor.numpy() for each, tensor in base.tensors.items()}
+        tensors = {name: tensor.numpy() for name, tensor in base.tensors.items()}
         ggufkit.save(small.with_name("wrong.gguf"), tensors | {name: values}, base.metadata)
     with pytest.raises(FormatError, match=message):
         evaluate(models[1], base_logits=small.with_name("wrong.gguf"))
@@ -100,7 +100,7 @@ def test_tensors_that_do_not_fit_together_are_refused(models, small, name, value
 
 def test_values_that_are_no_numbers_are_refused(models, small):
     with ggufkit.open(small) as base:
-        tensors = {each: tensor.numpy().copy() for each, tensor in base.tensors.items()}
+        tensors = {name: tensor.numpy().copy() for name, tensor in base.tensors.items()}
         tensors["hidden"][1, 2, 3] = np.nan
         ggufkit.save(small.with_name("wrong.gguf"), tensors, base.metadata)
     with pytest.raises(FormatError, match="chunk 2 has values that are not numbers"):

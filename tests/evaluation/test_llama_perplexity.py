@@ -45,17 +45,17 @@ def quants(smollm2, tmp_path_factory):
 
 def test_base_file_is_byte_identical_and_all_figures_are_the_same(smollm2, quants, text, tmp_path):
     logits = tmp_path / "base.kld"
-    found = ggufkit.evaluate(
+    evaluation = ggufkit.evaluate(
         quants, text, base=smollm2, base_logits=logits, context=CONTEXT, chunks=CHUNKS, threads=2
     )
     assert hashlib.sha256(logits.read_bytes()).hexdigest() == BASE_SHA256
-    for recipe, quality in zip(RECIPES, found.models, strict=True):
+    for recipe, quality in zip(RECIPES, evaluation.models, strict=True):
         lines = list(report_lines(quality.perplexity, quality.divergence))
         assert lines == (RECORDED / f"{recipe}.txt").read_text(encoding="utf-8").splitlines()
-    (compared,) = found.comparisons
+    (compared,) = evaluation.comparisons
     assert compared.better == str(quants[1])
 
 
 def test_perplexity_without_a_base_is_the_same(quants, text):
-    found = ggufkit.evaluate(quants[0], text, context=CONTEXT, chunks=CHUNKS, threads=2)
-    assert list(report_lines(found.models[0].perplexity, None)) == [PERPLEXITY]
+    evaluation = ggufkit.evaluate(quants[0], text, context=CONTEXT, chunks=CHUNKS, threads=2)
+    assert list(report_lines(evaluation.models[0].perplexity, None)) == [PERPLEXITY]

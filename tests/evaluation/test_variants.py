@@ -44,7 +44,7 @@ def changed(base, *names):
 def written(base, values, path):
     """Write the model with other values in the same types."""
     with ggufkit.open(base) as model:
-        others = {name: (each, model.tensors[name].type) for name, each in values.items()}
+        others = {name: (value, model.tensors[name].type) for name, value in values.items()}
         ggufkit.save(path, dict(model.tensors) | others, model.metadata)
     return path
 
@@ -59,9 +59,9 @@ def test_a_changed_tensor_gives_the_scores_of_a_written_file(variants, base, tex
     values = changed(base, *names)
     file = written(base, values, tmp_path / "changed.gguf")
     expected = ggufkit.evaluate(file, text, base=base, context=CONTEXT, threads=1).models[0]
-    found = variants.measure(values)
-    assert found.field("divergence").mean() > 1e-5
-    assert np.array_equal(found.values, expected.scores.values)
+    measured = variants.measure(values)
+    assert measured.field("divergence").mean() > 1e-5
+    assert np.array_equal(measured.values, expected.scores.values)
 
 
 def test_the_model_is_as_before_after_a_measurement(variants, base):

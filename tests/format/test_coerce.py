@@ -91,12 +91,12 @@ def test_plain_values_keep_their_content():
 @pytest.mark.parametrize("order", "<>")
 def test_numpy_keeps_its_dtype_in_any_byte_order(name, order):
     dtype = np.dtype(ValueType[name.upper()].dtype).newbyteorder(order)
-    made = np.arange(5).astype(dtype)
+    array = np.arange(5).astype(dtype)
     expected = Spelling().value(("array", (name, [0, 1, 2, 3, 4])))
-    assert bits(typed_value(made)) == bits(typed(f"array[{name}]", made)) == expected
-    assert bits(typed_value(made[::2])) == Spelling().value(("array", (name, [0, 2, 4])))
-    assert bits(typed_value(made[3])) == Spelling().value((name, 3))
-    assert bits(typed_value(list(made))) == expected
+    assert bits(typed_value(array)) == bits(typed(f"array[{name}]", array)) == expected
+    assert bits(typed_value(array[::2])) == Spelling().value(("array", (name, [0, 2, 4])))
+    assert bits(typed_value(array[3])) == Spelling().value((name, 3))
+    assert bits(typed_value(list(array))) == expected
 
 
 def test_accepts_numpy_text_and_bools():
@@ -119,9 +119,9 @@ def test_arrays_are_copied_when_given(take):
         value[0] = 5
 
 
-@pytest.mark.parametrize("made", [[1, 2], [np.uint8(1)], [True], range(4)], ids=repr)
-def test_constructed_arrays_are_read_only(made):
-    assert not typed_value(made).flags.writeable
+@pytest.mark.parametrize("array", [[1, 2], [np.uint8(1)], [True], range(4)], ids=repr)
+def test_constructed_arrays_are_read_only(array):
+    assert not typed_value(array).flags.writeable
 
 
 # Refusals.
@@ -204,11 +204,11 @@ def test_refuses_values_without_a_type(value):
 @pytest.mark.parametrize("name", ["uint8", "int64", "bool", "array[int8]", "array[array[uint8]]"])
 def test_explicit_type_raises_only_our_errors(value, name):
     try:
-        made = ggufkit.typed(name, value)
+        typed = ggufkit.typed(name, value)
     except GGUFError:
         return
     # What came through must be what was meant: exact integers, or nothing at all.
-    assert plain(made) == list(value)
+    assert plain(typed) == list(value)
 
 
 def nest(depth):
@@ -231,9 +231,9 @@ def test_lists_nest_up_to_the_limit():
 def test_refuses_a_list_that_contains_itself():
     endless = []
     endless.extend([endless, endless])
-    for made in (lambda: typed_value(endless), lambda: typed("array[array]", endless)):
+    for function in (lambda: typed_value(endless), lambda: typed("array[array]", endless)):
         with pytest.raises(ValueTypeError, match="deeper than 32"):
-            made()
+            function()
 
 
 # Named types.
@@ -390,19 +390,19 @@ def test_refuses_a_value_that_the_explicit_type_cannot_hold(name, value):
 )
 def test_any_plain_value_raises_only_our_errors(value):
     try:
-        made = typed_value(value)
+        typed = typed_value(value)
     except ValueTypeError:
         return
-    again = typed_value(plain(made) if not isinstance(made, np.floating) else made)
-    assert bits(again) == bits(made)
+    again = typed_value(plain(typed) if not isinstance(typed, np.floating) else typed)
+    assert bits(again) == bits(typed)
 
 
 def test_every_pair_of_types_in_a_list_has_one_type_or_is_refused():
     samples = [True, 1, 1.0, "a", np.uint8(1), np.float32(1), np.str_("a"), [1], None, b"a"]
     for first, second in itertools.permutations(samples, 2):
         try:
-            made = typed_value([first, second])
+            typed = typed_value([first, second])
         except ValueTypeError:
             continue
         names = {type_name(typed_value(first)), type_name(typed_value(second))}
-        assert {type_name(made)} == {f"array[{name}]" for name in names}
+        assert {type_name(typed)} == {f"array[{name}]" for name in names}

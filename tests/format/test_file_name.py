@@ -135,14 +135,14 @@ def test_model_ids_are_read_as_by_the_official_package(
     organization: str, name: str, parameters: int
 ) -> None:
     model_id = organization + name
-    said = parse_model_id(model_id, parameters)
+    parts = parse_model_id(model_id, parameters)
     assert (
-        said.name,
-        said.organization,
-        said.basename,
-        said.finetune,
-        said.version,
-        said.size_label,
+        parts.name,
+        parts.organization,
+        parts.basename,
+        parts.finetune,
+        parts.version,
+        parts.size_label,
     ) == Metadata.get_model_id_components(model_id, parameters)
     assert title(model_id) == Metadata.id_to_title(model_id)
 

@@ -79,8 +79,8 @@ def test_distinguishes_all_13_value_types():
 
 def test_computes_places_from_shapes_types_and_offsets():
     header = parsed(Forge(infos=(*INFOS, tensor("third", 32, 2, type=8))))
-    found = [(name, str(kind), *row) for name, kind, *row in rows(header)]
-    assert found == [
+    places = [(name, str(kind), *row) for name, kind, *row in rows(header)]
+    assert places == [
         ("first", "F32", (2, 8), 0, 64, 32),
         ("second", "I8", (3,), 64, 3, 3),
         ("third", "Q8_0", (2, 32), 96, 68, 34),
@@ -139,8 +139,8 @@ def test_header_of_a_broken_file_holds_what_could_be_read():
 )
 def test_finding_points_at_the_field(rule, needle, forge):
     data = forge.build()
-    found = next(f for f in parse(data, len(data)).findings if f.rule in {rule, "array-count"})
-    assert found.offset == data.rfind(needle.encode(forge.form))
+    finding = next(f for f in parse(data, len(data)).findings if f.rule in {rule, "array-count"})
+    assert finding.offset == data.rfind(needle.encode(forge.form))
 
 
 # Limits.

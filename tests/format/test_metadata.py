@@ -38,19 +38,19 @@ def test_writes_any_metadata_as_it_was_read(spelling, pairs):
 def test_decoding_and_encoding_again_gives_the_same_metadata(pairs):
     for spelling in SPELLINGS:
         read = opened(spelling, pairs)
-        made = Metadata(list(read.typed_items()))
-        assert made == read
-        assert made.encode(CANONICAL) == Spelling().pairs(pairs)
-        assert [made.type_name(key) for key in made] == [read.type_name(key) for key in read]
+        mapping = Metadata(list(read.typed_items()))
+        assert mapping == read
+        assert mapping.encode(CANONICAL) == Spelling().pairs(pairs)
+        assert [mapping.type_name(key) for key in mapping] == [read.type_name(key) for key in read]
 
 
 @given(pairs=metadata)
 def test_saving_and_opening_gives_the_same_metadata(pairs, tmp_path_factory):
-    made = Metadata(list(opened(Spelling(), pairs).typed_items()))
+    mapping = Metadata(list(opened(Spelling(), pairs).typed_items()))
     path = tmp_path_factory.getbasetemp() / "metadata.gguf"
-    ggufkit.save(path, {}, made)
+    ggufkit.save(path, {}, mapping)
     with ggufkit.open(path) as model:
-        assert model.metadata == made
+        assert model.metadata == mapping
         assert list(model.metadata) == [key for key, _ in pairs]
     assert path.read_bytes() == Spelling().file(pairs)
 
@@ -75,17 +75,17 @@ def test_opening_decodes_no_values(tmp_path, monkeypatch):
 
 
 def test_metadata_is_a_mapping():
-    made = Metadata({"b": 1, "a": "text", "c": [1, 2]})
-    assert isinstance(made, Mapping)
-    assert list(made) == list(made.keys()) == ["b", "a", "c"]
-    assert len(made) == 3
-    assert "a" in made
-    assert "z" not in made
-    assert 5 not in made
-    assert made.get("z") is None
-    assert made["b"] == 1
-    assert dict(made)["a"] == "text"
-    assert [type(value) for value in made.values()] == [int, str, np.ndarray]
+    mapping = Metadata({"b": 1, "a": "text", "c": [1, 2]})
+    assert isinstance(mapping, Mapping)
+    assert list(mapping) == list(mapping.keys()) == ["b", "a", "c"]
+    assert len(mapping) == 3
+    assert "a" in mapping
+    assert "z" not in mapping
+    assert 5 not in mapping
+    assert mapping.get("z") is None
+    assert mapping["b"] == 1
+    assert dict(mapping)["a"] == "text"
+    assert [type(value) for value in mapping.values()] == [int, str, np.ndarray]
     assert not Metadata()
 
 
@@ -94,68 +94,68 @@ def test_pairs_keep_their_order():
 
 
 def test_updated_keeps_the_order_and_appends_new_keys():
-    made = Metadata({"a": 1, "b": 2, "c": 3})
-    changed = made.updated({"d": 4, "b": "two"})
+    mapping = Metadata({"a": 1, "b": 2, "c": 3})
+    changed = mapping.updated({"d": 4, "b": "two"})
     assert list(changed) == ["a", "b", "c", "d"]
     assert changed["b"] == "two"
-    assert made["b"] == 2
-    assert list(made) == ["a", "b", "c"]
+    assert mapping["b"] == 2
+    assert list(mapping) == ["a", "b", "c"]
 
 
 def test_updating_from_metadata_copies_undecoded_values():
     data = Spelling().file([("words", ("array", ("string", ["a"])))])
     read = parse(data, len(data)).metadata
-    for made in (Metadata(read), Metadata({"a": 1}).updated(read)):
-        assert made._entries["words"] is read._entries["words"]
+    for mapping in (Metadata(read), Metadata({"a": 1}).updated(read)):
+        assert mapping._entries["words"] is read._entries["words"]
 
 
 def test_without_refuses_unknown_keys_unless_they_may_be_missing():
-    made = Metadata({"a": 1, "b": 2})
-    assert list(made.without("a", "zzz", missing_ok=True)) == ["b"]
+    mapping = Metadata({"a": 1, "b": 2})
+    assert list(mapping.without("a", "zzz", missing_ok=True)) == ["b"]
     with pytest.raises(MissingKeyError, match="no key 'zzz'"):
-        made.without("a", "zzz")
+        mapping.without("a", "zzz")
     with pytest.raises(TypeError, match="keys must be a string"):
-        made.without(["a"])
-    assert list(made) == ["a", "b"]
-    assert made.without() == made
+        mapping.without(["a"])
+    assert list(mapping) == ["a", "b"]
+    assert mapping.without() == mapping
 
 
 def test_equality_compares_keys_order_types_and_bytes():
-    made = Metadata({"a": 1, "b": 2})
-    assert made == Metadata({"a": np.uint32(1), "b": 2})
-    assert made != Metadata({"b": 2, "a": 1})
-    assert made != Metadata({"a": np.uint8(1), "b": 2})
-    assert made != Metadata({"a": 1})
-    assert made != {"a": 1, "b": 2}
+    mapping = Metadata({"a": 1, "b": 2})
+    assert mapping == Metadata({"a": np.uint32(1), "b": 2})
+    assert mapping != Metadata({"b": 2, "a": 1})
+    assert mapping != Metadata({"a": np.uint8(1), "b": 2})
+    assert mapping != Metadata({"a": 1})
+    assert mapping != {"a": 1, "b": 2}
     assert Metadata({"a": np.float32("nan")}) == Metadata({"a": np.float32("nan")})
     assert Metadata({"a": 0.0}) != Metadata({"a": -0.0})
 
 
 def test_metadata_is_unhashable_and_read_only():
-    made = Metadata({"a": 1})
+    mapping = Metadata({"a": 1})
     with pytest.raises(TypeError, match="unhashable"):
-        hash(made)
+        hash(mapping)
     with pytest.raises(TypeError, match="item assignment"):
-        made["a"] = 2
+        mapping["a"] = 2
     with pytest.raises(AttributeError):
-        made.update({"a": 2})
+        mapping.update({"a": 2})
 
 
 def test_repr_shows_keys_and_types():
-    made = Metadata({"a": 1, "b": ["x"]})
-    assert repr(made) == "Metadata(a: uint32, b: array[string])"
+    mapping = Metadata({"a": 1, "b": ["x"]})
+    assert repr(mapping) == "Metadata(a: uint32, b: array[string])"
 
 
 def test_error_for_a_missing_key_names_the_nearest():
-    made = Metadata({"general.architecture": "llama", "llama.block_count": 2})
+    mapping = Metadata({"general.architecture": "llama", "llama.block_count": 2})
     with pytest.raises(MissingKeyError, match=r"Did you mean 'general\.architecture'") as caught:
-        made["general.architekture"]
+        mapping["general.architekture"]
     assert isinstance(caught.value, KeyError)
     for miss in ("zzz", 5, None, ("a",)):
         with pytest.raises(MissingKeyError, match="the model has no key"):
-            made[miss]
+            mapping[miss]
     with pytest.raises(MissingKeyError):
-        made.type_name("zzz")
+        mapping.type_name("zzz")
 
 
 @pytest.mark.parametrize(
@@ -193,10 +193,10 @@ def test_text_and_integer_return_values_of_their_type():
 @pytest.mark.parametrize("value", ["x", True, 1.5, ["x"], [1, 2], []])
 def test_error_for_a_value_of_another_type_names_key_type_and_remedy(value):
     metadata = Metadata({"a.b": value if value != [] else ggufkit.typed("array[string]", [])})
-    found = metadata.type_name("a.b")
+    type_name = metadata.type_name("a.b")
     with pytest.raises(ValueTypeError) as error:
         metadata.integer("a.b")
-    assert f"a.b is of type {found}, but it must be a whole number" in str(error.value)
+    assert f"a.b is of type {type_name}, but it must be a whole number" in str(error.value)
     assert "ggufkit edit" in error.value.remedy
     if not isinstance(value, str):
         with pytest.raises(ValueTypeError, match="must be a string"):
@@ -216,17 +216,19 @@ SCALARS = {
 
 
 def test_scalars_are_values_of_python():
-    made = Metadata(SCALARS)
-    assert {type(value) for value in made.values()} == {int, float, bool, str}
-    assert made["u32"] * 2**40 == (2**32 - 1) * 2**40
-    assert made["f32"] == made["f64"] == 1e-5
-    assert [type(made.typed(key)) for key in made] == [type(value) for value in SCALARS.values()]
+    mapping = Metadata(SCALARS)
+    assert {type(value) for value in mapping.values()} == {int, float, bool, str}
+    assert mapping["u32"] * 2**40 == (2**32 - 1) * 2**40
+    assert mapping["f32"] == mapping["f64"] == 1e-5
+    assert [type(mapping.typed(key)) for key in mapping] == [
+        type(value) for value in SCALARS.values()
+    ]
 
 
 def test_dict_goes_through_json_and_yaml():
     lists = {"scores": np.array([0.1, 2], np.float32), "deep": [[1], ["a"]], "none": np.zeros(0)}
-    made = Metadata(SCALARS | lists)
-    document = made.to_dict()
+    mapping = Metadata(SCALARS | lists)
+    document = mapping.to_dict()
     assert json.loads(json.dumps(document)) == document
     assert yaml.safe_load(yaml.safe_dump(document)) == document
     assert document["scores"] == [0.1, 2.0]
@@ -243,34 +245,38 @@ def test_unchanged_values_are_written_back_in_their_types(pairs):
 
 
 def test_plain_value_keeps_the_type_of_its_key_if_it_fits():
-    made = Metadata(SCALARS).updated({"u8": 7, "i64": 7, "f32": 2, "f64": 0.1, "u16": 70_000})
-    kinds = [made.type_name(key) for key in ("u8", "i64", "f32", "f64", "u16")]
+    mapping = Metadata(SCALARS).updated({"u8": 7, "i64": 7, "f32": 2, "f64": 0.1, "u16": 70_000})
+    kinds = [mapping.type_name(key) for key in ("u8", "i64", "f32", "f64", "u16")]
     assert kinds == ["uint8", "int64", "float32", "float64", "uint32"]
-    assert made["f64"] == 0.1
-    assert made.updated({"u8": "text"}).type_name("u8") == "string"
-    assert made.updated({"u8": np.int8(1)}).type_name("u8") == "int8"
+    assert mapping["f64"] == 0.1
+    assert mapping.updated({"u8": "text"}).type_name("u8") == "string"
+    assert mapping.updated({"u8": np.int8(1)}).type_name("u8") == "int8"
     arrays = Metadata({"bytes": np.zeros(2, np.uint8)}).updated({"bytes": [1, 2, 3]})
     assert arrays.type_name("bytes") == "array[uint8]"
 
 
 def test_typed_getters_return_a_default_for_a_missing_key():
-    made = Metadata(SCALARS | {"words": ["a"], "numbers": [1, 2]})
-    assert (made.integer("u8"), made.number("u8"), made.number("f64")) == (255, 255, 1e-5)
-    assert (made.text("text"), made.boolean("flag")) == ("text", True)
-    assert (made.texts("words"), made.numbers("numbers").tolist()) == (["a"], [1, 2])
-    assert (made.integer("no", 3), made.number("no", 0.5), made.boolean("no", default=False)) == (
+    mapping = Metadata(SCALARS | {"words": ["a"], "numbers": [1, 2]})
+    assert (mapping.integer("u8"), mapping.number("u8"), mapping.number("f64")) == (255, 255, 1e-5)
+    assert (mapping.text("text"), mapping.boolean("flag")) == ("text", True)
+    assert (mapping.texts("words"), mapping.numbers("numbers").tolist()) == (["a"], [1, 2])
+    assert (
+        mapping.integer("no", 3),
+        mapping.number("no", 0.5),
+        mapping.boolean("no", default=False),
+    ) == (
         *(3, 0.5),
         False,
     )
-    assert (made.text("no"), made.text("no", None), made.integer("no")) == ("", None, None)
-    assert (made.texts("no"), made.numbers("no").size) == ([], 0)
+    assert (mapping.text("no"), mapping.text("no", None), mapping.integer("no")) == ("", None, None)
+    assert (mapping.texts("no"), mapping.numbers("no").size) == ([], 0)
 
 
 @pytest.mark.parametrize("getter", ["text", "integer", "number", "boolean", "texts", "numbers"])
 def test_typed_getters_refuse_values_of_another_type(getter):
-    made = Metadata({"deep": [[1]]})
+    mapping = Metadata({"deep": [[1]]})
     with pytest.raises(ValueTypeError, match=r"deep is of type array\[array\], but it must be"):
-        getattr(made, getter)("deep")
+        getattr(mapping, getter)("deep")
 
 
 def test_whole_number_getter_refuses_truth_and_fractions():

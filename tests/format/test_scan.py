@@ -175,9 +175,9 @@ def test_a_problem_gives_its_field_the_value_and_what_was_expected(data, problem
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: f"v{form.version}{form.mark}")
 def test_an_extreme_number_at_any_byte_stays_within_the_file(form):
     rich = form.rich()
-    for at, extreme in product(range(len(rich) - 8), (0, *EXTREMES)):
+    for offset, extreme in product(range(len(rich) - 8), (0, *EXTREMES)):
         number = form.pack("W", extreme & 0xFFFFFFFF if form.version == 1 else extreme)
-        within_bounds(rich[:at] + number + rich[at + len(number) :])
+        within_bounds(rich[:offset] + number + rich[offset + len(number) :])
 
 
 def test_keeps_records_read_before_a_fatal_problem():
@@ -198,14 +198,14 @@ def test_refuses_a_false_count_or_length_at_its_field(field, extreme):
     lie = form.pack("Q", extreme)
     head = b"GGUF" + form.pack("I", 3)
     one_key = form.pack("QQ", 0, 1)
-    named = one_key + form.text(b"k")
+    header = one_key + form.text(b"k")
     data = {
         "tensors": head + lie + form.pack("Q", 0),
         "keys": head + form.pack("Q", 0) + lie,
         "key": head + one_key + lie,
-        "string": head + named + form.pack("I", 8) + lie,
-        "array": head + named + form.pack("II", 9, 4) + lie,
-        "item": head + named + form.pack("IIQ", 9, 8, 1) + lie,
+        "string": head + header + form.pack("I", 8) + lie,
+        "array": head + header + form.pack("II", 9, 4) + lie,
+        "item": head + header + form.pack("IIQ", 9, 8, 1) + lie,
         "name": head + form.pack("QQ", 1, 0) + lie,
     }[field]
     expected = {
@@ -249,9 +249,9 @@ def test_number_of_problems_is_limited():
     form = Writer()
     keys = [form.key(b"%d" % i, 7, b"\2") for i in range(3 * _native.MAX_PROBLEMS)]
     assert len(rules(form.file(keys, []))) == _native.MAX_PROBLEMS - 1
-    told = rules(form.file([*keys, form.key(b"k", 13, b"")], []))
-    assert len(told) == _native.MAX_PROBLEMS
-    assert told[-1] == "value-type"  # what ended the scan is never crowded out
+    rules_broken = rules(form.file([*keys, form.key(b"k", 13, b"")], []))
+    assert len(rules_broken) == _native.MAX_PROBLEMS
+    assert rules_broken[-1] == "value-type"  # what ended the scan is never crowded out
 
 
 @given(st.data())
@@ -329,13 +329,13 @@ def test_indexes_inner_arrays():
     assert records[1][4] == len(data)
 
 
-@pytest.mark.parametrize("at", [0, 1, 63, 64, 65, 199])
-def test_recognizes_runs_of_zeros(at):
+@pytest.mark.parametrize("offset", [0, 1, 63, 64, 65, 199])
+def test_recognizes_runs_of_zeros(offset):
     data = bytearray(200)
     assert _native.all_zero(bytes(data), 0, 200)
-    data[at] = 1
+    data[offset] = 1
     assert not _native.all_zero(bytes(data), 0, 200)
-    assert _native.all_zero(bytes(data), at + 1, 200)
+    assert _native.all_zero(bytes(data), offset + 1, 200)
 
 
 @pytest.mark.parametrize("place", [(0, 201), (201, 201), (5, 4), (0, 2**64 - 1)])

@@ -44,9 +44,9 @@ def test_finds_tensors_beyond_the_end():
 
 
 def test_finding_for_a_cut_file_says_how_much_is_missing():
-    found = findings(tensor("a", 8), tensor("b", 8), tensor("c", 8), cut=40)["data-truncated"]
-    assert "40 bytes (" in found.message
-    assert "2 of 3 tensors are incomplete, first 'b'" in found.message
+    finding = findings(tensor("a", 8), tensor("b", 8), tensor("c", 8), cut=40)["data-truncated"]
+    assert "40 bytes (" in finding.message
+    assert "2 of 3 tensors are incomplete, first 'b'" in finding.message
 
 
 @pytest.mark.parametrize(
@@ -58,15 +58,15 @@ def test_finding_for_a_cut_file_says_how_much_is_missing():
     ids=["reordered", "with gaps"],
 )
 def test_cut_file_is_called_cut_for_unusual_tensor_offsets_too(infos):
-    found = findings(*infos, data=bytes(40))
-    assert "data-truncated" in found
-    assert "tensor-beyond-end" not in found
+    by_rule = findings(*infos, data=bytes(40))
+    assert "data-truncated" in by_rule
+    assert "tensor-beyond-end" not in by_rule
 
 
 def test_false_offset_is_not_called_a_cut_file():
-    found = findings(tensor("a", 8), tensor("b", 8, offset=2**40))
-    assert "tensor-beyond-end" in found
-    assert "data-truncated" not in found
+    by_rule = findings(tensor("a", 8), tensor("b", 8, offset=2**40))
+    assert "tensor-beyond-end" in by_rule
+    assert "data-truncated" not in by_rule
 
 
 def test_largest_shape_is_accepted_and_the_next_is_not():
@@ -83,5 +83,5 @@ def test_numpy_accepts_the_largest_shape():
 @pytest.mark.parametrize("count", range(10))
 def test_file_cut_inside_an_opaque_tensor_is_refused_at_its_end(count):
     infos = (tensor("a", 9, type=99, size=32), tensor("b", 9, type=99, size=32))
-    found = findings(*infos, cut=32 + count)
-    assert "data-truncated" in found
+    by_rule = findings(*infos, cut=32 + count)
+    assert "data-truncated" in by_rule

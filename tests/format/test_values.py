@@ -52,7 +52,7 @@ def read(spelling, typed):
     """Return one value of a file as the package reads it."""
     data = spelling.file([("k", typed)])
     header = parse(data, len(data))
-    assert not [found for found in header.findings if found.severity == "error"]
+    assert not [finding for finding in header.findings if finding.severity == "error"]
     return header.metadata.typed("k")
 
 

@@ -45,7 +45,7 @@ def test_numpy_gets_the_values_of_each_tensor(path):
     loaded = ggufkit.numpy.load(path)
     with ggufkit.open(path) as model:
         assert list(loaded) == list(model.tensors)
-        assert all(same(loaded[name], each.numpy()) for name, each in model.tensors.items())
+        assert all(same(loaded[name], tensor.numpy()) for name, tensor in model.tensors.items())
     loaded["b.f32"][:] = 0  # no view of the file
     assert same(np.from_dlpack(loaded["a.f16"]), loaded["a.f16"])
 
@@ -54,8 +54,8 @@ def test_numpy_gets_the_values_of_each_tensor(path):
 def test_numpy_rounds_floats_and_keeps_integers(path, dtype):
     exact = ggufkit.numpy.load(path, dtype="float32")
     for name, array in ggufkit.numpy.load(path, dtype=dtype).items():
-        wanted = TENSORS[name] if name == "e.ids" else exact[name].astype(dtype)
-        assert same(array, wanted)
+        expected = TENSORS[name] if name == "e.ids" else exact[name].astype(dtype)
+        assert same(array, expected)
 
 
 def test_numpy_saves_what_it_loads(path, tmp_path):
@@ -77,15 +77,15 @@ def test_another_dtype_is_refused(path, tmp_path, dtype):
 def test_safetensors_come_back_as_a_lazy_model(path, tmp_path, dtype):
     out = ggufkit.safetensors.save(path, tmp_path / "x.safetensors", dtype=dtype)
     kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
-    wanted = ggufkit.numpy.load(path, dtype=kind)
+    expected = ggufkit.numpy.load(path, dtype=kind)
     with ggufkit.safetensors.load(out) as model:
         assert [*model.tensors] == sorted(TENSORS)
-        found = ggufkit.numpy.load(model, dtype=kind)
+        arrays = ggufkit.numpy.load(model, dtype=kind)
         assert dtype is not None or model.tensors["c.bf16"].type.name == "BF16"
         ggufkit.write(model, tmp_path / "again.gguf")
     again = ggufkit.numpy.load(tmp_path / "again.gguf", dtype=kind)
-    for name, array in wanted.items():
-        assert same(found[name], array)
+    for name, array in expected.items():
+        assert same(arrays[name], array)
         assert same(again[name], array)
 
 
@@ -113,8 +113,8 @@ def test_a_type_that_gguf_lacks_is_not_written(tmp_path):
 def test_the_reference_reads_our_safetensors(path, tmp_path, torch):
     out = ggufkit.safetensors.save(path, tmp_path / "x.safetensors")
     theirs = importlib.import_module("safetensors.torch").load_file(out)
-    wanted = ggufkit.torch.load(path)
-    assert all(torch.equal(theirs[name], each) for name, each in wanted.items())
+    expected = ggufkit.torch.load(path)
+    assert all(torch.equal(theirs[name], array) for name, array in expected.items())
 
 
 def test_without_mlx_the_error_names_the_extra(path):
@@ -129,14 +129,14 @@ def test_without_mlx_the_error_names_the_extra(path):
 @pytest.mark.parametrize("library", ["torch", "mlx.core"])
 def test_models_take_arrays_of_torch_and_mlx(library):
     core = importlib.import_module(library)
-    wanted = np.arange(128, dtype=np.float32).reshape(2, 64) / 8
-    numbers = core.tensor(wanted) if library == "torch" else core.array(wanted)
+    expected = np.arange(128, dtype=np.float32).reshape(2, 64) / 8
+    numbers = core.tensor(expected) if library == "torch" else core.array(expected)
     halves = numbers.to(core.bfloat16) if library == "torch" else numbers.astype(core.bfloat16)
-    made = ggufkit.model({"f": numbers, "b": halves, "q": (halves, "Q8_0")})
-    assert [each.type.name for each in made.tensors.values()] == ["F32", "BF16", "Q8_0"]
+    model = ggufkit.model({"f": numbers, "b": halves, "q": (halves, "Q8_0")})
+    assert [tensor.type.name for tensor in model.tensors.values()] == ["F32", "BF16", "Q8_0"]
     for name in "fb":
-        np.testing.assert_array_equal(made[name].numpy(), wanted)
-    np.testing.assert_allclose(made["q"].numpy(), wanted, atol=0.1)
+        np.testing.assert_array_equal(model[name].numpy(), expected)
+    np.testing.assert_allclose(model["q"].numpy(), expected, atol=0.1)
 
 
 @pytest.mark.torch
@@ -149,8 +149,8 @@ def test_mlx_arrays_hold_the_values_and_come_back(path, tmp_path, dtype):
     for name, array in loaded.items():
         whole = name == "e.ids"
         assert kind is None or array.dtype == (core.int64 if whole else kind)
-        wanted = core.array(exact[name]).astype(array.dtype)
-        assert core.array_equal(array, wanted, equal_nan=True).item()
+        expected = core.array(exact[name]).astype(array.dtype)
+        assert core.array_equal(array, expected, equal_nan=True).item()
     ggufkit.mlx.save({**loaded, "q": (loaded["b.f32"], "Q8_0")}, tmp_path / "x.gguf")
     again = ggufkit.mlx.load(tmp_path / "x.gguf")
     for name, array in loaded.items():

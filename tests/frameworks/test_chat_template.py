@@ -131,18 +131,20 @@ def test_template_that_takes_too_long_or_too_much_is_stopped(text, monkeypatch):
 
 def test_threads_and_forked_processes_render_each_their_own():
     template = ChatTemplate({"default": "{{ messages[0].content }}"}, {})
-    wanted = [str(number) for number in range(20)]
+    expected = [str(number) for number in range(20)]
     with ThreadPoolExecutor(4) as pool:
-        made = pool.map(lambda text: template.render([{"role": "user", "content": text}]), wanted)
-        assert list(made) == wanted
+        texts = pool.map(
+            lambda text: template.render([{"role": "user", "content": text}]), expected
+        )
+        assert list(texts) == expected
     if not hasattr(os, "fork"):
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if not child:
-        found = template.render([{"role": "user", "content": "child"}])
-        os._exit(0 if found == "child" else 1)
+        text_of_child = template.render([{"role": "user", "content": "child"}])
+        os._exit(0 if text_of_child == "child" else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert template.render([USER]) == USER["content"]
 
@@ -182,17 +184,20 @@ def test_real_templates_render_as_in_transformers(prompt):
     compared = 0
     for name, text in templates().items():
         ours = ChatTemplate({"default": text}, SPECIALS)
-        for kind, given in CONVERSATIONS.items():
+        for kind, conversation in CONVERSATIONS.items():
             try:
-                wanted = tokenizer.apply_chat_template(
-                    given["messages"], chat_template=text, tokenize=False,
+                expected = tokenizer.apply_chat_template(
+                    conversation["messages"], chat_template=text, tokenize=False,
                     add_generation_prompt=prompt,
-                    **{key: each for key, each in given.items() if key != "messages"},
+                    **{key: value for key, value in conversation.items() if key != "messages"},
                 )  # fmt: skip
             except Exception:  # noqa: BLE001 (a template can raise whatever Python can)
                 with pytest.raises(ChatTemplateError):
-                    ours.render(add_generation_prompt=prompt, **given)
+                    ours.render(add_generation_prompt=prompt, **conversation)
                 continue
-            assert ours.render(add_generation_prompt=prompt, **given) == wanted, (name, kind)
+            assert ours.render(add_generation_prompt=prompt, **conversation) == expected, (
+                name,
+                kind,
+            )
             compared += 1
     assert compared > 100

@@ -23,9 +23,9 @@ def test_pieces_are_llama_cpps(name, vocabularies):
     path = path_of(name, vocabularies)
     with ggufkit.open(path) as model:
         pieces = TokenPieces(VocabularyKeys(model.metadata))
-        found = [pieces.piece(number) for number in range(len(pieces))]
-    wanted = llama_ids.pieces(path)
-    assert [(n, f, w) for n, (f, w) in enumerate(zip(found, wanted, strict=True)) if f != w] == []
+        texts = [pieces.piece(number) for number in range(len(pieces))]
+    expected = llama_ids.pieces(path)
+    assert [(n, f, w) for n, (f, w) in enumerate(zip(texts, expected, strict=True)) if f != w] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -38,9 +38,9 @@ def test_texts_of_tokens_are_llama_cpps(name, vocabularies):
         pieces = TokenPieces(VocabularyKeys(model.metadata))
         tokenizer = ggufkit.tokenizer(model)
         many += [tokenizer.encode(text).ids for text in TEXTS]
-        found = [pieces.text(ids) for ids in many]
-    wanted = llama_ids.texts(path, many)
-    assert [(i, f, w) for i, f, w in zip(many, found, wanted, strict=True) if f != w] == []
+        texts_of_ids = [pieces.text(ids) for ids in many]
+    expected = llama_ids.texts(path, many)
+    assert [(i, f, w) for i, f, w in zip(many, texts_of_ids, expected, strict=True) if f != w] == []
 
 
 def test_tokens_of_a_text_have_ids_and_bytes(vocabularies):

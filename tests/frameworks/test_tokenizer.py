@@ -47,16 +47,16 @@ def test_ids_are_llama_cpps(name, vocabularies):
     path = path_of(name, vocabularies)
     tokenizer = ggufkit.tokenizer(path)
     if name not in NO_TEXTS:
-        held = real.tokenized() / path.name
-        texts = Path(f"{held}.inp").read_text().split("\n__ggml_vocab_test__\n")
-        lines = Path(f"{held}.out").read_text().split("\n")
-        wanted = [[int(number) for number in line.split()] for line in lines]
-        found = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
-        assert found == wanted[: len(texts)]
+        folder = real.tokenized() / path.name
+        texts = Path(f"{folder}.inp").read_text().split("\n__ggml_vocab_test__\n")
+        lines = Path(f"{folder}.out").read_text().split("\n")
+        expected = [[int(number) for number in line.split()] for line in lines]
+        ids = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
+        assert ids == expected[: len(texts)]
     texts = [*texts_of(name, 400)]
-    found = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
-    wanted = llama_ids.ids(path, texts)
-    assert [(t, f) for t, f, w in zip(texts, found, wanted, strict=True) if f != w] == []
+    ids = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
+    expected = llama_ids.ids(path, texts)
+    assert [(t, f) for t, f, w in zip(texts, ids, expected, strict=True) if f != w] == []
     assert [tokenizer.encode("a b").ids] == llama_ids.ids(path, ["a b"], special=True)
 
 
@@ -99,9 +99,9 @@ def test_merges_of_tokens_that_do_not_exist_are_refused():
 
 
 def test_notes_name_what_is_guessed():
-    said = []
-    ggufkit.tokenizer(model_of(model="gpt2", tokens=["a"], pre="made-up"), say=said.append)
-    assert "'made-up'" in said[0]
+    notes = []
+    ggufkit.tokenizer(model_of(model="gpt2", tokens=["a"], pre="made-up"), say=notes.append)
+    assert "'made-up'" in notes[0]
 
 
 def test_control_tokens_are_found_by_their_text_unless_the_file_names_others():
@@ -124,5 +124,5 @@ def test_control_tokens_are_found_by_their_text_unless_the_file_names_others():
     ]
     plain = ggufkit.tokenizer(model_of(model="gpt2", tokens=tokens))
     assert plain.encode("a<|im_end|><PRE>").ids == [0, 10, 11]
-    named = ggufkit.tokenizer(model_of(model="gpt2", tokens=tokens, fim_pre_token_id=0))
-    assert named.encode("<PRE>").ids == [1, 12, 13, 14, 9]
+    tokenizer = ggufkit.tokenizer(model_of(model="gpt2", tokens=tokens, fim_pre_token_id=0))
+    assert tokenizer.encode("<PRE>").ids == [1, 12, 13, 14, 9]

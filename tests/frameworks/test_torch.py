@@ -51,20 +51,20 @@ def test_tensors_keep_their_dtype_order_shape_and_values(path, torch, mmap):
         assert list(loaded) == list(model.tensors)
         for name, tensor in loaded.items():
             assert tensor.dtype == getattr(torch, OWN[name])
-            wanted = model.tensors[name].numpy()
-            assert np.array_equal(as_numpy(tensor), wanted.astype(as_numpy(tensor).dtype))
+            expected = model.tensors[name].numpy()
+            assert np.array_equal(as_numpy(tensor), expected.astype(as_numpy(tensor).dtype))
 
 
 @needs_torch
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("mmap", [False, True])
 def test_floats_are_rounded_as_torch_rounds_and_integers_stay(path, torch, dtype, mmap):
-    wanted = getattr(torch, dtype)
+    expected = getattr(torch, dtype)
     exact = ggufkit.torch.load(path)
-    for name, tensor in ggufkit.torch.load(path, dtype=wanted, mmap=mmap).items():
+    for name, tensor in ggufkit.torch.load(path, dtype=expected, mmap=mmap).items():
         whole = name == "ids"
-        assert tensor.dtype == (torch.int32 if whole else wanted)
-        assert torch.equal(tensor, exact[name] if whole else exact[name].to(wanted))
+        assert tensor.dtype == (torch.int32 if whole else expected)
+        assert torch.equal(tensor, exact[name] if whole else exact[name].to(expected))
 
 
 @needs_torch
@@ -94,13 +94,15 @@ def test_big_endian_files_load_the_same(path, torch, tmp_path):
         ggufkit.write(model, tmp_path / "big.gguf", byte_order="big")
     for mmap in (False, True):
         big = ggufkit.torch.load(tmp_path / "big.gguf", mmap=mmap)
-        assert all(torch.equal(big[name], each) for name, each in ggufkit.torch.load(path).items())
+        assert all(
+            torch.equal(big[name], tensor) for name, tensor in ggufkit.torch.load(path).items()
+        )
 
 
 @needs_torch
 def test_the_meta_device_reads_nothing(path, torch):
     loaded = ggufkit.torch.load(path, dtype=torch.bfloat16, device="meta")
-    assert {str(each.device) for each in loaded.values()} == {"meta"}
+    assert {str(tensor.device) for tensor in loaded.values()} == {"meta"}
     assert loaded["stack"].shape == (2, 3, 512)
     assert loaded["q4_k"].dtype == torch.bfloat16
     packed = ggufkit.torch.load_packed(path, device="meta")
@@ -145,8 +147,8 @@ def test_saved_tensors_come_back_bit_for_bit(torch, tmp_path):
 @needs_torch
 def test_saving_quantizes_as_asked(torch, tmp_path):
     weight = torch.from_numpy(NUMBERS)
-    given = {"a": (weight, "Q8_0"), "b": (weight.bfloat16(), "Q4_K"), "c": (NUMBERS, "Q8_0")}
-    ggufkit.torch.save(given, tmp_path / "x.gguf")
+    arrays = {"a": (weight, "Q8_0"), "b": (weight.bfloat16(), "Q4_K"), "c": (NUMBERS, "Q8_0")}
+    ggufkit.torch.save(arrays, tmp_path / "x.gguf")
     with ggufkit.open(tmp_path / "x.gguf") as model:
         raw = {name: tensor.raw() for name, tensor in model.tensors.items()}
     assert np.array_equal(raw["a"], quants.quantize(NUMBERS, "Q8_0"))

@@ -44,8 +44,8 @@ def test_every_type_has_a_decoder():
 def test_values_are_those_of_the_kernels(name, torch):
     for seed, density in enumerate((1.0, 0.5, 0.1)):
         data = blocks_of(name, seed, density)
-        found = ggufkit.torch.dequantize(torch.from_numpy(data), name)
-        assert same_bits(found.numpy(), quants.dequantize(data, name))
+        decoded = ggufkit.torch.dequantize(torch.from_numpy(data), name)
+        assert same_bits(decoded.numpy(), quants.dequantize(data, name))
 
 
 @pytest.mark.parametrize("name", [name for name in TYPES if tensor_type(name).block_size > 1])
@@ -81,8 +81,8 @@ def test_every_type_compiles_into_one_graph(name, torch):
         fullgraph=True,
     )
     data = blocks_of(name, 5)
-    for found in compiled(torch.from_numpy(data), torch.from_numpy(data.copy())):
-        assert same_bits(found.numpy(), quants.dequantize(data, name))
+    for decoded in compiled(torch.from_numpy(data), torch.from_numpy(data.copy())):
+        assert same_bits(decoded.numpy(), quants.dequantize(data, name))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler's own modules

@@ -32,11 +32,11 @@ LIBRARY = int(VERSION.partition(".")[0])
 
 def computed_here():
     """Return the cases whose logits this version of transformers computed."""
-    found = set()
+    cases = set()
     for path in (FOLDER / "computed").glob("*.npz"):
-        with np.load(path) as kept:
-            found |= {path.stem} if int(kept["library"]) == LIBRARY else set()
-    return found
+        with np.load(path) as arrays:
+            cases |= {path.stem} if int(arrays["library"]) == LIBRARY else set()
+    return cases
 
 
 CASES = sorted(computed_here() - NOT_LOADED)
@@ -65,20 +65,20 @@ def test_there_are_cases():
 @pytest.mark.filterwarnings("ignore")  # of transformers
 @pytest.mark.parametrize("case", CASES)
 def test_logits_are_those_of_the_checkpoint(case, torch, transformers):
-    with np.load(FOLDER / "computed" / f"{case}.npz") as kept:
-        prompt, wanted = torch.from_numpy(kept["prompt"])[None], kept["values"]
+    with np.load(FOLDER / "computed" / f"{case}.npz") as arrays:
+        prompt, expected = torch.from_numpy(arrays["prompt"])[None], arrays["values"]
     with converted(case) as source:
         model, tokenizer = ggufkit.transformers.load(source, attn_implementation="eager")
     more = {"decoder_input_ids": prompt.flip(1)} if model.config.is_encoder_decoder else {}
     with torch.inference_mode():
         out = model.eval()(prompt, **more)
-    found = (out.logits if hasattr(out, "logits") else out.last_hidden_state)[0].numpy()
+    computed = (out.logits if hasattr(out, "logits") else out.last_hidden_state)[0].numpy()
     if model.config.architectures == ["Qwen3ForSequenceClassification"]:  # a reranker
-        wanted = wanted[-1, [tokenizer.convert_tokens_to_ids(word) for word in ("yes", "no")]]
-    assert found.shape == wanted.shape
+        expected = expected[-1, [tokenizer.convert_tokens_to_ids(word) for word in ("yes", "no")]]
+    assert computed.shape == expected.shape
     seen = slice(32 if case in NO_WINDOWS else None)
     tolerance = STORED_PLUS_ONE.get(case, TOLERANCE)
-    assert np.abs(found - wanted)[seen].max() <= tolerance * np.abs(wanted).max()
+    assert np.abs(computed - expected)[seen].max() <= tolerance * np.abs(expected).max()
 
 
 @pytest.mark.filterwarnings("ignore")  # of transformers
@@ -109,6 +109,8 @@ def test_weights_are_those_of_torch_load(torch, transformers):
 
 def test_a_file_with_missing_tensors_is_refused(transformers):
     with converted("qwen2") as source:
-        kept = [each for each in source.tensors.values() if each.name != "blk.0.ffn_up.weight"]
+        tensors = [
+            tensor for tensor in source.tensors.values() if tensor.name != "blk.0.ffn_up.weight"
+        ]
         with pytest.raises(CheckpointError, match="up_proj"):
-            ggufkit.transformers.load(source.replace(tensors=kept))
+            ggufkit.transformers.load(source.replace(tensors=tensors))

@@ -29,11 +29,11 @@ def test_modules_do_not_import_in_a_circle():
 
 def test_only_the_command_imports_the_public_module():
     others = {
-        name: [other for other in found if other == ""]
-        for name, found in draw_packages.arrows(MODULES).items()
+        name: [other for other in imported if other == ""]
+        for name, imported in draw_packages.arrows(MODULES).items()
         if name.split(".")[0] not in {"cli", "__main__"}
     }
-    assert not {name for name, found in others.items() if found}
+    assert not {name for name, imported in others.items() if imported}
 
 
 def test_drawing_in_design_is_current():

@@ -49,22 +49,22 @@ def commands(tmp_path_factory):
     definitions = [f"-D{key}={value}" for key, value in options.items()]
     subprocess.run([*configure, *definitions], check=True, capture_output=True)
     entries = json.loads((build / "compile_commands.json").read_text())
-    found = {}
+    commands_of_symbols = {}
     for entry in entries:
         symbol = SYMBOLS.get(Path(entry["file"]).name)
         command = shlex.split(entry["command"])
-        isas = [each.removeprefix(MARK) for each in command if each.startswith(MARK)]
-        found |= {f"{symbol}_{isa}": command for isa in isas if symbol}
-    return found
+        isas = [flag.removeprefix(MARK) for flag in command if flag.startswith(MARK)]
+        commands_of_symbols |= {f"{symbol}_{isa}": command for isa in isas if symbol}
+    return commands_of_symbols
 
 
 def test_each_object_exports_only_its_table(commands, tmp_path):
     assert {f"{symbol}_portable" for symbol in SYMBOLS.values()} <= commands.keys()
     for symbol, command in commands.items():
         object_file = tmp_path / f"{symbol}.o"
-        at = command.index("-o") + 1
-        rest = [*command[at + 1 :], "-O0"]
-        subprocess.run([*command[:at], str(object_file), *rest], check=True)
+        position = command.index("-o") + 1
+        rest = [*command[position + 1 :], "-O0"]
+        subprocess.run([*command[:position], str(object_file), *rest], check=True)
         listing = subprocess.run(
             ["nm", "--extern-only", "--defined-only", "--format=posix", str(object_file)],
             check=True, capture_output=True, text=True,

@@ -15,12 +15,12 @@ CAP_WORDS = re.compile(r"_?[A-Z]\w*[a-z]\w*")
 
 def types(folder):
     """Return the modules that define each class or alias at their top level, by its name."""
-    found = defaultdict(list)
+    modules = defaultdict(list)
     for path in sorted(folder.rglob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             for name in defined(node):
-                found[name.lstrip("_")].append(path.relative_to(folder).as_posix())
-    return found
+                modules[name.lstrip("_")].append(path.relative_to(folder).as_posix())
+    return modules
 
 
 def defined(node):
@@ -28,7 +28,7 @@ def defined(node):
     if isinstance(node, ast.ClassDef):
         yield node.name
     assigned = [*getattr(node, "targets", []), getattr(node, "target", None)]
-    names = [each.id for each in assigned if isinstance(each, ast.Name)]
+    names = [target.id for target in assigned if isinstance(target, ast.Name)]
     yield from (name for name in names if CAP_WORDS.fullmatch(name))
 
 
@@ -43,7 +43,8 @@ VAGUE = {
     *("asked", "at", "each", "elsewhere", "found", "given", "gone", "held", "kept", "made"),
     *("named", "said", "shown", "strange", "told", "wanted"),
 }
-PUBLIC = {("diffusion/architecture.py", "kept")}  # a word of the architecture files
+FOLDERS = ("benchmarks", "src/ggufkit", "tests", "tools")
+PUBLIC = {("src/ggufkit/diffusion/architecture.py", "kept")}  # a word of the architecture files
 
 
 def bound(node):
@@ -58,8 +59,9 @@ def bound(node):
 
 def test_variables_are_named_by_what_they_hold():
     vague = {
-        (path.relative_to(ROOT / "src/ggufkit").as_posix(), name)
-        for path in (ROOT / "src/ggufkit").rglob("*.py")
+        (path.relative_to(ROOT).as_posix(), name)
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         for name in bound(node)
         if name in VAGUE

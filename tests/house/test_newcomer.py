@@ -97,9 +97,12 @@ HEADINGS = {
 def test_contributing_names_each_file_that_an_addition_touches(copy, kind):
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     section = page.split(f"### {HEADINGS[kind]}\n")[1].split("\n#")[0]
-    named = [re.escape(each).replace("NAME", r"\w+") for each in re.findall(r"`([^`]+)`", section)]
+    patterns = [
+        re.escape(path_pattern).replace("NAME", r"\w+")
+        for path_pattern in re.findall(r"`([^`]+)`", section)
+    ]
     for path in add_examples.add(kind, copy):
-        assert any(re.fullmatch(each, path) for each in named), path
+        assert any(re.fullmatch(pattern, path) for pattern in patterns), path
 
 
 def test_documented_tensor_type_needs_few_files(copy):

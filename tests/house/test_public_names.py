@@ -36,5 +36,5 @@ def test_public_names_hide_no_builtin_but_open():
 
 def test_every_error_is_public():
     errors = inspect.getmembers(ggufkit.errors, inspect.isclass)
-    own = {name for name, each in errors if each.__module__ == "ggufkit.errors"}
+    own = {name for name, error in errors if error.__module__ == "ggufkit.errors"}
     assert own <= set(ggufkit.__all__)

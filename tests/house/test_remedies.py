@@ -35,16 +35,16 @@ def options():
     ctx = click.Context(app)
     for name in app.list_commands(ctx):
         command = app.get_command(ctx, name)
-        for each in getattr(command, "commands", {"": command}).values():
-            yield from (option for param in each.params for option in param.opts)
+        for leaf in getattr(command, "commands", {"": command}).values():
+            yield from (option for param in leaf.params for option in param.opts)
 
 
 ARGUMENTS = sorted(
     {
-        found
+        setting
         for path in LIBRARY
         for text in texts(path)
-        for found in re.findall(r"\([a-z_]+=(?:True|\.\.\.)\)", text)
+        for setting in re.findall(r"\([a-z_]+=(?:True|\.\.\.)\)", text)
     }
 )
 
@@ -55,8 +55,8 @@ def test_finds_arguments_that_messages_name():
 
 @pytest.mark.parametrize("argument", ARGUMENTS)
 def test_command_messages_show_arguments_as_existing_options(argument):
-    shown = with_options(f"allow it {argument}")[len("allow it (") : -1]
-    assert shown.removeprefix("leave out ") in set(options())
+    message = with_options(f"allow it {argument}")[len("allow it (") : -1]
+    assert message.removeprefix("leave out ") in set(options())
 
 
 @pytest.mark.parametrize("path", LIBRARY, ids=lambda path: str(path.relative_to(PACKAGE)))

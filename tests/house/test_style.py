@@ -51,10 +51,14 @@ FUNCTIONS = list(functions())
 
 
 def parameters(function):
-    found = function.args
-    named = [*found.posonlyargs, *found.args, *found.kwonlyargs]
-    several = [each for each in (found.vararg, found.kwarg) if each]
-    return [each.arg for each in (*named, *several) if each.arg not in {"self", "cls"}]
+    parameters = function.args
+    positional = [*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs]
+    several = [variadic for variadic in (parameters.vararg, parameters.kwarg) if variadic]
+    return [
+        parameter.arg
+        for parameter in (*positional, *several)
+        if parameter.arg not in {"self", "cls"}
+    ]
 
 
 def body_lines(function):
@@ -64,15 +68,15 @@ def body_lines(function):
 
 
 def nesting(statements):
-    return max((_depth(each) for each in statements), default=0)
+    return max((_depth(statement) for statement in statements), default=0)
 
 
 def _depth(statement):
     if not isinstance(statement, BLOCKS):
         return 0
     branches = [getattr(statement, field, []) for field in ("body", "finalbody")]
-    branches += [each.body for each in getattr(statement, "handlers", [])]
-    branches += [each.body for each in getattr(statement, "cases", [])]
+    branches += [handler.body for handler in getattr(statement, "handlers", [])]
+    branches += [case.body for case in getattr(statement, "cases", [])]
     inner = 1 + max(map(nesting, branches), default=0)
     other = getattr(statement, "orelse", [])
     is_elif = isinstance(statement, ast.If) and len(other) == 1 and isinstance(other[0], ast.If)
@@ -99,7 +103,7 @@ def changes(function):
             name = "" if "meta" in way else name  # which click lends to commands as a store
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             name, way = root(node.func.value)
-            is_sink = node.func.attr in set().union(*(SINKS.get(each, ()) for each in way))
+            is_sink = node.func.attr in set().union(*(SINKS.get(role, ()) for role in way))
             name = name if node.func.attr in FILLED and not is_sink else ""
         else:
             continue
@@ -116,15 +120,15 @@ def test_no_file_is_too_long():
 
 
 def test_no_function_is_too_long():
-    sizes = {(path, each.name): body_lines(each) for path, each in FUNCTIONS}
+    sizes = {(path, function.name): body_lines(function) for path, function in FUNCTIONS}
     assert not {where: lines for where, lines in sizes.items() if lines > MOST_BODY_LINES}
 
 
 def test_only_commands_take_many_parameters():
     counts = {
-        (path, each.name): len(parameters(each))
-        for path, each in FUNCTIONS
-        if not (path.startswith("cli/commands/") and each.decorator_list)
+        (path, function.name): len(parameters(function))
+        for path, function in FUNCTIONS
+        if not (path.startswith("cli/commands/") and function.decorator_list)
     }
     many = {where for where, count in counts.items() if count > MOST_PARAMETERS}
     assert {name for _, name in many} == MANY_OPTIONS
@@ -133,24 +137,28 @@ def test_only_commands_take_many_parameters():
 @pytest.mark.parametrize("name", sorted(MANY_OPTIONS))
 def test_long_parameter_lists_are_keyword_only(name):
     (function,) = (
-        each
-        for path, each in FUNCTIONS
-        if each.name == name
-        and len(parameters(each)) > MOST_PARAMETERS
+        candidate
+        for path, candidate in FUNCTIONS
+        if candidate.name == name
+        and len(parameters(candidate)) > MOST_PARAMETERS
         and not path.startswith(("cli/", "models/verbs.py"))
     )
     assert len(function.args.args) <= 2
 
 
 def test_no_function_nests_too_deep():
-    depths = {(path, each.name): nesting(each.body) for path, each in FUNCTIONS}
+    depths = {(path, function.name): nesting(function.body) for path, function in FUNCTIONS}
     assert not {where: depth for where, depth in depths.items() if depth > MOST_NESTING}
 
 
 def test_no_function_changes_its_arguments():
-    found = {(path, each.name): lines for path, each in FUNCTIONS if (lines := list(changes(each)))}
+    changed = {
+        (path, function.name): lines
+        for path, function in FUNCTIONS
+        if (lines := list(changes(function)))
+    }
     known = {(path, name) for path, names in CHANGING.items() for name in names}
-    assert not {where: lines for where, lines in found.items() if where not in known}
+    assert not {where: lines for where, lines in changed.items() if where not in known}
 
 
 @pytest.mark.parametrize(

@@ -176,11 +176,11 @@ def test_moments_of_the_first_layer_match_numpy_and_are_stored_once(experts, tex
     )
     assert moments.tokens().tolist() == [[96], [32]]
     plain = compute_imatrix(experts, text, **options)
-    found = hessian.importance()
+    importance = hessian.importance()
     for name, entry in matrix.entries.items():
         assert np.array_equal(entry.sums, plain.entries[name].sums)
-        close(found.entries[name].sums, entry.sums)
-        assert np.array_equal(found.entries[name].counts, entry.counts)
+        close(importance.entries[name].sums, entry.sums)
+        assert np.array_equal(importance.entries[name].counts, entry.counts)
     assert hessian.metadata["hessian.token_count"] == 128
     with ggufkit.open(experts) as model:
         assert (
@@ -188,7 +188,7 @@ def test_moments_of_the_first_layer_match_numpy_and_are_stored_once(experts, tex
         )
         up = model.tensors["blk.0.ffn_up_exps.weight"].numpy()[0, 0]
         assert np.array_equal(hessian.source["blk.0.ffn_up_exps.weight.first_row"].numpy(), up)
-    assert not [each for each in ggufkit.check(file) if each.severity == "error"]
+    assert not [finding for finding in ggufkit.check(file) if finding.severity == "error"]
 
 
 def test_moments_of_experts_are_those_of_the_tokens_routed_to_them(experts, text, tmp_path):

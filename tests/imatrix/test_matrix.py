@@ -264,8 +264,8 @@ ONES = np.ones(4, np.float32)
 
 @pytest.mark.parametrize("key", ["datasets", "chunk_count", "chunk_size"])
 def test_refuses_a_gguf_file_without_a_key_of_a_matrix(tmp_path, key):
-    left = {k: v for k, v in METADATA.items() if not k.endswith(key)}
-    ggufkit.save(tmp_path / "x.gguf", {"a.in_sum2": ONES, "a.counts": ONES[:1]}, left)
+    metadata = {k: v for k, v in METADATA.items() if not k.endswith(key)}
+    ggufkit.save(tmp_path / "x.gguf", {"a.in_sum2": ONES, "a.counts": ONES[:1]}, metadata)
     with pytest.raises(FormatError, match=f"no imatrix.{key}"):
         Imatrix.open(tmp_path / "x.gguf")
 

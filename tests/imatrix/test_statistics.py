@@ -10,11 +10,11 @@ from ggufkit.imatrix.statistics import by_layer, statistics
 
 
 def of(**entries):
-    made = {}
+    rows = {}
     for name, (sums, counts) in entries.items():
         values = np.array(sums, np.float32).reshape(len(counts), -1)
-        made[name.replace("_", ".")] = Entry(values, np.array(counts, np.int64))
-    return Imatrix(made)
+        rows[name.replace("_", ".")] = Entry(values, np.array(counts, np.int64))
+    return Imatrix(rows)
 
 
 def test_statistics_use_means_of_the_columns_that_tokens_reached():
@@ -30,14 +30,14 @@ def test_statistics_use_means_of_the_columns_that_tokens_reached():
 
 
 def test_similarity_is_the_cosine_to_the_previous_layer():
-    found = statistics(
+    rows = statistics(
         of(
             blk_0_up_weight=([1, 2], [1]),
             blk_1_up_weight=([2, 1], [1]),
             output_weight=([1, 1], [1]),
         )
     )
-    assert {one.name: one.similarity for one in found} == {
+    assert {one.name: one.similarity for one in rows} == {
         "blk.0.up.weight": 0,
         "blk.1.up.weight": pytest.approx(0.8),
         "output.weight": 0,
@@ -45,12 +45,12 @@ def test_similarity_is_the_cosine_to_the_previous_layer():
 
 
 def test_layers_of_different_widths_have_no_similarity():
-    found = statistics(of(blk_0_up_weight=([1, 2, 3], [1]), blk_1_up_weight=([2, 1], [1])))
-    assert [one.similarity for one in found] == [0, 0]
+    rows = statistics(of(blk_0_up_weight=([1, 2, 3], [1]), blk_1_up_weight=([2, 1], [1])))
+    assert [one.similarity for one in rows] == [0, 0]
 
 
 def test_tensors_of_a_kind_are_sorted_by_activation():
-    found = statistics(
+    rows = statistics(
         of(
             blk_0_up_weight=([1], [1]),
             blk_1_up_weight=([3], [1]),
@@ -58,13 +58,13 @@ def test_tensors_of_a_kind_are_sorted_by_activation():
             odd=([1], [1]),
         )
     )
-    assert [one.name for one in found] == [
+    assert [one.name for one in rows] == [
         "blk.0.down.weight",
         "odd",
         "blk.1.up.weight",
         "blk.0.up.weight",
     ]
-    assert [one.layer for one in found] == ["0", "-", "1", "0"]
+    assert [one.layer for one in rows] == ["0", "-", "1", "0"]
 
 
 def test_leaves_out_tensors_that_no_token_reached():
@@ -82,8 +82,8 @@ def test_silent_inputs_have_no_entropy():
 
 
 def test_layer_averages_are_weighted_by_elements():
-    found = statistics(of(blk_2_a_weight=([1, 1, 4], [1]), blk_2_b_weight=([10], [1])))
-    (layer,) = by_layer(found)
+    rows = statistics(of(blk_2_a_weight=([1, 1, 4], [1]), blk_2_b_weight=([10], [1])))
+    (layer,) = by_layer(rows)
     assert (layer.layer, layer.total) == (2, (3 * 6 + 10) / 4)
     assert layer.z_density == pytest.approx(1 / 4)
 

@@ -21,8 +21,8 @@ METADATA = {"general.architecture": "llama", "a.words": ["x", "y"], "a.number": 
 
 
 def model(tensors, metadata=METADATA):
-    made = [as_tensor(name, value) for name, value in tensors.items()]
-    return Model(ggufkit.Metadata(metadata), Tensors(made))
+    listed = [as_tensor(name, value) for name, value in tensors.items()]
+    return Model(ggufkit.Metadata(metadata), Tensors(listed))
 
 
 def only(before, after, **options):
@@ -32,8 +32,8 @@ def only(before, after, **options):
 
 
 def kinds(before, after, **options):
-    found = ggufkit.diff(model(before), model(after), **options)
-    return {change.name: change.kind for change in found.tensors}
+    difference = ggufkit.diff(model(before), model(after), **options)
+    return {change.name: change.kind for change in difference.tensors}
 
 
 # What differs.
@@ -41,17 +41,17 @@ def kinds(before, after, **options):
 
 def test_a_model_does_not_differ_from_itself():
     same = {"a": ARRAY, "b": (ARRAY, "Q4_K"), "n": np.full(4, np.nan, "f4")}
-    found = ggufkit.diff(model(same), model(same))
-    assert not found
-    assert found == ggufkit.inspection.diff.Difference((), ())
+    difference = ggufkit.diff(model(same), model(same))
+    assert not difference
+    assert difference == ggufkit.inspection.diff.Difference((), ())
 
 
 @pytest.mark.parametrize(
     "options", [{"shard_tensors": 1}, {"byte_order": "big"}, {"alignment": 1024}, {"version": 2}]
 )
 def test_layout_is_not_a_difference(tmp_path, options):
-    held = {"a": ARRAY, "b": (ARRAY, "Q4_K"), "c": (ARRAY, "Q3_K"), "d": ARRAY.astype("i2")}
-    ggufkit.save(tmp_path / "a.gguf", held, METADATA)
+    tensors = {"a": ARRAY, "b": (ARRAY, "Q4_K"), "c": (ARRAY, "Q3_K"), "d": ARRAY.astype("i2")}
+    ggufkit.save(tmp_path / "a.gguf", tensors, METADATA)
     with ggufkit.open(tmp_path / "a.gguf") as before:
         first, *_ = ggufkit.write(before, tmp_path / "b.gguf", **options)
         with ggufkit.open(first) as after:
@@ -86,8 +86,8 @@ def test_every_kind_of_change_is_listed_by_name():
 
 
 def test_before_and_after_match_the_compared_models():
-    found = ggufkit.diff(model({"a": ARRAY}), model({"b": ARRAY}))
-    assert [(c.before and c.before.name, c.after and c.after.name) for c in found.tensors] == [
+    difference = ggufkit.diff(model({"a": ARRAY}), model({"b": ARRAY}))
+    assert [(c.before and c.before.name, c.after and c.after.name) for c in difference.tensors] == [
         ("a", None),
         (None, "b"),
     ]
@@ -124,7 +124,7 @@ def test_layout_keys_are_not_a_difference():
 
 def expected(before, after):
     """The deviation by its definition, in NumPy."""
-    old, new = (np.asarray(each, np.float64).reshape(-1) for each in (before, after))
+    old, new = (np.asarray(array, np.float64).reshape(-1) for array in (before, after))
     error = new - old
     with np.errstate(divide="ignore"):
         return {
@@ -188,11 +188,11 @@ def test_counts_elements_that_are_not_finite_separately(numbers, random):
     before = np.array(numbers, "f4")
     after = before.copy()
     random.shuffle(after)
-    found = ggufkit.diff(model({"t": before}), model({"t": after})).tensors
+    tensors = ggufkit.diff(model({"t": before}), model({"t": after})).tensors
     same = (before == after) | (np.isnan(before) & np.isnan(after))
     finite = np.isfinite(before) & np.isfinite(after)
-    if found:
-        deviation = found[0].deviation
+    if tensors:
+        deviation = tensors[0].deviation
         assert deviation.unequal == np.count_nonzero(~same)
         assert deviation.not_finite == np.count_nonzero(~same & ~finite)
         assert math.isfinite(deviation.rmse)
@@ -226,11 +226,11 @@ def test_compares_unknown_types_by_their_bytes(tmp_path):
     ggufkit.save(tmp_path / "a.gguf", {"t": np.zeros(8, "f4"), "u": np.zeros(8, "f4")})
     data = (tmp_path / "a.gguf").read_bytes()
     with ggufkit.open(tmp_path / "a.gguf") as opened:
-        at = opened.tensors["t"].offset
+        offset = opened.tensors["t"].offset
     info = data.index(b"\1\0\0\0\0\0\0\0t") + 9 + 4 + 8
-    strange = data[:info] + b"\xe7\3\0\0" + data[info + 4 :]
-    changed = strange[:at] + b"\1" + strange[at + 1 :]
-    for name, content in (("b", strange), ("c", changed)):
+    unknown = data[:info] + b"\xe7\3\0\0" + data[info + 4 :]
+    changed = unknown[:offset] + b"\1" + unknown[offset + 1 :]
+    for name, content in (("b", unknown), ("c", changed)):
         (tmp_path / f"{name}.gguf").write_bytes(content)
     with ggufkit.open(tmp_path / "b.gguf") as b, ggufkit.open(tmp_path / "c.gguf") as c:
         assert not ggufkit.diff(b, b)
@@ -244,10 +244,10 @@ def test_compares_unknown_types_by_their_bytes(tmp_path):
 
 
 def test_progress_ends_at_the_total():
-    told = []
-    only(ARRAY, ARRAY + 1, progress=lambda *counts: told.append(counts))
-    assert told[-1] == (2 * ARRAY.nbytes, 2 * ARRAY.nbytes)
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
+    steps = []
+    only(ARRAY, ARRAY + 1, progress=lambda *counts: steps.append(counts))
+    assert steps[-1] == (2 * ARRAY.nbytes, 2 * ARRAY.nbytes)
+    assert [done for done, _ in steps] == sorted(done for done, _ in steps)
 
 
 def test_refuses_zero_threads():
@@ -267,9 +267,9 @@ def test_file_truncated_meanwhile_is_an_error(tmp_path):
 def test_real_model_quantized_again_deviates_a_little(smollm2):
     with ggufkit.open(smollm2) as opened:
         part = opened.replace(tensors=[t for n, t in opened.tensors.items() if "blk.0." in n])
-        found = ggufkit.diff(part, ggufkit.quantize(part, "Q8_0", allow_requantize=True))
-    assert {change.key for change in found.keys} == {"general.file_type"}
-    assert {change.kind for change in found.tensors} == {"retyped"}
-    for change in found.tensors:
+        difference = ggufkit.diff(part, ggufkit.quantize(part, "Q8_0", allow_requantize=True))
+    assert {change.key for change in difference.keys} == {"general.file_type"}
+    assert {change.kind for change in difference.tensors} == {"retyped"}
+    for change in difference.tensors:
         assert 40 < change.deviation.snr_db < 50
         assert change.deviation.cosine > 0.9999

@@ -43,18 +43,18 @@ def hashes(path, algorithms=ALGORITHMS, **options):
 
 def sanity_bytes(count):
     """The bytes that xxHash's own tests hash."""
-    made, state = [], 2654435761
+    data, state = [], 2654435761
     for _ in range(count):
-        made.append(state >> 56)
+        data.append(state >> 56)
         state = state * 11400714785074694797 % 2**64
-    return np.array(made, np.uint8)
+    return np.array(data, np.uint8)
 
 
 def xxh64(*pieces):
-    made = _native.Xxh64()
+    hasher = _native.Xxh64()
     for piece in pieces:
-        made.update(piece)
-    return f"{made.digest():016x}"
+        hasher.update(piece)
+    return f"{hasher.digest():016x}"
 
 
 @pytest.mark.parametrize(
@@ -92,16 +92,16 @@ def sha1(data):
 def test_digests_cover_the_bytes_of_tensors_in_file_order(path):
     with ggufkit.open(path) as model:
         data = {name: tensor.raw().tobytes() for name, tensor in model.tensors.items()}
-    found = hashes(path)
+    digests = hashes(path)
     everything = b"".join(data.values())
     assert list(data) == list(TENSORS)
-    assert found.model["sha256"] == hashlib.sha256(everything).hexdigest()
-    assert found.model["sha1"] == sha1(everything).hexdigest()
-    assert found.model["xxh64"] == xxh64(np.frombuffer(everything, np.uint8))
+    assert digests.model["sha256"] == hashlib.sha256(everything).hexdigest()
+    assert digests.model["sha1"] == sha1(everything).hexdigest()
+    assert digests.model["xxh64"] == xxh64(np.frombuffer(everything, np.uint8))
     for name, own in data.items():
-        assert found.tensors[name]["sha1"] == sha1(own).hexdigest()
-        assert found.tensors[name]["sha256"] == hashlib.sha256(own).hexdigest()
-        assert found.tensors[name]["xxh64"] == xxh64(np.frombuffer(own, np.uint8))
+        assert digests.tensors[name]["sha1"] == sha1(own).hexdigest()
+        assert digests.tensors[name]["sha256"] == hashlib.sha256(own).hexdigest()
+        assert digests.tensors[name]["xxh64"] == xxh64(np.frombuffer(own, np.uint8))
 
 
 def test_uuid_is_version_5_in_the_namespace_of_llama_cpp(path):
@@ -139,12 +139,12 @@ def test_computed_tensors_have_the_digests_of_the_written_file(path):
 
 @pytest.mark.parametrize("algorithms", [ALGORITHMS, ["content"]])
 def test_progress_counts_all_bytes_once(path, algorithms):
-    told = []
-    hashes(path, algorithms, progress=lambda *counts: told.append(counts))
+    steps = []
+    hashes(path, algorithms, progress=lambda *counts: steps.append(counts))
     with ggufkit.open(path) as model:
         total = sum(tensor.nbytes for tensor in model.tensors.values())
-    assert told[-1] == (total, total)
-    assert told == sorted(told)
+    assert steps[-1] == (total, total)
+    assert steps == sorted(steps)
 
 
 def test_returns_only_requested_digests(path):
@@ -178,8 +178,8 @@ def test_file_truncated_meanwhile_is_an_error(path, algorithms):
 
 
 def content(tensors, metadata=METADATA):
-    made = Tensors(as_tensor(name, value) for name, value in tensors.items())
-    return ggufkit.digest(ggufkit.Model(ggufkit.Metadata(metadata), made), ["content"]).model
+    listed = Tensors(as_tensor(name, value) for name, value in tensors.items())
+    return ggufkit.digest(ggufkit.Model(ggufkit.Metadata(metadata), listed), ["content"]).model
 
 
 def test_content_digest_ignores_the_order_of_tensors_and_keys():
@@ -208,14 +208,14 @@ def test_content_digest_covers_everything_else(tensors, metadata):
 
 
 def test_content_digest_matches_its_documentation():
-    made = hashlib.sha256(b"ggufkit content 1\0" + bytes([2]) + bytes(7) + bytes([1]) + bytes(7))
+    hasher = hashlib.sha256(b"ggufkit content 1\0" + bytes([2]) + bytes(7) + bytes([1]) + bytes(7))
     for key, kind, value in ((b"a", 4, b"\5\0\0\0"), (b"b", 4, b"\6\0\0\0")):
-        made.update(bytes([1]) + bytes(7) + key + bytes([kind, 0, 0, 0]) + value)
-    made.update(bytes([1]) + bytes(7) + b"t" + bytes([2, 0, 0, 0]))
-    made.update(bytes([3]) + bytes(7) + bytes([2]) + bytes(7) + bytes([24, 0, 0, 0]))
-    made.update(hashlib.sha256(bytes(6)).digest())
+        hasher.update(bytes([1]) + bytes(7) + key + bytes([kind, 0, 0, 0]) + value)
+    hasher.update(bytes([1]) + bytes(7) + b"t" + bytes([2, 0, 0, 0]))
+    hasher.update(bytes([3]) + bytes(7) + bytes([2]) + bytes(7) + bytes([24, 0, 0, 0]))
+    hasher.update(hashlib.sha256(bytes(6)).digest())
     keys = {"general.alignment": np.uint32(64), "ggufkit.reserved": 0, "b": 6, "a": 5}
-    assert content({"t": np.zeros((2, 3), "i1")}, keys) == {"content": made.hexdigest()}
+    assert content({"t": np.zeros((2, 3), "i1")}, keys) == {"content": hasher.hexdigest()}
 
 
 # Real models: what llama-gguf-hash of October 2026 prints for them.

@@ -47,9 +47,9 @@ def latent():
         "attn_v_b.weight": (8, 128, 512),
         "attn_output.weight": (512, 8 * 128),
     }
-    kept = shapes.without((metadata, tensors), "attn_q.", "attn_k.", "attn_v.", "attn_output")
+    remaining = shapes.without((metadata, tensors), "attn_q.", "attn_k.", "attn_v.", "attn_output")
     keyed = {f"deepseek2.{key}": value for key, value in more.items()}
-    return shapes.with_tensors((metadata | keyed, kept[1]), 3, attention)
+    return shapes.with_tensors((metadata | keyed, remaining[1]), 3, attention)
 
 
 def recurrent():
@@ -85,7 +85,7 @@ def hybrid():
     metadata, tensors = shapes.dense("lfm2", 3, 256, 4, 4, 512, shortconv__l_cache=3)
     metadata["lfm2.attention.head_count_kv"] = np.array([0, 4, 0], np.int32)
     metadata["lfm2.vocab_size"] = 32000
-    kept = shapes.without(
+    remaining = shapes.without(
         (metadata, tensors), "0.attn_", "2.attn_", "1.attn_output", "output_norm", "output.weight"
     )[1]
     short = {
@@ -98,7 +98,7 @@ def hybrid():
     added |= {f"blk.1.attn_{x}_norm.weight": (64,) for x in "qk"}
     added["blk.1.attn_output.weight"] = (256, 256)
     added["token_embd_norm.weight"] = (256,)
-    return metadata, kept | added
+    return metadata, remaining | added
 
 
 def bert():
@@ -202,17 +202,17 @@ def falcon():
 
 def chameleon():
     """Chameleon, which holds its logits twice."""
-    made = shapes.dense("chameleon", 4, 1024, 8, 4, 2816)
+    model = shapes.dense("chameleon", 4, 1024, 8, 4, 2816)
     norms = {"attn_q_norm.weight": (8, 128), "attn_k_norm.weight": (4, 128)}
-    return shapes.with_tensors(made, 4, norms)
+    return shapes.with_tensors(model, 4, norms)
 
 
 def grok():
     """Grok, for which llama.cpp turns flash attention off."""
     experts = {"expert_count": 8, "expert_used_count": 2, "expert_feed_forward_length": 512}
-    made = shapes.dense("grok", 4, 1024, 8, 4, 2816, **experts)
+    model = shapes.dense("grok", 4, 1024, 8, 4, 2816, **experts)
     norms = {"attn_output_norm.weight": (1024,), "post_ffw_norm.weight": (1024,)}
-    return shapes.with_tensors(shapes.experts(made, 8, 4, 1024, 512), 4, norms)
+    return shapes.with_tensors(shapes.experts(model, 8, 4, 1024, 512), 4, norms)
 
 
 ENCODERS = {
@@ -259,14 +259,16 @@ CALLS = {
 def compare(path, call):
     """Assert that an estimate equals the figures of llama.cpp."""
     theirs, ours = CALLS[call]
-    told = llama_memory.report(path, simulated=True, **theirs)
+    report = llama_memory.report(path, simulated=True, **theirs)
     with ggufkit.open(path) as model:
         estimated = ggufkit.estimate(model, **ours)
-    cache, state = sum(one[0] for one in told["caches"]), sum(told["states"])
+    cache, state = sum(one[0] for one in report["caches"]), sum(report["states"])
     assert estimated.cache / llama_memory.MEBIBYTE == pytest.approx(cache, abs=2 * ROUNDED)
     assert estimated.state / llama_memory.MEBIBYTE == pytest.approx(state, abs=ROUNDED)
-    assert estimated.output / llama_memory.MEBIBYTE == pytest.approx(told["output"], abs=ROUNDED)
-    assert estimated.compute / llama_memory.MEBIBYTE == pytest.approx(told["compute"], rel=COMPUTE)
+    assert estimated.output / llama_memory.MEBIBYTE == pytest.approx(report["output"], abs=ROUNDED)
+    assert estimated.compute / llama_memory.MEBIBYTE == pytest.approx(
+        report["compute"], rel=COMPUTE
+    )
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -278,10 +280,10 @@ def test_memory_of_a_real_model_matches_llama_cpp(name, call, request):
 @pytest.mark.parametrize("name", ["smollm2", "gemma3"])
 def test_weights_match_what_llama_cpp_loads(name, request):
     path = request.getfixturevalue(name)
-    told = llama_memory.report(path, n_ctx=256, n_ubatch=32)
+    report = llama_memory.report(path, n_ctx=256, n_ubatch=32)
     with ggufkit.open(path) as model:
         estimated = ggufkit.estimate(model)
-    assert estimated.weights / llama_memory.MEBIBYTE == pytest.approx(told["model"], abs=ROUNDED)
+    assert estimated.weights / llama_memory.MEBIBYTE == pytest.approx(report["model"], abs=ROUNDED)
 
 
 @pytest.mark.parametrize("name", ["falcon 7B", "tiny llama", "llama 3 8B"])
@@ -320,9 +322,9 @@ def test_sliding_layers_match_the_file(gemma3, tmp_path, pattern):
     compare(path, "flash")
 
 
-def model_of(made, **changes):
+def model_of(parts, **changes):
     """A model of shapes with other metadata."""
-    return shapes.model_of(made[0] | changes, made[1])
+    return shapes.model_of(parts[0] | changes, parts[1])
 
 
 def test_estimates_a_quantized_model_before_it_is_written():
@@ -363,15 +365,15 @@ def test_tied_embedding_counts_twice():
 def test_largest_context_fits_and_the_next_does_not():
     model = shapes.model_of(*DENSE)
     most = ggufkit.estimate(model, context=1 << 20).total
-    found = largest_context(model, most // 2, context=1 << 20)
-    assert ggufkit.estimate(model, context=found).fit(most // 2).is_whole
-    assert not ggufkit.estimate(model, context=found + 256).fit(most // 2).is_whole
+    context = largest_context(model, most // 2, context=1 << 20)
+    assert ggufkit.estimate(model, context=context).fit(most // 2).is_whole
+    assert not ggufkit.estimate(model, context=context + 256).fit(most // 2).is_whole
     assert largest_context(model, 1000) == 0
 
 
 def test_encoder_has_no_cache():
-    made = shapes.dense("bert", 2, 256, 4, 4, 512)
-    assert ggufkit.estimate(shapes.model_of(*made)).cache == 0
+    parts = shapes.dense("bert", 2, 256, 4, 4, 512)
+    assert ggufkit.estimate(shapes.model_of(*parts)).cache == 0
 
 
 @pytest.mark.parametrize("architecture", sorted(UNKNOWN - {"clip"}))
@@ -421,17 +423,23 @@ def test_invalid_metadata_is_an_error(key, value):
 
 def test_missing_width_is_an_error():
     metadata, tensors = DENSE
-    kept = {key: value for key, value in metadata.items() if key != "llama.embedding_length"}
+    metadata_left = {
+        key: value for key, value in metadata.items() if key != "llama.embedding_length"
+    }
     with pytest.raises(MissingKeyError, match=r"llama\.embedding_length"):
-        ggufkit.estimate(shapes.model_of(kept, tensors))
+        ggufkit.estimate(shapes.model_of(metadata_left, tensors))
 
 
 def test_projector_takes_its_weights(tmp_path):
     folder = projector_folders.make(projector_folders.cases()["gemma3"], tmp_path / "model")
     with ggufkit.convert(folder, mmproj=True) as model:
-        found = ggufkit.estimate(model)
-        assert found.total == found.weights == sum(each.nbytes for each in model.tensors.values())
-        assert found.fit(found.total).is_whole
+        estimate = ggufkit.estimate(model)
+        assert (
+            estimate.total
+            == estimate.weights
+            == sum(tensor.nbytes for tensor in model.tensors.values())
+        )
+        assert estimate.fit(estimate.total).is_whole
 
 
 def test_a_context_in_words_is_refused():

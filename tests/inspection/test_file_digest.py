@@ -31,14 +31,14 @@ def test_lines_are_those_of_sha256sum(tmp_path):
 
 def test_names_come_back_from_a_list(tmp_path):
     text = "".join(f"{digest_line(A, name)}\n" for name in NAMES)
-    assert [each.name for each in listed(tmp_path, text).digests] == list(NAMES)
+    assert [digest.name for digest in listed(tmp_path, text).digests] == list(NAMES)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_a_list_may_come_from_windows(tmp_path, encoding, end):
-    found = listed(tmp_path, f"{A} *größe.gguf{end}{B.upper()}  m.gguf{end}", encoding)
-    assert found.digests == ((A, "größe.gguf"), (B, "m.gguf"))
+    manifest = listed(tmp_path, f"{A} *größe.gguf{end}{B.upper()}  m.gguf{end}", encoding)
+    assert manifest.digests == ((A, "größe.gguf"), (B, "m.gguf"))
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_a_list_may_come_from_windows(tmp_path, encoding, end):
     ],
 )
 def test_a_digest_alone_is_of_any_file(tmp_path, text):
-    found = listed(tmp_path, text)
-    assert (found.of("m.gguf"), found.misformed) == (A, 0)
+    manifest = listed(tmp_path, text)
+    assert (manifest.of("m.gguf"), manifest.misformed) == (A, 0)
 
 
 def test_tagged_lines_are_read(tmp_path):
@@ -59,16 +59,16 @@ def test_tagged_lines_are_read(tmp_path):
 
 
 def test_a_file_is_found_by_its_last_name_where_that_is_clear(tmp_path):
-    found = listed(tmp_path, f"{A}  x/one.gguf\n{A}  x/two.gguf\n{B}  y/two.gguf\n")
-    assert found.of("/models/one.gguf") == A
-    assert found.of("two.gguf") is None
-    assert found.of("y/two.gguf") == B
-    assert found.of("three.gguf") is None
+    manifest = listed(tmp_path, f"{A}  x/one.gguf\n{A}  x/two.gguf\n{B}  y/two.gguf\n")
+    assert manifest.of("/models/one.gguf") == A
+    assert manifest.of("two.gguf") is None
+    assert manifest.of("y/two.gguf") == B
+    assert manifest.of("three.gguf") is None
 
 
 def test_lines_without_a_digest_are_counted(tmp_path):
-    found = listed(tmp_path, f"# made by hand\n\n{A}  m.gguf\n{A[1:]}  n.gguf\nhello\n")
-    assert (len(found.digests), found.misformed) == (1, 2)
+    manifest = listed(tmp_path, f"# made by hand\n\n{A}  m.gguf\n{A[1:]}  n.gguf\nhello\n")
+    assert (len(manifest.digests), manifest.misformed) == (1, 2)
 
 
 def test_a_manifest_of_tensors_is_refused_with_the_remedy(tmp_path):
@@ -79,7 +79,7 @@ def test_a_manifest_of_tensors_is_refused_with_the_remedy(tmp_path):
 def test_large_files_are_hashed_in_chunks(tmp_path):
     data = bytes(range(256)) * 10_000
     (tmp_path / "m").write_bytes(data)
-    told = []
-    assert file_digest(tmp_path / "m", told.append) == hashlib.sha256(data).hexdigest()
-    assert sum(told) == len(data)
-    assert len(told) > 1
+    steps = []
+    assert file_digest(tmp_path / "m", steps.append) == hashlib.sha256(data).hexdigest()
+    assert sum(steps) == len(data)
+    assert len(steps) > 1

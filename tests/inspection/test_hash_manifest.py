@@ -17,13 +17,13 @@ def read(tmp_path, text):
 
 
 def test_output_of_a_check_is_a_manifest(tmp_path):
-    held = read(
+    manifest = read(
         tmp_path, "  sha256  0a  m.gguf:a b  -  Ok \nsha1 1b m - x\nxxh64 2c m - Not Found\n"
     )
-    assert held.digests == {
+    assert manifest.digests == {
         ("sha256", "m.gguf:a b"): "0a", ("sha1", "m - x"): "1b", ("xxh64", "m"): "2c",
     }  # fmt: skip
-    assert held.algorithms == ("sha256", "sha1", "xxh64")
+    assert manifest.algorithms == ("sha256", "sha1", "xxh64")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ ITEMS = {
 }
 
 
-def made(path, **options):
+def map_file(path, **options):
     tensors = {
         "first.weight": np.ones((3, 64), np.float32),
         "a" * 63: (np.ones((2, 2, 32), np.float32), "Q8_0"),
@@ -44,7 +44,7 @@ def small(path):
 @pytest.fixture(params=[("little", 3), ("big", 3), ("little", 2)], ids=lambda p: f"{p[0]}-{p[1]}")
 def path(request, tmp_path):
     order, version = request.param
-    return made(tmp_path / "m.gguf", byte_order=order, version=version)
+    return map_file(tmp_path / "m.gguf", byte_order=order, version=version)
 
 
 def version_1(path):
@@ -68,7 +68,7 @@ def is_whole(path, fields):
 
 def test_every_byte_up_to_the_end_has_its_field(path):
     fields, findings = dissect(path)
-    assert not [found for found in findings if found.severity == "error"]
+    assert not [finding for finding in findings if finding.severity == "error"]
     assert is_whole(path, fields)
     assert fields[-1].meaning == "tensor data"
     assert fields[-1].offset + fields[-1].nbytes == path.stat().st_size
@@ -142,9 +142,9 @@ def test_maps_a_truncated_file_up_to_its_end(tmp_path):
 def test_any_changed_byte_still_gives_a_map(tmp_path):
     content = small(tmp_path / "m.gguf").read_bytes()
     broken = tmp_path / "broken.gguf"
-    for at in range(ggufkit.open(tmp_path / "m.gguf").data_offset):
-        for value in (0, 0xFF, content[at] ^ 0x80):
-            broken.write_bytes(content[:at] + bytes([value]) + content[at + 1 :])
+    for offset in range(ggufkit.open(tmp_path / "m.gguf").data_offset):
+        for value in (0, 0xFF, content[offset] ^ 0x80):
+            broken.write_bytes(content[:offset] + bytes([value]) + content[offset + 1 :])
             fields, _ = dissect(broken)
             assert fields
             assert all(f.offset + len(f.data) <= len(content) for f in fields)

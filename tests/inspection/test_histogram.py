@@ -16,14 +16,14 @@ def bins_of(numbers):
 
 @given(NUMBERS)
 def test_counts_agree_with_numpy_on_the_same_edges(numbers):
-    found = bins_of(numbers).histogram(16)
-    assert sum(found.counts) == len(numbers)
-    assert len(found.counts) <= 16
+    histogram = bins_of(numbers).histogram(16)
+    assert sum(histogram.counts) == len(numbers)
+    assert len(histogram.counts) <= 16
     if any(numbers):
-        last = found.edges[-1]  # NumPy counts numbers on the last edge too
+        last = histogram.edges[-1]  # NumPy counts numbers on the last edge too
         is_largest = last == np.finfo("f8").max
-        edges = np.append(found.edges[:-1], last if is_largest else np.nextafter(last, -np.inf))
-        assert np.histogram(numbers, edges)[0].tolist() == list(found.counts)
+        edges = np.append(histogram.edges[:-1], last if is_largest else np.nextafter(last, -np.inf))
+        assert np.histogram(numbers, edges)[0].tolist() == list(histogram.counts)
 
 
 @given(NUMBERS, st.integers(0, 50))
@@ -35,8 +35,8 @@ def test_parts_add_up_to_the_whole_wherever_they_are_cut(numbers, place):
 
 
 def test_edges_are_round_numbers_with_zero_among_them():
-    found = bins_of([-0.9, 0.1, 0.6]).histogram(4)
-    assert found == Histogram((-1.0, -0.5, 0.0, 0.5, 1.0), (1, 0, 1, 1))
+    histogram = bins_of([-0.9, 0.1, 0.6]).histogram(4)
+    assert histogram == Histogram((-1.0, -0.5, 0.0, 0.5, 1.0), (1, 0, 1, 1))
 
 
 def test_zeros_alone_are_one_bin_without_width():

@@ -19,8 +19,8 @@ ZEROS = np.zeros((2, 64), np.float32)
 
 
 def model_of(metadata, tensors=None):
-    made = (as_tensor(name, value) for name, value in (tensors or {}).items())
-    return ggufkit.Model(ggufkit.Metadata(metadata), Tensors(made))
+    listed = (as_tensor(name, value) for name, value in (tensors or {}).items())
+    return ggufkit.Model(ggufkit.Metadata(metadata), Tensors(listed))
 
 
 def exact(value):
@@ -124,9 +124,11 @@ def test_description_is_json_and_matches_the_official_reader(smollm2):
     fields = {k: f for k, f in reader.fields.items() if not k.startswith("GGUF.")}
     assert list(document["metadata"]) == list(fields)
     for key, field in fields.items():
-        found = document["metadata"][key]["value"]
-        wanted = field.contents()
-        same = found == pytest.approx(wanted) if isinstance(wanted, float) else found == wanted
+        value = document["metadata"][key]["value"]
+        expected = field.contents()
+        same = (
+            value == pytest.approx(expected) if isinstance(expected, float) else value == expected
+        )
         assert same, key
     assert [
         (t["name"], t["type"], t["shape"], t["nbytes"], t["offset"]) for t in document["tensors"]

@@ -19,14 +19,14 @@ def test_a_block_holds_the_elements_at_its_place(tmp_path, name, order):
     ggufkit.save(path, {"a": ARRAY, "t": (ARRAY, name)}, {}, byte_order=order)
     with ggufkit.open(path) as model:
         tensor = model["t"]
-        found = ggufkit.tensor_block(tensor, 4, 300)
+        block = ggufkit.tensor_block(tensor, 4, 300)
         size = tensor.type.block_size
-        assert (found.row, found.column) == (4, 300 // size * size)
-        expected = tensor.numpy()[1, 1, found.column : found.column + size]
-        np.testing.assert_array_equal(found.values, expected)
-        assert len(found.levels) == size
-        stored = path.read_bytes()[found.offset : found.offset + tensor.type.block_bytes]
-    assert (stored == found.data) is (order == "little" or name == "MXFP4")
+        assert (block.row, block.column) == (4, 300 // size * size)
+        expected = tensor.numpy()[1, 1, block.column : block.column + size]
+        np.testing.assert_array_equal(block.values, expected)
+        assert len(block.levels) == size
+        stored = path.read_bytes()[block.offset : block.offset + tensor.type.block_bytes]
+    assert (stored == block.data) is (order == "little" or name == "MXFP4")
 
 
 def test_a_block_of_a_broken_file_is_shown_too():
@@ -34,11 +34,11 @@ def test_a_block_of_a_broken_file_is_shown_too():
     tensor = ggufkit.Tensor.over(
         "t", ggufkit.format.types.tensor_type("Q8_0"), (1, 32), _source(data.reshape(1, 34))
     )
-    found = ggufkit.tensor_block(tensor, 0).to_dict()
-    assert found["fields"] == {"d": [None]}
-    assert found["offset"] is None
-    assert set(found["values"]) == {None}
-    json.dumps(found, allow_nan=False)
+    document = ggufkit.tensor_block(tensor, 0).to_dict()
+    assert document["fields"] == {"d": [None]}
+    assert document["offset"] is None
+    assert set(document["values"]) == {None}
+    json.dumps(document, allow_nan=False)
 
 
 def _source(data):

@@ -21,19 +21,19 @@ ENCODABLE = [row.name for row in TENSOR_TYPES.values() if row.id in quants.kerne
 @pytest.mark.parametrize("name", ["F32", "F16", "BF16", "Q4_K", "Q8_0", "IQ4_XS"])
 def test_statistics_agree_with_numpy(name):
     tensor = as_tensor("t", (ARRAY, name))
-    found, values = ggufkit.tensor_statistics(tensor), tensor.numpy().astype("f8")
+    figures, values = ggufkit.tensor_statistics(tensor), tensor.numpy().astype("f8")
     assert tensor.elements > TILE_ELEMENTS
-    assert (found.elements, found.nan, found.infinite) == (values.size, 0, 0)
-    assert (found.min, found.max) == (values.min(), values.max())
-    assert found.zeros == np.count_nonzero(values == 0)
-    assert found.zero_share == found.zeros / values.size
+    assert (figures.elements, figures.nan, figures.infinite) == (values.size, 0, 0)
+    assert (figures.min, figures.max) == (values.min(), values.max())
+    assert figures.zeros == np.count_nonzero(values == 0)
+    assert figures.zero_share == figures.zeros / values.size
     np.testing.assert_allclose(
-        [found.mean, found.std, found.norm],
+        [figures.mean, figures.std, figures.norm],
         [values.mean(), values.std(), np.linalg.norm(values)],
         rtol=1e-12,
     )
-    counts = np.histogram(values, found.histogram.edges)[0]
-    assert counts.tolist() == list(found.histogram.counts)
+    counts = np.histogram(values, figures.histogram.edges)[0]
+    assert counts.tolist() == list(figures.histogram.counts)
 
 
 def test_the_result_does_not_depend_on_threads():
@@ -45,34 +45,34 @@ def test_the_result_does_not_depend_on_threads():
 
 def test_levels_and_scales_of_a_quantized_tensor_are_counted():
     tensor = as_tensor("t", (ARRAY, "Q4_0"))
-    found = ggufkit.tensor_statistics(tensor)
+    figures = ggufkit.tensor_statistics(tensor)
     packed = tensor.raw().reshape(-1, 18)
     nibbles = np.concatenate((packed[:, 2:] & 15, packed[:, 2:] >> 4)).reshape(-1)
     levels, counts = np.unique(nibbles.astype(int) - 8, return_counts=True)
-    assert found.levels == dict(zip(levels.tolist(), counts.tolist(), strict=True))
+    assert figures.levels == dict(zip(levels.tolist(), counts.tolist(), strict=True))
     scales = np.ascontiguousarray(packed[:, :2]).view("f2").astype("f8")
-    assert np.histogram(scales, found.scales.edges)[0].tolist() == list(found.scales.counts)
+    assert np.histogram(scales, figures.scales.edges)[0].tolist() == list(figures.scales.counts)
 
 
 def test_a_plain_tensor_has_no_levels():
-    found = ggufkit.tensor_statistics(as_tensor("t", ARRAY))
-    assert found.levels is None
-    assert found.scales is None
+    figures = ggufkit.tensor_statistics(as_tensor("t", ARRAY))
+    assert figures.levels is None
+    assert figures.scales is None
 
 
 def test_numbers_that_are_not_finite_are_counted_and_enter_nothing_else():
-    found = ggufkit.tensor_statistics(as_tensor("t", np.float32([np.nan, np.inf, -np.inf, 3, 0])))
-    assert (found.elements, found.nan, found.infinite, found.zeros) == (5, 1, 2, 1)
-    assert (found.min, found.max, found.mean, found.norm) == (0.0, 3.0, 1.5, 3.0)
-    assert sum(found.histogram.counts) == 2
+    figures = ggufkit.tensor_statistics(as_tensor("t", np.float32([np.nan, np.inf, -np.inf, 3, 0])))
+    assert (figures.elements, figures.nan, figures.infinite, figures.zeros) == (5, 1, 2, 1)
+    assert (figures.min, figures.max, figures.mean, figures.norm) == (0.0, 3.0, 1.5, 3.0)
+    assert sum(figures.histogram.counts) == 2
 
 
 @pytest.mark.parametrize("array", [np.empty(0, "f4"), np.full(3, np.nan, "f4")])
 def test_without_finite_elements_there_is_no_range(array):
-    found = ggufkit.tensor_statistics(as_tensor("t", array))
-    assert (found.min, found.max, found.mean, found.std) == (None, None, None, None)
-    assert found.histogram.counts == ()
-    assert found.zero_share == 0
+    figures = ggufkit.tensor_statistics(as_tensor("t", array))
+    assert (figures.min, figures.max, figures.mean, figures.std) == (None, None, None, None)
+    assert figures.histogram.counts == ()
+    assert figures.zero_share == 0
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,9 @@ def test_random_blocks_of_every_type_have_statistics(kind):
     tensor = Tensor.over(
         "t", kind, (4, 2 * kind.block_size), ggufkit.models.sources.ArraySource(data)
     )
-    found = ggufkit.tensor_statistics(tensor)
-    assert sum(found.levels.values()) == found.elements == 8 * kind.block_size
-    assert found.to_dict()["zero_share"] == found.zero_share
+    figures = ggufkit.tensor_statistics(tensor)
+    assert sum(figures.levels.values()) == figures.elements == 8 * kind.block_size
+    assert figures.to_dict()["zero_share"] == figures.zero_share
 
 
 def test_memory_does_not_grow_with_the_tensor(tmp_path):

@@ -59,13 +59,13 @@ def test_merged_adapter_equals_the_changed_checkpoint(tmp_path, base, weights, f
         if f"{stem}.lora_A.weight" in factors:
             a, b = (factors[f"{stem}.lora_{letter}.weight"] for letter in "AB")
             changed[name] = weights[name] + scale * (b @ a)
-    wanted = tensors_file.write_checkpoint(
+    expected = tensors_file.write_checkpoint(
         tmp_path / "wanted", plain_checkpoint.CONFIG, model=changed
     )
     with (
         ggufkit.convert(base, outtype="f32", **arch) as model,
         ggufkit.convert_lora(folder, base=base, **arch) as adapter,
-        ggufkit.convert(wanted, outtype="f32", **arch) as tuned,
+        ggufkit.convert(expected, outtype="f32", **arch) as tuned,
     ):
         merged = content(ggufkit.merge_lora(model, [adapter]))
         truth = {name: tensor.numpy() for name, tensor in tuned.tensors.items()}
@@ -101,11 +101,14 @@ def test_mlx_adapter_equals_that_of_peft(tmp_path, base, factors, arch):
     }  # fmt: skip
     (mlx / "adapters.safetensors").write_bytes(tensors_file.safetensors_bytes(turned))
     scale = adapters.ALPHA / adapters.RANK
-    said = {"fine_tune_type": "lora", "lora_parameters": {"rank": adapters.RANK, "scale": scale}}
-    (mlx / "adapter_config.json").write_text(json.dumps(said))
-    made = ggufkit.convert_lora(mlx, base=base, **arch)
-    assert made.metadata["adapter.lora.alpha"] == adapters.ALPHA
-    assert_same(content(made), content(ggufkit.convert_lora(plain, base=base, **arch)))
+    settings = {
+        "fine_tune_type": "lora",
+        "lora_parameters": {"rank": adapters.RANK, "scale": scale},
+    }
+    (mlx / "adapter_config.json").write_text(json.dumps(settings))
+    adapter = ggufkit.convert_lora(mlx, base=base, **arch)
+    assert adapter.metadata["adapter.lora.alpha"] == adapters.ALPHA
+    assert_same(content(adapter), content(ggufkit.convert_lora(plain, base=base, **arch)))
 
 
 def test_scales_that_llama_cpp_does_not_know_are_in_the_factor(tmp_path, base, factors, arch):
@@ -113,17 +116,17 @@ def test_scales_that_llama_cpp_does_not_know_are_in_the_factor(tmp_path, base, f
     rooted = adapters.write_adapter(
         tmp_path / "rooted", factors, use_rslora=True, alpha_pattern={"q_proj": 16}
     )
-    said = []
-    made = ggufkit.convert_lora(rooted, base=base, say=said.append, **arch)
-    assert "use_rslora" in said[0]
-    ours, theirs = content(made), content(ggufkit.convert_lora(plain, base=base, **arch))
+    notes = []
+    adapter = ggufkit.convert_lora(rooted, base=base, say=notes.append, **arch)
+    assert "use_rslora" in notes[0]
+    ours, theirs = content(adapter), content(ggufkit.convert_lora(plain, base=base, **arch))
     root = np.float32(adapters.RANK**0.5)
     for name, array in ours.items():
         factor = 1 if name.endswith("_a") else 2 * root if "attn_q" in name else root
         np.testing.assert_allclose(array, factor * theirs[name], rtol=1e-6)
 
 
-@pytest.mark.parametrize(("config", "added", "said"), [
+@pytest.mark.parametrize(("config", "added", "message"), [
     ({"use_dora": True}, {}, "magnitudes of DoRA"),
     ({"peft_type": "IA3"}, {}, "only LORA"),
     ({"lora_alpha": None}, {}, "no number lora_alpha"),
@@ -134,10 +137,10 @@ def test_scales_that_llama_cpp_does_not_know_are_in_the_factor(tmp_path, base, f
     ({}, {"base_model.model.model.layers.0.odd.lora_A.weight": (4, 8),
           "base_model.model.model.layers.0.odd.lora_B.weight": (8, 3)}, "no common rank"),
 ])  # fmt: skip
-def test_what_cannot_be_converted_is_named(tmp_path, base, factors, arch, config, added, said):
+def test_what_cannot_be_converted_is_named(tmp_path, base, factors, arch, config, added, message):
     more = {name: np.ones(shape, np.float32) for name, shape in added.items()}
     folder = adapters.write_adapter(tmp_path / "adapter", factors | more, **config)
-    with pytest.raises(AdapterError, match=said):
+    with pytest.raises(AdapterError, match=message):
         ggufkit.convert_lora(folder, base=base, **arch)
 
 

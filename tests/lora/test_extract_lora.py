@@ -24,8 +24,8 @@ def model(arrays, architecture="llama"):
 
 @pytest.fixture
 def weights():
-    made = {name: RNG.standard_normal(shape) for name, shape in SHAPES.items()}
-    return made | {NORM: RNG.standard_normal(48)}
+    arrays = {name: RNG.standard_normal(shape) for name, shape in SHAPES.items()}
+    return arrays | {NORM: RNG.standard_normal(48)}
 
 
 def low_rank(shape, rank):
@@ -38,10 +38,10 @@ def low_rank(shape, rank):
 def test_low_rank_change_is_found_and_merges_back(weights, read_bytes, monkeypatch):
     monkeypatch.setattr(extraction, "READ_BYTES", read_bytes)
     tuned = weights | {name: weights[name] + low_rank(SHAPES[name], 4) for name in NAMES}
-    found = ggufkit.extract_lora(model(weights), model(tuned), rank=4)
-    assert [each.name for each in found.tensors] == list(NAMES)
-    assert all(each.lost < 1e-3 for each in found.tensors)
-    merged = ggufkit.merge_lora(model(weights), [found.model])
+    extracted = ggufkit.extract_lora(model(weights), model(tuned), rank=4)
+    assert [tensor.name for tensor in extracted.tensors] == list(NAMES)
+    assert all(tensor.lost < 1e-3 for tensor in extracted.tensors)
+    merged = ggufkit.merge_lora(model(weights), [extracted.model])
     for name in NAMES:
         np.testing.assert_allclose(merged.tensors[name].numpy(), tuned[name], atol=1e-5)
 
@@ -50,11 +50,11 @@ def test_error_is_within_a_percent_of_the_best(weights):
     name = "blk.0.attn_q.weight"
     change = 0.1 * RNG.standard_normal(SHAPES[name])
     tuned = weights | {name: weights[name] + change}
-    found = ggufkit.extract_lora(model(weights), model(tuned), rank=8).tensors[0]
+    tensor = ggufkit.extract_lora(model(weights), model(tuned), rank=8).tensors[0]
     values = np.linalg.svd(change, compute_uv=False)
     best = np.sqrt(np.sum(values[8:] ** 2) / np.sum(values**2))
-    assert best * 0.999 < found.lost < best * 1.01
-    assert found.changed == pytest.approx(
+    assert best * 0.999 < tensor.lost < best * 1.01
+    assert tensor.changed == pytest.approx(
         np.linalg.norm(change) / np.linalg.norm(weights[name]), rel=1e-4
     )
 
@@ -62,19 +62,19 @@ def test_error_is_within_a_percent_of_the_best(weights):
 def test_rank_is_at_most_that_of_the_matrix(weights):
     name = "token_embd.weight"
     tuned = weights | {name: weights[name] + 1}
-    found = ggufkit.extract_lora(model(weights), model(tuned), rank=1000)
-    assert found.tensors[0].rank == 48
-    shapes = [found.model.tensors[name + end].shape for end in (".lora_a", ".lora_b")]
+    extracted = ggufkit.extract_lora(model(weights), model(tuned), rank=1000)
+    assert extracted.tensors[0].rank == 48
+    shapes = [extracted.model.tensors[name + end].shape for end in (".lora_a", ".lora_b")]
     assert shapes == [(90, 48), (48, 48)]  # as llama.cpp wants those of embeddings
 
 
 def test_tensor_that_an_adapter_cannot_change_is_listed(weights):
     tuned = weights | {NORM: weights[NORM] * 2, NAMES[1]: weights[NAMES[1]] * 1.1}
-    found = {
-        each.name: each
-        for each in ggufkit.extract_lora(model(weights), model(tuned), rank=2).tensors
+    by_name = {
+        tensor.name: tensor
+        for tensor in ggufkit.extract_lora(model(weights), model(tuned), rank=2).tensors
     }
-    assert (found[NORM].rank, found[NORM].lost) == (0, 1.0)
+    assert (by_name[NORM].rank, by_name[NORM].lost) == (0, 1.0)
 
 
 def test_equal_models_have_no_adapter(weights):

@@ -190,6 +190,6 @@ def test_the_command_merges_into_a_checkpoint_and_quantizes(flux, tmp_path):
     path = saved(tmp_path / "a.safetensors", factors(QKV, 768, 256))
     base, out = tmp_path / "flux.safetensors", tmp_path / "out.gguf"
     run("lora", "merge", base, path, "-o", out, "--quantize", "Q8_0")
-    with ggufkit.open(out) as made:
-        assert made[f"{QKV}.weight"].type.name == "Q8_0"
-        assert made.architecture == "flux"
+    with ggufkit.open(out) as merged:
+        assert merged[f"{QKV}.weight"].type.name == "Q8_0"
+        assert merged.architecture == "flux"

@@ -24,18 +24,18 @@ def model(**changes):
 
 def adapter(*names, base=None, **keys):
     shapes = {name: tensor.shape for name, tensor in (base or model()).tensors.items()}
-    made = []
+    tensors = []
     for name in names:
         *stacks, rows, columns = shapes[name]
         a, b = (*stacks, RANK, columns), (*stacks, rows, RANK)
         if name == "token_embd.weight":
             a, b = (rows, RANK), (columns, RANK)  # as llama.cpp wants them
-        made += [random(f"{name}.lora_a", a), random(f"{name}.lora_b", b)]
-    said = {
+        tensors += [random(f"{name}.lora_a", a), random(f"{name}.lora_b", b)]
+    metadata = {
         "general.architecture": "llama", "general.type": "adapter", "adapter.type": "lora",
         "adapter.lora.alpha": np.float32(ALPHA),
     }  # fmt: skip
-    return Model(ggufkit.Metadata(said | keys), Tensors(made))
+    return Model(ggufkit.Metadata(metadata | keys), Tensors(tensors))
 
 
 def random(name, shape):
@@ -43,22 +43,24 @@ def random(name, shape):
 
 
 def product(adapter, name):
-    a, b = (adapter.tensors[name + each].numpy().astype(float) for each in (".lora_a", ".lora_b"))
+    a, b = (
+        adapter.tensors[name + factor].numpy().astype(float) for factor in (".lora_a", ".lora_b")
+    )
     return a @ b.T if name == "token_embd.weight" else b @ a
 
 
 def test_paths_are_merged_and_extracted_as_models_are(tmp_path):
     paths = base, added = tmp_path / "base.gguf", tmp_path / "adapter.gguf"
-    for made, path in zip((model(), adapter(ATTENTION)), paths, strict=True):
-        ggufkit.write(made, path)
+    for model_in_memory, path in zip((model(), adapter(ATTENTION)), paths, strict=True):
+        ggufkit.write(model_in_memory, path)
     expected = ggufkit.merge_lora(model(), [ggufkit.open(added)]).tensors[ATTENTION].numpy()
     for adapters in (added, str(added), [added]):
         merged = ggufkit.merge_lora(base, adapters)
         np.testing.assert_array_equal(merged.tensors[ATTENTION].numpy(), expected)
         merged.close()
         assert all(file.closed for file in merged.inputs)
-    found = ggufkit.extract_lora(base, ggufkit.merge_lora(base, added), rank=RANK)
-    assert [each.name for each in found.tensors] == [ATTENTION]
+    extracted = ggufkit.extract_lora(base, ggufkit.merge_lora(base, added), rank=RANK)
+    assert [tensor.name for tensor in extracted.tensors] == [ATTENTION]
     with pytest.raises(TypeError, match="adapters must be a model, a path, or several of them"):
         ggufkit.merge_lora(base, 3)
 
@@ -68,19 +70,19 @@ def test_sum_is_that_of_exact_arithmetic(name):
     base, first, second = model(), adapter(name), adapter(name)
     merged = ggufkit.merge_lora(base, [first, second], scales=[0.5, 2])
     scale = ALPHA / RANK
-    wanted = base.tensors[name].numpy() + scale * (
+    expected = base.tensors[name].numpy() + scale * (
         0.5 * product(first, name) + 2 * product(second, name)
     )
-    np.testing.assert_allclose(merged.tensors[name].numpy(), wanted, rtol=1e-4, atol=1e-4)
-    others = [each for each in base.tensors if each != name]
-    assert all(merged.tensors[each] is base.tensors[each] for each in others)
+    np.testing.assert_allclose(merged.tensors[name].numpy(), expected, rtol=1e-4, atol=1e-4)
+    others = [tensor for tensor in base.tensors if tensor != name]
+    assert all(merged.tensors[other] is base.tensors[other] for other in others)
 
 
 def test_alpha_of_zero_means_the_scale_alone():
     base, added = model(), adapter(ATTENTION, **{"adapter.lora.alpha": np.float32(0)})
     merged = ggufkit.merge_lora(base, [added])
-    wanted = base.tensors[ATTENTION].numpy() + product(added, ATTENTION)
-    np.testing.assert_allclose(merged.tensors[ATTENTION].numpy(), wanted, rtol=1e-4, atol=1e-4)
+    expected = base.tensors[ATTENTION].numpy() + product(added, ATTENTION)
+    np.testing.assert_allclose(merged.tensors[ATTENTION].numpy(), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_rows_are_the_same_whichever_are_asked_for():
@@ -110,8 +112,8 @@ def test_quantized_tensors_are_decoded_summed_and_quantized_once():
     added = adapter(ATTENTION)
     merged = ggufkit.merge_lora(base, [added])
     exact = ggufkit.merge_lora(base, [added], outtype="f32").tensors[ATTENTION].numpy()
-    wanted = ggufkit.quants.quantize(exact, "Q8_0")
-    np.testing.assert_array_equal(merged.tensors[ATTENTION].raw(), wanted)
+    expected = ggufkit.quants.quantize(exact, "Q8_0")
+    np.testing.assert_array_equal(merged.tensors[ATTENTION].raw(), expected)
 
 
 def test_type_that_needs_importance_data_is_refused_early():
@@ -130,13 +132,13 @@ def test_everything_that_does_not_fit_is_listed():
     assert len(caught.value.problems) == 2
 
 
-@pytest.mark.parametrize(("keys", "said"), [
+@pytest.mark.parametrize(("keys", "message"), [
     ({"general.type": "model"}, "not a LoRA adapter"),
     ({"adapter.type": "ia3"}, "not a LoRA adapter"),
     ({"general.architecture": "qwen2"}, "architecture is 'llama'"),
 ])  # fmt: skip
-def test_what_is_not_an_adapter_of_the_model_is_refused(keys, said):
-    with pytest.raises(AdapterError, match=said):
+def test_what_is_not_an_adapter_of_the_model_is_refused(keys, message):
+    with pytest.raises(AdapterError, match=message):
         ggufkit.merge_lora(model(), [adapter(ATTENTION, **keys)])
 
 

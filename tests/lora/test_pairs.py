@@ -33,9 +33,9 @@ def dense(pair):
 def test_operation_on_factors_equals_operation_on_matrix(name):
     pair = Pair("w", tensor(RANK, COLUMNS), tensor(ROWS, RANK))
     done = PAIR_MOVES.perform(pair, name, ARGUMENTS[name])
-    wanted = perform(dense(pair), name, ARGUMENTS[name])
-    assert done.shape == wanted.shape
-    np.testing.assert_allclose(dense(done).numpy(), wanted.numpy(), rtol=1e-6)
+    expected = perform(dense(pair), name, ARGUMENTS[name])
+    assert done.shape == expected.shape
+    np.testing.assert_allclose(dense(done).numpy(), expected.numpy(), rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", sorted(OPERATIONS.keys() - ARGUMENTS.keys()))
@@ -59,8 +59,8 @@ def test_joining_needs_a_common_factor():
     first = Pair("x", tensor(RANK, COLUMNS), tensor(ROWS, RANK))
     second = Pair("y", first.a, tensor(ROWS, RANK))
     joined = PAIR_MOVES.concat("both", [first, second])
-    wanted = np.concatenate([dense(first).numpy(), dense(second).numpy()])
-    np.testing.assert_allclose(dense(joined).numpy(), wanted, rtol=1e-6)
+    expected = np.concatenate([dense(first).numpy(), dense(second).numpy()])
+    np.testing.assert_allclose(dense(joined).numpy(), expected, rtol=1e-6)
     with pytest.raises(AdapterError, match="differ in their factor A"):
         PAIR_MOVES.concat("both", [first, Pair("z", tensor(RANK, COLUMNS), second.b)])
 

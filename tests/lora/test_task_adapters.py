@@ -45,22 +45,22 @@ def numbers(*shape):
 
 def weights():
     norms = ("roberta.emb_ln", f"{LAYER}.norm1", f"{LAYER}.norm2")
-    made = {f"{name}.{kind}": numbers(WIDTH) for name in norms for kind in ("weight", "bias")}
+    arrays = {f"{name}.{kind}": numbers(WIDTH) for name in norms for kind in ("weight", "bias")}
     for name, (rows, columns) in (PLAIN | TABLES).items():
         stem = f"{name}.parametrizations.weight"
         sizes = [(RANK, columns), (rows, RANK)]
-        made[f"{stem}.original"] = numbers(rows, columns)
+        arrays[f"{stem}.original"] = numbers(rows, columns)
         a, b = sizes[::-1] if name in TABLES else sizes
-        made[f"{stem}.0.lora_A"] = numbers(len(TASKS), *a)
-        made[f"{stem}.0.lora_B"] = numbers(len(TASKS), *b)
-    return made | {f"{name}.bias": numbers(shape[0]) for name, shape in PLAIN.items()}
+        arrays[f"{stem}.0.lora_A"] = numbers(len(TASKS), *a)
+        arrays[f"{stem}.0.lora_B"] = numbers(len(TASKS), *b)
+    return arrays | {f"{name}.bias": numbers(shape[0]) for name, shape in PLAIN.items()}
 
 
 def checkpoint(folder, tensors=None, **fields):
     (folder / "arch").mkdir()
     (folder / "arch" / "tiny.toml").write_text(ARCH)
-    held = weights() if tensors is None else tensors
-    return tensors_file.write_checkpoint(folder / "in", CONFIG | fields, model=held)
+    arrays = weights() if tensors is None else tensors
+    return tensors_file.write_checkpoint(folder / "in", CONFIG | fields, model=arrays)
 
 
 def adapters_of(folder):
@@ -83,9 +83,9 @@ def test_model_with_its_adapter_merged_has_the_sum_for_each_task(tmp_path):
             stem = f"{name}.parametrizations.weight"
             a, b = (tensors[f"{stem}.0.lora_{letter}"][number] for letter in "AB")
             change = a @ b if name in TABLES else b @ a
-            wanted = tensors[f"{stem}.original"] + 3 / RANK * change
-            found = merged.tensors[f"{gguf}.weight"].numpy()
-            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+            expected = tensors[f"{stem}.original"] + 3 / RANK * change
+            merged_weight = merged.tensors[f"{gguf}.weight"].numpy()
+            np.testing.assert_allclose(merged_weight, expected, rtol=1e-5, atol=1e-5)
 
 
 def run(folder, out, *options):
@@ -119,14 +119,14 @@ def test_adapters_are_refused_as_shards_and_left_out_of_streams(tmp_path):
 
 
 def test_checkpoint_without_tasks_has_no_adapters(tmp_path):
-    tensors = {name: each for name, each in weights().items() if ".lora_" not in name}
+    tensors = {name: array for name, array in weights().items() if ".lora_" not in name}
     folder = checkpoint(tmp_path, tensors, lora_adaptations=None)
     assert adapters_of(folder) == {}
     assert run(folder, tmp_path / "x.gguf").code == 0
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"lora_adaptations": ["../../x", "separation"]}, "is not a name of a task"),
         ({"lora_adaptations": ["separation", "separation"]}, "not a list of different names"),
@@ -138,12 +138,12 @@ def test_checkpoint_without_tasks_has_no_adapters(tmp_path):
     ],
 )
 def test_config_that_contradicts_itself_is_refused_before_anything_is_written(
-    fields, said, tmp_path
+    fields, message, tmp_path
 ):
     folder = checkpoint(tmp_path, **fields)
     with pytest.raises(CheckpointError) as error:
         adapters_of(folder)
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert run(folder, tmp_path / "x.gguf").code == 1
     assert not list(tmp_path.glob("*.gguf"))
 

@@ -229,9 +229,9 @@ def test_list_shows_names_sizes_and_paths(home):
     assert lines[1].startswith("hf:bartowski/Llama-3.2-1B-GGUF:Q4_0  ")
     assert lines[1].endswith(str(snapshot / "model-Q4_0.gguf"))
     assert len(done("list", "LLAMA3").lines) == 2
-    (told,) = done("list", "ollama", "--json").json()
-    assert told["name"] == "ollama:llama3.2"
-    assert told["nbytes"] == Path(told["path"]).stat().st_size
+    (row,) = done("list", "ollama", "--json").json()
+    assert row["name"] == "ollama:llama3.2"
+    assert row["nbytes"] == Path(row["path"]).stat().st_size
 
 
 @pytest.mark.parametrize(
@@ -266,8 +266,8 @@ def test_commands_that_write_accept_a_cached_name(home):
 def test_tensors_can_be_grafted_from_a_cached_name(home, pattern):
     ollama(home, "registry.ollama.ai", "library", "llama3.2", "1b")
     graft = f"ollama:llama3.2:1b:{pattern}"
-    told = done("select", "ollama:llama3.2:1b", home / "out.gguf", "--graft", graft, "--json")
-    assert told.json()["tensors"]["replaced"] == ["x"]
+    result = done("select", "ollama:llama3.2:1b", home / "out.gguf", "--graft", graft, "--json")
+    assert result.json()["tensors"]["replaced"] == ["x"]
 
 
 def test_model_of_another_program_can_only_be_edited_into_a_new_file(home):

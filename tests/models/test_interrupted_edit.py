@@ -40,7 +40,7 @@ def interrupt(path, upto=100):
     assert ggufkit.edit_in_place(path, set={"text": "y" * 100}).way == "patched"
     after = path.read_bytes()
     hidden(path, UNDO).rename(hidden(path, EDIT))
-    first = next(at for at, byte in enumerate(after) if byte != before[at])
+    first = next(offset for offset, byte in enumerate(after) if byte != before[offset])
     upto = max(0, min(first + upto, len(after)))
     path.write_bytes(after[:upto] + before[upto:])
     return before, after
@@ -54,14 +54,14 @@ def contents(path):
 
 
 def folder_of(path):
-    return {each.name: each.read_bytes() for each in path.parent.iterdir() if each.is_file()}
+    return {file.name: file.read_bytes() for file in path.parent.iterdir() if file.is_file()}
 
 
 # Reading.
 
 
 @pytest.mark.parametrize(
-    ("upto", "letter", "said"),
+    ("upto", "letter", "message"),
     [
         (-1000, "x", "before it changed the file"),
         (1, "y", "state after the edit is shown"),
@@ -69,10 +69,10 @@ def folder_of(path):
         (10**6, "y", "after it changed the file"),
     ],
 )
-def test_reading_shows_a_whole_state_says_so_and_writes_nothing(path, upto, letter, said):
+def test_reading_shows_a_whole_state_says_so_and_writes_nothing(path, upto, letter, message):
     interrupt(path, upto)
     before = folder_of(path)
-    with pytest.warns(InterruptedEditWarning, match=said):
+    with pytest.warns(InterruptedEditWarning, match=message):
         assert contents(path) == letter * 100
     assert folder_of(path) == before
 

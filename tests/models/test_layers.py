@@ -17,11 +17,11 @@ LAYERS = 6
 
 def model(metadata=(), layers=LAYERS, names=("blk.{}.attn_q.weight",)):
     """A model in which each layer's tensors hold the number of the layer."""
-    given = {"general.architecture": "llama", "llama.block_count": np.uint32(layers)}
-    held = {n.format(i): np.full(4, i, np.float32) for i in range(layers) for n in names}
-    held["output.weight"] = np.full(4, -1, np.float32)
-    tensors = [as_tensor(name, array) for name, array in held.items()]
-    return Model(ggufkit.Metadata({**given, **dict(metadata)}), Tensors(tensors))
+    keys = {"general.architecture": "llama", "llama.block_count": np.uint32(layers)}
+    arrays = {n.format(i): np.full(4, i, np.float32) for i in range(layers) for n in names}
+    arrays["output.weight"] = np.full(4, -1, np.float32)
+    tensors = [as_tensor(name, array) for name, array in arrays.items()]
+    return Model(ggufkit.Metadata({**keys, **dict(metadata)}), Tensors(tensors))
 
 
 def numbers(pruned, pattern="blk.{}.attn_q.weight"):
@@ -31,10 +31,10 @@ def numbers(pruned, pattern="blk.{}.attn_q.weight"):
 
 
 @given(st.sets(st.integers(0, LAYERS - 1), max_size=LAYERS - 1))
-def test_remaining_layers_are_renumbered_in_order(gone):
-    pruned = prune_layers(model(), gone)
-    assert numbers(pruned) == [i for i in range(LAYERS) if i not in gone]
-    assert len(pruned.tensors) == LAYERS - len(gone) + 1
+def test_remaining_layers_are_renumbered_in_order(removed):
+    pruned = prune_layers(model(), removed)
+    assert numbers(pruned) == [i for i in range(LAYERS) if i not in removed]
+    assert len(pruned.tensors) == LAYERS - len(removed) + 1
     assert "output.weight" in pruned.tensors
 
 
@@ -50,8 +50,8 @@ def test_remaining_layers_are_renumbered_in_order(gone):
 )
 def test_arrays_by_layer_lose_the_items_of_removed_layers(array):
     pruned = prune_layers(model({"llama.attention.head_count": array}), [0, 3])
-    left = pruned.metadata["llama.attention.head_count"]
-    assert left.tolist() == [array.tolist()[i] for i in (1, 2, 4, 5)]
+    counts = pruned.metadata["llama.attention.head_count"]
+    assert counts.tolist() == [array.tolist()[i] for i in (1, 2, 4, 5)]
     assert pruned.metadata.type_name("llama.attention.head_count").startswith("array[")
 
 
@@ -71,7 +71,7 @@ def test_other_keys_are_unchanged(key, value):
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "gone", "left"),
+    ("key", "value", "removed", "remaining"),
     [
         ("llama.leading_dense_block_count", 2, [1, 4], 1),
         ("llama.leading_dense_block_count", 2, [2, 4], 2),
@@ -80,9 +80,9 @@ def test_other_keys_are_unchanged(key, value):
         ("llama.attention.shared_kv_layers", 3, [0, 3, 5], 1),
     ],
 )
-def test_keys_that_count_some_layers_are_updated(key, value, gone, left):
-    pruned = prune_layers(model({key: np.uint16(value)}), gone)
-    assert pruned.metadata[key] == left
+def test_keys_that_count_some_layers_are_updated(key, value, removed, remaining):
+    pruned = prune_layers(model({key: np.uint16(value)}), removed)
+    assert pruned.metadata[key] == remaining
     assert pruned.metadata.type_name(key) == "uint16"
 
 
@@ -105,8 +105,8 @@ def test_prunes_encoder_and_decoder_alike_and_keeps_a_projector():
 def test_layers_beyond_the_block_count_stay_and_move_up():
     before = model({"llama.block_count": np.uint32(2)})
     pruned = prune_layers(before, [1])
-    left = ["blk.0", "blk.1", "blk.2", "blk.3", "blk.4"]
-    assert [*pruned.tensors] == [*(f"{name}.attn_q.weight" for name in left), "output.weight"]
+    names = ["blk.0", "blk.1", "blk.2", "blk.3", "blk.4"]
+    assert [*pruned.tensors] == [*(f"{name}.attn_q.weight" for name in names), "output.weight"]
     assert pruned.tensors["blk.1.attn_q.weight"].numpy()[0] == 2
 
 
@@ -115,10 +115,10 @@ def test_pruning_nothing_changes_nothing():
     assert prune_layers(before, []) is before
 
 
-@pytest.mark.parametrize("gone", [[LAYERS], [-1], range(LAYERS)])
-def test_refuses_layers_that_do_not_exist(gone):
+@pytest.mark.parametrize("removed", [[LAYERS], [-1], range(LAYERS)])
+def test_refuses_layers_that_do_not_exist(removed):
     with pytest.raises(ShapeError):
-        prune_layers(model(), gone)
+        prune_layers(model(), removed)
 
 
 @pytest.mark.parametrize("count", ["six", np.float32(6)])
@@ -159,20 +159,20 @@ def test_prunes_real_models_as_llama_quantize_does(name, request, tmp_path):
     path = request.getfixturevalue(name)
     assert llama_prune.prune(path, tmp_path / "theirs.gguf", [3, 5, 6])
     with ggufkit.open(path) as opened, ggufkit.open(tmp_path / "theirs.gguf") as theirs:
-        found = ggufkit.diff(theirs, prune_layers(opened, [3, 5, 6]))
-    assert {change.key for change in found.keys} <= {"general.file_type"}
-    assert not found.tensors
+        difference = ggufkit.diff(theirs, prune_layers(opened, [3, 5, 6]))
+    assert {change.key for change in difference.keys} <= {"general.file_type"}
+    assert not difference.tensors
 
 
 @pytest.mark.parametrize(
-    ("label", "left"), [("28K", "20K"), ("8x7M", "8x5.0M"), ("Large", "Large"), (None, None)]
+    ("label", "expected"), [("28K", "20K"), ("8x7M", "8x5.0M"), ("Large", "Large"), (None, None)]
 )
-def test_size_label_is_updated_with_the_layers(label, left):
+def test_size_label_is_updated_with_the_layers(label, expected):
     tensors = [
         as_tensor(f"blk.{i}.attn_q.weight", np.zeros((40, 100), np.float32)) for i in range(7)
     ]
-    given = {"general.architecture": "llama", "llama.block_count": np.uint32(7)}
-    given |= {} if label is None else {"general.size_label": label}
-    whole = Model(ggufkit.Metadata(given), Tensors(tensors))
+    keys = {"general.architecture": "llama", "llama.block_count": np.uint32(7)}
+    keys |= {} if label is None else {"general.size_label": label}
+    whole = Model(ggufkit.Metadata(keys), Tensors(tensors))
     pruned = resized(prune_layers(whole, [1, 2]), whole)
-    assert pruned.metadata.get("general.size_label") == left
+    assert pruned.metadata.get("general.size_label") == expected

@@ -258,10 +258,10 @@ def test_scalar_tensor_cannot_be_sliced(opened):
 
 def test_derived_tensors_can_be_sliced(opened):
     tensor, _ = one_tensor(opened, (64, 6), "Q8_0")
-    made = retyped(tensor, "F32")
-    np.testing.assert_array_equal(made[2:4].numpy(), tensor.numpy()[2:4])
-    assert made[2:4].offset is None
-    assert made.path is None
+    decoded = retyped(tensor, "F32")
+    np.testing.assert_array_equal(decoded[2:4].numpy(), tensor.numpy()[2:4])
+    assert decoded[2:4].offset is None
+    assert decoded.path is None
     row = from_array("row", np.arange(8, dtype="f4"), "F16")
     np.testing.assert_array_equal(row[2:5].numpy(), [2, 3, 4])
 
@@ -303,12 +303,12 @@ def test_model_works_with_and_without_a_with_statement(opened, tmp_path):
     opened(Spelling().file([], [SpelledTensor("t", (2,), 0, bytes(8))]))
     with ggufkit.open(tmp_path / "0.gguf") as model:
         tensor = model.tensors["t"]
-        kept = tensor.numpy()
+        values = tensor.numpy()
     model.close()
     for use in (tensor.raw, tensor.numpy, tensor[0:1].raw, lambda: tensor.source.read(0, 1)):
         with pytest.raises(ClosedError, match="was closed"):
             use()
-    assert kept.tolist() == [0, 0]
+    assert values.tolist() == [0, 0]
     model = ggufkit.open(tmp_path / "0.gguf")
     assert model.tensors["t"].numpy().tolist() == [0, 0]
 
@@ -370,9 +370,9 @@ def test_replace_makes_a_new_model_without_a_file(opened):
     changed.close()
     assert model.tensors["t"].raw().tobytes() == bytes(8)
     model.close()
-    for each in (model, changed):
+    for owner in (model, changed):
         with pytest.raises(ClosedError):
-            each.tensors["t"].raw()
+            owner.tensors["t"].raw()
 
 
 @pytest.mark.parametrize("value", [0, 1, 4, 7, 12, 48, np.uint64(64), np.int32(64), 64.0, "64"])

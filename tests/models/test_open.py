@@ -302,10 +302,10 @@ MISMATCHES = {
 
 @pytest.mark.parametrize("case", MISMATCHES)
 def test_names_a_shard_of_another_set(tmp_path, case):
-    content, named = MISMATCHES[case]
+    content, name = MISMATCHES[case]
     paths = write_set(tmp_path, s1=content)
     for path in (paths[0], paths[2]):
-        with pytest.raises(ShardError, match=named):
+        with pytest.raises(ShardError, match=name):
             ggufkit.open(path)
 
 
@@ -410,13 +410,15 @@ print(len(paths), ggufkit.open(sys.argv[1] + "/one.gguf").tensors["t99"].numpy()
 
 def test_tensors_are_created_once_and_on_demand(tmp_path, monkeypatch):
     write_set(tmp_path)
-    made = []
+    created = []
     make = open_module._tensor
-    monkeypatch.setattr(open_module, "_tensor", lambda *place: made.append(place) or make(*place))
+    monkeypatch.setattr(
+        open_module, "_tensor", lambda *place: created.append(place) or make(*place)
+    )
     with ggufkit.open(tmp_path) as model:
         assert list(model.tensors) == ["t0", "t1", "t2"]
         assert "t2" in model.tensors
-        assert not made
+        assert not created
         assert model.tensors["t1"] is model.tensors["t1"]
-        assert len(made) == 1
+        assert len(created) == 1
         assert_is_the_set(model)

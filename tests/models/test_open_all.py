@@ -30,9 +30,9 @@ def content(folder, quant, **more):
         **more,
     )
     values["general.after"] = quant * 3  # beyond the vocabulary
-    made = tensors()
-    made["token_embd.weight"] = np.zeros((len(TOKENS), 64), np.float32)
-    return ggufkit.save(folder / "m.gguf", made, values)[0].read_bytes()
+    arrays = tensors()
+    arrays["token_embd.weight"] = np.zeros((len(TOKENS), 64), np.float32)
+    return ggufkit.save(folder / "m.gguf", arrays, values)[0].read_bytes()
 
 
 @pytest.fixture(scope="module")
@@ -50,23 +50,23 @@ def hub(files, tmp_path, monkeypatch):
 
 def seen(name="hf://org/tiny"):
     """Return what the headers of all models say."""
-    with open_all(name) as found:
+    with open_all(name) as models:
         return {
-            each.name.rpartition(":")[2]: (
+            name.name.rpartition(":")[2]: (
                 model.metadata["general.name"],
                 model.metadata["general.after"],
                 list(model.metadata),
                 list(model.metadata["tokenizer.ggml.tokens"]) == TOKENS,
                 [(t.name, t.type, t.shape, t.offset) for t in model.tensors.values()],
             )
-            for each, model in found
+            for name, model in models
         }
 
 
 def test_all_headers_are_those_of_their_files(hub, files):
-    for quant, said in seen().items():
+    for quant, notes in seen().items():
         with ggufkit.open(files[f"Tiny-{quant}.gguf"]) as model:
-            assert said == (
+            assert notes == (
                 quant,
                 quant * 3,
                 list(model.metadata),
@@ -103,19 +103,19 @@ def test_another_vocabulary_is_noticed(hub, tmp_path, change):
     path = ggufkit.save(tmp_path / "m.gguf", tensors(), keys(general__name="odd", **change))[0]
     hub.repos["org/tiny"].files["Tiny-Q4_0.gguf"] = path.read_bytes()
     hub.store()
-    with open_all("hf://org/tiny") as found:
-        models = {each.name: model for each, model in found}
+    with open_all("hf://org/tiny") as models_by_name:
+        models = {name.name: model for name, model in models_by_name}
         odd = models["hf://org/tiny:Q4_0"]
         assert list(odd.metadata["tokenizer.ggml.tokens"]) == change["tokenizer__ggml__tokens"]
         assert len(odd.tensors) == len(tensors())
 
 
 def test_list_shows_what_fits(hub):
-    found = done("list", "hf://org/tiny", "--memory", "1MiB", "--context", 64, "--json").json()
-    assert [each["name"] for each in found] == [f"hf://org/tiny:{quant}" for quant in QUANTS]
-    for each in found:
-        alone = done("estimate", each["name"], "--memory", "1MiB", "--context", 64, "--json").json()
-        assert (each["total"], each["fit"]) == (alone["total"], alone["fit"])
+    rows = done("list", "hf://org/tiny", "--memory", "1MiB", "--context", 64, "--json").json()
+    assert [row["name"] for row in rows] == [f"hf://org/tiny:{quant}" for quant in QUANTS]
+    for row in rows:
+        alone = done("estimate", row["name"], "--memory", "1MiB", "--context", 64, "--json").json()
+        assert (row["total"], row["fit"]) == (alone["total"], alone["fit"])
     assert done("list", "hf://org/tiny", "--memory", "1G").lines[-1].endswith("yes")
     assert "yes" not in done("list", "hf://org/tiny", "--memory", "1MiB").out
 
@@ -140,9 +140,9 @@ def test_a_quant_opens_again_with_the_list_alone(hub, tmp_path):
         with ggufkit.open("hf://org/tiny:Q8_0") as model:
             assert model.metadata["general.after"] == "Q8_0" * 3
         assert (len(hub.hub.requests), len(hub.cdn.requests)) == requests
-    (kept,) = cached_files(tmp_path)
-    assert kept.stat().st_size < 1 << 20
-    assert kept.parent.stat().st_mode & 0o777 == 0o700
+    (cached,) = cached_files(tmp_path)
+    assert cached.stat().st_size < 1 << 20
+    assert cached.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_tensors_of_a_recalled_file_come_from_the_server(hub, files):
@@ -168,16 +168,16 @@ def test_a_recalled_file_that_is_not_the_listed_one_is_an_error(hub, files):
 @pytest.mark.parametrize("spoil", [bytes.upper, lambda data: data[:50], lambda _: b"", bytes])
 def test_spoiled_headers_are_fetched_again(hub, tmp_path, spoil):
     done("inspect", "hf://org/tiny:Q8_0")
-    (kept,) = cached_files(tmp_path)
-    kept.write_bytes(spoil(kept.read_bytes()))
+    (cached,) = cached_files(tmp_path)
+    cached.write_bytes(spoil(cached.read_bytes()))
     assert "Q8_0Q8_0Q8_0" in done("inspect", "hf://org/tiny:Q8_0").out
 
 
 def test_a_beginning_of_another_file_is_only_as_harmful_as_that_file(hub, tmp_path):
     done("inspect", "hf://org/tiny:Q8_0")
-    (kept,) = cached_files(tmp_path)
-    kept.unlink()
-    header_cache.store(kept.name, b"GGUF\3\0\0\0" + b"\xff" * 100)
+    (cached,) = cached_files(tmp_path)
+    cached.unlink()
+    header_cache.store(cached.name, b"GGUF\3\0\0\0" + b"\xff" * 100)
     result = run("inspect", "hf://org/tiny:Q8_0")
     assert result.code == 1
     assert "error: hf://org/tiny/Tiny-Q8_0.gguf" in result.err
@@ -201,6 +201,6 @@ def test_the_oldest_headers_go_first(hub, tmp_path, monkeypatch):
         header_cache.store(f"{number:064x}", bytes([number]) * 1000)
         path = tmp_path / "cache" / "ggufkit" / "headers" / f"{number:064x}"
         os.utime(path, (number, number))
-    held = sorted(int(path.name, 16) for path in cached_files(tmp_path))
-    assert held == [3, 4, 5]
+    sizes = sorted(int(path.name, 16) for path in cached_files(tmp_path))
+    assert sizes == [3, 4, 5]
     assert header_cache.lookup(f"{5:064x}") == bytes([5]) * 1000

@@ -42,7 +42,7 @@ def test_truncated_file_lists_all_tensors_and_reports_what_is_missing(cut, whole
         ggufkit.open(cut)
     with ggufkit.open(cut, partial=True) as model, ggufkit.open(whole) as full:
         assert list(model.tensors) == list(full.tensors)
-        assert [each.rule for each in model.missing] == ["data-truncated"]
+        assert [finding.rule for finding in model.missing] == ["data-truncated"]
         *_, last = model.tensors.values()
         with pytest.raises(FormatError, match="the file ends at byte"):
             last.raw()
@@ -72,11 +72,11 @@ def test_single_shard_shows_what_it_holds(shards):
 def test_commands_that_need_only_headers_work_on_an_incomplete_set_with_a_note(
     shards, words, place
 ):
-    left = shards[place]
+    file = shards[place]
     for path in shards:
-        if path != left:
+        if path != file:
             path.unlink()
-    result = run(*words, left)
+    result = run(*words, file)
     assert result.code == 0
     if words != ("inspect", "--bytes"):
         assert f"{len(shards) - 1} of the {len(shards)} shards are not in the folder" in result.err
@@ -157,8 +157,8 @@ def test_a_broken_download_tells_which_tensors_are_whole(whole):
         ]
         with ggufkit.open(beginning(whole, middle.offset + 1), partial=True) as model:
             assert [tensor.is_whole for tensor in model.tensors.values()] == expected
-            held = [name for name, tensor in model.tensors.items() if tensor.is_whole]
-            for name in held:
+            whole_names = [name for name, tensor in model.tensors.items() if tensor.is_whole]
+            for name in whole_names:
                 np.testing.assert_array_equal(model.tensors[name].raw(), full.tensors[name].raw())
     assert any(expected)
     assert len(data) > middle.offset
@@ -174,7 +174,7 @@ def test_inspect_offers_to_show_a_cut_header_and_shows_it(whole, header_end):
     assert "incomplete" in result.out
     assert "? (missing)" in result.out
     document = done("inspect", path, "--partial", "--json").json()
-    assert {each["whole"] for each in document["tensors"]} == {False}
+    assert {tensor["whole"] for tensor in document["tensors"]} == {False}
     assert len(document["missing"]) == 1
     for words in (("plan",), ("estimate",), ("name",)):  # whose answer would be wrong
         assert run(*words, path).code == 1

@@ -64,10 +64,10 @@ def test_headers_come_in_any_step(header, monkeypatch):
     monkeypatch.setattr(range_header, "expected_bytes", lambda data, _: len(data) + 7)
     with Served({"/m.gguf": data}) as server:
         file = RemoteFile(server.url("/m.gguf"), first_bytes=8)
-        found = range_header.read_header(file)
+        parsed = range_header.read_header(file)
         near = range_header.parse(data, len(data))
-        assert found.metadata == near.metadata
-        assert found.places.starts == near.places.starts
+        assert parsed.metadata == near.metadata
+        assert parsed.places.starts == near.places.starts
 
 
 @pytest.mark.real

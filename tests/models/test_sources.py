@@ -122,8 +122,8 @@ def test_packs_nothing_before_it_is_read(monkeypatch):
 )
 def test_integer_types_accept_numbers_that_they_hold_exactly(wide, name):
     array = np.array([[0, 1, -128, 127], [5, 6, 7, 8]]).astype(wide)
-    made = from_array("t", array, name)
-    assert made.numpy().tolist() == array.tolist()
+    tensor = from_array("t", array, name)
+    assert tensor.numpy().tolist() == array.tolist()
 
 
 def test_a_wide_integer_is_not_rounded():
@@ -202,10 +202,10 @@ def test_retyped_rows_are_decoded_and_packed_again(before, after):
     tensor = from_array("t", array.astype("f4"), before)
     expected = quants.quantize(quants.dequantize(tensor.raw(), before), after)
     for source in (tensor, in_big_endian(tensor)):
-        made = retyped(source, after)
-        assert made.shape == (9, 64)
-        rows = in_order(made, "little")
-        in_pieces = [rows.read(at, at + 3) for at in (0, 3, 6)]
+        decoded = retyped(source, after)
+        assert decoded.shape == (9, 64)
+        rows = in_order(decoded, "little")
+        in_pieces = [rows.read(start, start + 3) for start in (0, 3, 6)]
         assert np.concatenate(in_pieces).tobytes() == expected.tobytes()
 
 

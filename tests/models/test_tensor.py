@@ -21,11 +21,11 @@ def model(request, tmp_path):
     tensors = {kind: (ROWS, kind) for kind in KINDS if kind not in {"I32", "F64"}}
     tensors |= {"I32": np.arange(12, dtype=np.int32).reshape(6, 2), "F64": ROWS.astype(np.float64)}
     tensors |= {"line": np.arange(8, dtype=np.float32), "stack": (ROWS.reshape(3, 2, 64), "Q8_0")}
-    made = ggufkit.model(tensors)
+    model = ggufkit.model(tensors)
     if request.param == "memory":
-        return made
+        return model
     path = tmp_path / "m.gguf"
-    made.write(path, byte_order=request.param)
+    model.write(path, byte_order=request.param)
     return ggufkit.open(path)
 
 
@@ -92,12 +92,12 @@ def test_part_of_a_block_is_an_error():
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, ml_dtypes.bfloat16])
 def test_decodes_to_another_dtype(model, kind, dtype):
     exact = model[kind].numpy().astype(np.float64)
-    found = model[kind].numpy(dtype)
-    assert found.dtype == dtype
-    assert np.array_equal(found, exact.astype(np.float32).astype(dtype)) or dtype == np.float64
-    out = np.empty(found.shape, dtype)
+    values = model[kind].numpy(dtype)
+    assert values.dtype == dtype
+    assert np.array_equal(values, exact.astype(np.float32).astype(dtype)) or dtype == np.float64
+    out = np.empty(values.shape, dtype)
     assert model[kind].numpy(out=out) is out
-    assert np.array_equal(out, found)
+    assert np.array_equal(out, values)
 
 
 def test_bfloat16_bits_need_no_extra_package(model):
@@ -161,8 +161,8 @@ def test_table_of_tensors_is_a_list_of_dicts(model):
 
 def test_notebook_shows_escaped_names():
     model = ggufkit.model({"<b>": ROWS}, {"general.name": "<script>"})
-    for shown in (model, model.tensors, model["<b>"]):
-        text = shown._repr_html_()
+    for value in (model, model.tensors, model["<b>"]):
+        text = value._repr_html_()
         assert "<b>" not in text.replace("<b>in memory</b>", "").replace("<b>&lt;b&gt;</b>", "")
         assert "<script>" not in text
     assert model._ipython_key_completions_() == ["<b>"]

@@ -16,8 +16,8 @@ VERBS = [name for name in vars(ModelVerbs) if not name.startswith("_")]
 @pytest.mark.parametrize("name", VERBS)
 def test_verb_has_the_parameters_of_the_function(name):
     parameters = [
-        list(inspect.signature(each).parameters.values())
-        for each in (getattr(ggufkit, name), getattr(ModelVerbs, name))
+        list(inspect.signature(function).parameters.values())
+        for function in (getattr(ggufkit, name), getattr(ModelVerbs, name))
     ]
     assert parameters[0][1:] == parameters[1][1:]
 
@@ -32,8 +32,16 @@ def test_verb_passes_each_argument_on(name, monkeypatch):
     )
     model = ggufkit.model({})
     parameters = list(inspect.signature(function).parameters.values())[1:]
-    args = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
-    options = {each.name: each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
+    args = [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ]
+    options = {
+        parameter.name: parameter.name
+        for parameter in parameters
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
     getattr(model, name)(*args, **options)
     assert passed == {"args": (model, *args), "options": options}
 
@@ -41,8 +49,8 @@ def test_verb_passes_each_argument_on(name, monkeypatch):
 def test_verbs_form_a_chain(tmp_path):
     rows = np.ones((4, 64), np.float32)
     model = ggufkit.model({"a.weight": rows, "b.weight": rows}, {"general.architecture": "llama"})
-    made = model.select(keep="a.*").edit(set={"general.name": "x"}).quantize("Q8_0")
-    (path,) = made.write(tmp_path / "m.gguf")
+    chained = model.select(keep="a.*").edit(set={"general.name": "x"}).quantize("Q8_0")
+    (path,) = chained.write(tmp_path / "m.gguf")
     with ggufkit.open(path) as written:
         assert (list(written), written["a.weight"].type.name) == (["a.weight"], "Q8_0")
         assert not written.diff(path)

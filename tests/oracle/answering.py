@@ -22,12 +22,12 @@ ANSWER = 16  # tokens
 def answer(folder: str, text: str) -> dict[str, object]:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    asked = tokenizer(text, return_tensors="pt")["input_ids"]
+    prompt = tokenizer(text, return_tensors="pt")["input_ids"]
     with torch.inference_mode():
-        ids = model.generate(asked, max_new_tokens=ANSWER, do_sample=False)
+        ids = model.generate(prompt, max_new_tokens=ANSWER, do_sample=False)
         logits = model(ids).logits[0]
-    said = tokenizer.decode(ids[0][asked.shape[1] :])
-    return {"ids": ids[0], "asked": asked.shape[1], "logits": logits, "said": said}
+    answer_text = tokenizer.decode(ids[0][prompt.shape[1] :])
+    return {"ids": ids[0], "asked": prompt.shape[1], "logits": logits, "said": answer_text}
 
 
 def embed(folder: str, *texts: str) -> dict[str, object]:
@@ -35,11 +35,11 @@ def embed(folder: str, *texts: str) -> dict[str, object]:
     model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
     ids = [tokenizer(text)["input_ids"] for text in texts]
     with torch.inference_mode():
-        means = [model(torch.tensor([each])).last_hidden_state[0].mean(0) for each in ids]
+        means = [model(torch.tensor([token])).last_hidden_state[0].mean(0) for token in ids]
     return {"ids": json.dumps(ids), "means": torch.stack(means)}
 
 
 if __name__ == "__main__":
     transformers.logging.set_verbosity_error()
-    work, place, out, *said = sys.argv[1:]
-    np.savez(out, **{"answer": answer, "embed": embed}[work](place, *said))
+    work, place, out, *arguments = sys.argv[1:]
+    np.savez(out, **{"answer": answer, "embed": embed}[work](place, *arguments))

@@ -41,7 +41,7 @@ def _decoded(format: str) -> np.ndarray:
         "F8_E5M2": torch.float8_e5m2,
         "F8_E8M0": torch.float8_e8m0fnu,
     }
-    held = {
+    arrays = {
         part: torch.from_numpy(np.array(array)).view(types[kinds[part]])
         if part in kinds
         else torch.from_numpy(np.array(array))
@@ -51,10 +51,10 @@ def _decoded(format: str) -> np.ndarray:
         "orig_dtype": torch.float32,
         "orig_shape": (comfy_weights.ROWS, comfy_weights.COLUMNS),
     }
-    scale = held["weight_scale"]
+    scale = arrays["weight_scale"]
     if format == "nvfp4":
         layout = layouts.TensorCoreNVFP4Layout
-        fields |= {"scale": held["weight_scale_2"], "block_scale": scale}
+        fields |= {"scale": arrays["weight_scale_2"], "block_scale": scale}
     elif format == "mxfp8":
         layout, fields = layouts.TensorCoreMXFP8Layout, {**fields, "scale": scale}
     elif format.startswith("int8"):
@@ -63,13 +63,13 @@ def _decoded(format: str) -> np.ndarray:
         fields["scale"] = scale
     else:
         layout, fields = layouts.TensorCoreFP8Layout, {**fields, "scale": scale}
-    return layout.dequantize(held["weight"], layout.Params(**fields)).numpy()
+    return layout.dequantize(arrays["weight"], layout.Params(**fields)).numpy()
 
 
 def main() -> None:
     """Record all formats."""
-    made = {name: digest(_decoded(name)) for name in comfy_weights.FORMATS}
-    RECORDED.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    digests = {name: digest(_decoded(name)) for name in comfy_weights.FORMATS}
+    RECORDED.write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -85,9 +85,9 @@ def main(folder: str, out: str, *names: str) -> None:
 
 
 def write(target: Path, checkpoint: Path, name: str) -> None:
-    kept = {"ids": json.dumps(ids(checkpoint)), "texts": json.dumps(TEXTS)}
-    kept["library"] = tiny.LIBRARY
-    np.savez(target, **computed(checkpoint, name), **kept)
+    record = {"ids": json.dumps(ids(checkpoint)), "texts": json.dumps(TEXTS)}
+    record["library"] = tiny.LIBRARY
+    np.savez(target, **computed(checkpoint, name), **record)
 
 
 if __name__ == "__main__":

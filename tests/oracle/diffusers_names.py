@@ -112,19 +112,19 @@ def recorded() -> dict[str, dict[str, Any]]:
 
 def arrays(shapes: dict[str, list[int]]) -> dict[str, np.ndarray]:
     """Return tensors of these names and shapes; all numbers differ."""
-    made, count = {}, 0
+    arrays_by_name, count = {}, 0
     for name, shape in shapes.items():
         size = int(np.prod(shape))
-        made[name] = np.arange(count, count + size, dtype=np.float32).reshape(shape)
+        arrays_by_name[name] = np.arange(count, count + size, dtype=np.float32).reshape(shape)
         count += size
-    return made
+    return arrays_by_name
 
 
 def published(path: Path, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Write tensors to a file, and return those with the publisher's names."""
     path.write_bytes(safetensors_bytes(tensors))
-    made = with_published_names(open_diffusion_files(path).tensors)
-    return {tensor.name: np.array(tensor.numpy()) for tensor in made}
+    renamed = with_published_names(open_diffusion_files(path).tensors)
+    return {tensor.name: np.array(tensor.numpy()) for tensor in renamed}
 
 
 def digest(tensors: dict[str, np.ndarray]) -> str:
@@ -158,29 +158,29 @@ def _proven(case: str, settings: dict[str, Any], folder: Path) -> dict[str, Any]
         model = getattr(diffusers, of)(**settings)
     shapes = {name: [*tensor.shape] for name, tensor in model.state_dict().items()}
     tensors = arrays(shapes)
-    made = published(folder / "model.safetensors", tensors)
+    renamed = published(folder / "model.safetensors", tensors)
     prefix = "model.diffusion_model." if of.startswith("UNet") else ""
-    copy = {prefix + name: torch.from_numpy(array.copy()) for name, array in made.items()}
+    copy = {prefix + name: torch.from_numpy(array.copy()) for name, array in renamed.items()}
     back = converter_of(of)(copy, config=dict(model.config))
     for name, array in tensors.items():
         if name in NOT_PUBLISHED:
             continue
         if name not in back or not np.array_equal(back[name].numpy(), array):
-            raise SystemExit(f"{case}: {name} does not come back: {[*made][:400]}")
+            raise SystemExit(f"{case}: {name} does not come back: {[*renamed][:400]}")
     foreign = [name for name in back if name not in tensors and name != "img_emb.emb_pos"]
     if foreign:
         raise SystemExit(f"{case}: {foreign} come back")
-    return {"shapes": shapes, "digest": digest(made)}
+    return {"shapes": shapes, "digest": digest(renamed)}
 
 
 def main() -> None:
     """Prove and record all classes."""
-    made = {}
+    record = {}
     for case, settings in CLASSES.items():
         with tempfile.TemporaryDirectory() as folder:
-            made[case] = _proven(case, settings, Path(folder))
-            print(case, len(made[case]["shapes"]))
-    text = json.dumps(made, separators=(",", ":"))
+            record[case] = _proven(case, settings, Path(folder))
+            print(case, len(record[case]["shapes"]))
+    text = json.dumps(record, separators=(",", ":"))
     RECORDED.write_text(re.sub(r'(\],|\},)"', r'\1\n"', text) + "\n", encoding="utf-8")
 
 

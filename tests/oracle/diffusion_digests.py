@@ -62,22 +62,22 @@ def _digests(model: str, kind: str, folder: Path, tools: Path, quantize: str) ->
             _run(sys.executable, *fix, folder=folder)
         return folder / ("5d.gguf" if fixes else name)
 
-    made = {CONVERTED: digest(whole("converted.gguf"))}
+    digests = {CONVERTED: digest(whole("converted.gguf"))}
     for recipe in RECIPES[kind]:
         _run(quantize, "converted.gguf", "quantized.gguf", recipe, folder=folder)
-        made[recipe] = digest(whole("quantized.gguf"))
-    return made
+        digests[recipe] = digest(whole("quantized.gguf"))
+    return digests
 
 
 def main() -> None:
     """Record all models."""
     tools, quantize = Path(sys.argv[1]).resolve() / "tools", str(Path(sys.argv[2]).resolve())
-    made = {}
+    record = {}
     for model in diffusion_checkpoints.MODELS:
         for kind in diffusion_checkpoints.KINDS:
             with tempfile.TemporaryDirectory() as folder:
-                made[f"{model} {kind}"] = _digests(model, kind, Path(folder), tools, quantize)
-    RECORDED.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+                record[f"{model} {kind}"] = _digests(model, kind, Path(folder), tools, quantize)
+    RECORDED.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

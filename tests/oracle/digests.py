@@ -63,14 +63,14 @@ def of_file(path: Path, case: str = "", without: Collection[str] = ()) -> list[s
         keys = [(key, values.type_name(key), _exact(values.typed(key))) for key in values]
         keys = [row for row in keys if row[0] not in (*KEYS.get(case, ()), *without)]
         tensors = list(model.tensors.values())
-        outlines = [(each.name, each.type.name, each.shape) for each in tensors]
+        outlines = [(tensor.name, tensor.type.name, tensor.shape) for tensor in tensors]
         data = hashlib.sha256()
-        for each in tensors:
-            if not each.name.endswith(ROUNDED):
-                data.update(each.raw().tobytes())
+        for tensor in tensors:
+            if not tensor.name.endswith(ROUNDED):
+                data.update(tensor.raw().tobytes())
     texts = (repr(keys), repr(outlines))
-    kept = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
-    return [digest[:LETTERS] for digest in (*kept, data.hexdigest())]
+    digests = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
+    return [digest[:LETTERS] for digest in (*digests, data.hexdigest())]
 
 
 def of_whole(path: Path) -> str:
@@ -93,9 +93,9 @@ def record_of(folder: Path, case: str) -> dict[str, Any]:
     opened = open_checkpoint(checkpoint)
     opened.close()
     files = {kind: folder / "references" / f"{case}-{kind}.gguf" for kind in TYPES}
-    made = {kind: path for kind, path in files.items() if path.exists()}
+    existing = {kind: path for kind, path in files.items() if path.exists()}
     rounded = False
-    for path in made.values():
+    for path in existing.values():
         with ggufkit.open(path) as model:
             rounded = any(name.endswith(ROUNDED) for name in model.tensors)
     adapters = {  # Jina 3's for tasks; all types of the base have the same
@@ -108,7 +108,7 @@ def record_of(folder: Path, case: str) -> dict[str, Any]:
         "rounded": rounded,
         "logits": case in known.computed(folder),
         "round trip": case in known.exported(folder),
-        **{kind: of_file(path, case) for kind, path in made.items()},
+        **{kind: of_file(path, case) for kind, path in existing.items()},
         **({"adapters": adapters} if adapters else {}),
     }
 
@@ -117,13 +117,13 @@ def main(folder: str, *names: str) -> None:
     """Write the record of the named cases, or of all."""
     place = Path(folder)
     there = {path.name for path in (place / "checkpoints").glob("[a-z]*")}
-    kept = {case: old for case, old in recorded().items() if names or case in there}
+    record = {case: old for case, old in recorded().items() if names or case in there}
     for case in names or sorted(there):
         new = record_of(place, case)
-        old = kept.get(case, {})
+        old = record.get(case, {})
         if any(kind in new for kind in TYPES) or old.get("checkpoint") != new["checkpoint"]:
-            kept[case] = new
-    lines = [f"{json.dumps(case)}: {json.dumps(kept[case])}" for case in sorted(kept)]
+            record[case] = new
+    lines = [f"{json.dumps(case)}: {json.dumps(record[case])}" for case in sorted(record)]
     RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

@@ -221,11 +221,11 @@ def make(name: str, folder: Path, checkpoints: Path | None = None) -> Path:
     header: dict[str, Any] = {}
     data = b""
     for tensor, shape in sorted(draft.tensors.items()):
-        held = _data(tensor, shape, numbers)
+        array = _data(tensor, shape, numbers)
         dtype = {"d2t": "I64", "t2d": "BOOL"}.get(tensor, "BF16")
-        ends = [len(data), len(data) + len(held)]
+        ends = [len(data), len(data) + len(array)]
         header[tensor] = {"dtype": dtype, "shape": list(shape), "data_offsets": ends}
-        data += held
+        data += array
     text = json.dumps(header).encode()
     whole = len(text).to_bytes(8, "little") + text + data
     (folder / "model.safetensors").write_bytes(whole)
@@ -239,9 +239,9 @@ def mask_file(number: int, dtype: str, length: int = 64) -> bytes:
     """Return what PyTorch saves of a mask token and its vector."""
     row = np.arange(length) + 0x3F80 if dtype == "uint16" else np.arange(length) / 7
     array = row.astype(dtype)
-    held = {"mask_token_id": number, "embedding": pytorch_file.tensor(array, "0")}
+    content = {"mask_token_id": number, "embedding": pytorch_file.tensor(array, "0")}
     files = {"data/0": array.tobytes(), "version": b"3\n"}
-    return pytorch_file.archive(pytorch_file.pickled(held), files)
+    return pytorch_file.archive(pytorch_file.pickled(content), files)
 
 
 def _data(tensor: str, shape: tuple[int, ...], numbers: random.Random) -> bytes:

@@ -120,11 +120,11 @@ def target_of(case: str, checkpoints: Path) -> Path | None:
 def digest(path: Path, flag: str) -> str:
     """Return the digest of a file, or of the shards with its name."""
     files = [path] if path.exists() else sorted(path.parent.glob(f"{path.stem}-*-of-*.gguf"))
-    data = b"".join(each.read_bytes() for each in files)
+    data = b"".join(path.read_bytes() for path in files)
     return hashlib.sha256(data.rstrip(b"\0") if "vocab" in flag else data).hexdigest()[:16]
 
 
-def main(llama_cpp: str, checkpoints: str, *named: str) -> None:
+def main(llama_cpp: str, checkpoints: str, *only: str) -> None:
     """Write the record; the digests of cases that are not named stay."""
     sys.path[:0] = [llama_cpp, f"{llama_cpp}/gguf-py"]
     import convert_hf_to_gguf as converter
@@ -137,13 +137,13 @@ def main(llama_cpp: str, checkpoints: str, *named: str) -> None:
     # The map of an architecture changes that of all others for the rest of the process.
     names = dict(TensorNameMap.block_mappings_cfg)
     old = json.loads(RECORD.read_text())
-    found: dict[str, dict[str, str]] = {}
+    record: dict[str, dict[str, str]] = {}
     # transformers looks for names of models in the path of a checkpoint that names no type.
     neutral = Path(tempfile.gettempdir(), "zz")
     for flag, _, cases, _ in FLAGS:
         for case in cases:
-            if named and case not in named:
-                found.setdefault(flag, {})[case] = old[flag][case]
+            if only and case not in only:
+                record.setdefault(flag, {})[case] = old[flag][case]
                 continue
             with empty(neutral) as place:
                 folder = checkpoint_for(flag, case, Path(checkpoints), place)
@@ -155,11 +155,11 @@ def main(llama_cpp: str, checkpoints: str, *named: str) -> None:
                 try:
                     converter.main()
                 finally:  # it keeps choices in its classes
-                    for each in _classes(ModelBase):
-                        each.mtp_only = each.no_mtp = False
+                    for class_ in _classes(ModelBase):
+                        class_.mtp_only = class_.no_mtp = False
                     EmbeddingGemma.module_paths = []
-                found.setdefault(flag, {})[case] = digest(out, flag)
-    RECORD.write_text(json.dumps(found, indent=1) + "\n")
+                record.setdefault(flag, {})[case] = digest(out, flag)
+    RECORD.write_text(json.dumps(record, indent=1) + "\n")
 
 
 @contextlib.contextmanager
@@ -173,7 +173,7 @@ def empty(folder: Path) -> Iterator[Path]:
 
 
 def _classes(base: type) -> list[type]:
-    return [base, *(inner for each in base.__subclasses__() for inner in _classes(each))]
+    return [base, *(inner for derived in base.__subclasses__() for inner in _classes(derived))]
 
 
 if __name__ == "__main__":

@@ -53,11 +53,11 @@ OTHERWISE = {
 
 def families() -> dict[str, dict[str, Any]]:
     """Return the cases of the files in `families`."""
-    found: dict[str, dict[str, Any]] = {}
+    cases: dict[str, dict[str, Any]] = {}
     for path in sorted(Path(__file__).with_name("families").glob("[a-z]*.py")):
         module = importlib.import_module(f"families.{path.stem}")
-        found |= module.CASES | module.RAW
-    return found
+        cases |= module.CASES | module.RAW
+    return cases
 
 
 def checkpoints(folder: Path) -> set[str]:
@@ -93,5 +93,5 @@ def exported(folder: Path) -> list[str]:
 
 def seeing() -> set[str]:
     """Return the cases of models that see or hear; their text models are exported alone."""
-    found = families().items()
-    return {name for name, case in found if "text_config" in case.get("fields", {})}
+    known = families().items()
+    return {name for name, case in known if "text_config" in case.get("fields", {})}

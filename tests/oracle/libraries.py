@@ -42,9 +42,9 @@ def main(folder: str) -> None:
          functional.int8_vectorwise_dequant(codes, scales))  # fmt: skip
 
 
-def save(path: Path, parts: dict[str, torch.Tensor], wanted: torch.Tensor) -> None:
+def save(path: Path, parts: dict[str, torch.Tensor], expected: torch.Tensor) -> None:
     save_file({name: part.contiguous() for name, part in parts.items()}, f"{path}.safetensors")
-    save_file({"x.weight": wanted.contiguous()}, f"{path}-wanted.safetensors")
+    save_file({"x.weight": expected.contiguous()}, f"{path}-wanted.safetensors")
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ def adapter_for(checkpoint: Path, folder: Path, dtype: str) -> Path:
             length = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(length))
         shapes |= {name: tuple(e["shape"]) for name, e in header.items() if name[:2] != "__"}
-    made = adapters.factors(shapes, dtype)
-    return adapters.write_adapter(folder / f"{checkpoint.name}-lora", made)
+    arrays = adapters.factors(shapes, dtype)
+    return adapters.write_adapter(folder / f"{checkpoint.name}-lora", arrays)
 
 
 def digest(path: Path) -> str:
@@ -45,7 +45,7 @@ def digest(path: Path) -> str:
 def main(llama_cpp: str, checkpoints: str) -> None:
     sys.path.insert(0, llama_cpp)
     logging.disable(logging.WARNING)
-    found: dict[str, dict[str, str]] = {}
+    record: dict[str, dict[str, str]] = {}
     for checkpoint in sorted(Path(checkpoints).glob("[a-z]*")):
         for dtype in DTYPES:
             with tempfile.TemporaryDirectory() as place:
@@ -59,8 +59,8 @@ def main(llama_cpp: str, checkpoints: str) -> None:
                     except (Exception, SystemExit) as error:
                         print(f"{checkpoint.name}: {type(error).__name__}: {error}"[:200])
                         continue
-                    found.setdefault(checkpoint.name, {})[f"{dtype[1:]}-{kind}"] = digest(out)
-    RECORD.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+                    record.setdefault(checkpoint.name, {})[f"{dtype[1:]}-{kind}"] = digest(out)
+    RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":

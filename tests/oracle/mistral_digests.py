@@ -46,7 +46,7 @@ def main(llama_cpp: str, *names: str) -> None:
 
     logging.disable(logging.WARNING)
     cases = mistral_folders.cases()
-    found = {case: kept for case, kept in recorded().items() if names and case in cases}
+    record = {case: digests for case, digests in recorded().items() if names and case in cases}
     for case in names or cases:
         with tempfile.TemporaryDirectory() as temporary:
             place = Path(os.environ.get("GGUFKIT_KEEP", temporary))
@@ -54,7 +54,7 @@ def main(llama_cpp: str, *names: str) -> None:
             params = cases[case].get("params", {})
             if "moe" in params:  # the converter opens this file, and uses nothing
                 (folder / "config.json").write_text('{"architectures": [null]}')
-            found[case] = {}
+            record[case] = {}
             has_projector = "vision_encoder" in params
             more = [PROJECTOR] * has_projector + [NO_TEMPLATE] * (case in NAMED)
             for kind in (*TYPES, *more):
@@ -68,8 +68,8 @@ def main(llama_cpp: str, *names: str) -> None:
                     options += [UNNAMED]
                 sys.argv = ["convert_hf_to_gguf.py", str(folder), "--outfile", str(out), *options]
                 converter.main()
-                found[case][kind] = digest(out)
-    lines = [f"{json.dumps(case)}: {json.dumps(found[case])}" for case in sorted(found)]
+                record[case][kind] = digest(out)
+    lines = [f"{json.dumps(case)}: {json.dumps(record[case])}" for case in sorted(record)]
     RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

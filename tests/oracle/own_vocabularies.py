@@ -18,7 +18,7 @@ def pieces() -> list[bytes]:
     ]
 
 
-def shown(data: bytes) -> str | bytes:
+def literal(data: bytes) -> str | bytes:
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -27,7 +27,7 @@ def shown(data: bytes) -> str | bytes:
 
 def save_rwkv(folder: Path) -> None:
     """Save a vocabulary of RWKV; its first line has the id 1."""
-    lines = [f"{n} {shown(data)!r} {len(data)}\n" for n, data in enumerate(pieces(), 1)]
+    lines = [f"{n} {literal(data)!r} {len(data)}\n" for n, data in enumerate(pieces(), 1)]
     (folder / "rwkv_vocab_v20230424.txt").write_text("".join(lines), encoding="utf-8")
     settings = {"tokenizer_class": "RwkvTokenizer", "chat_template": "{{ messages }}"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))

@@ -55,12 +55,12 @@ def main(llama_cpp: str, *names: str) -> None:
     names_of_tensors = dict(TensorNameMap.block_mappings_cfg)
     logging.disable(logging.WARNING)
     cases = projector_folders.cases()
-    found = {case: kept for case, kept in recorded().items() if names and case in cases}
+    record = {case: digests for case, digests in recorded().items() if names and case in cases}
     for case in names or cases:
         with tempfile.TemporaryDirectory() as temporary:
             place = Path(os.environ.get("GGUFKIT_KEEP", temporary))
             folder = projector_folders.make(cases[case], place / case)
-            found[case] = {}
+            record[case] = {}
             for kind in TYPES:
                 out = place / f"{case}-{kind}.gguf"
                 sys.argv = ["convert_hf_to_gguf.py", str(folder), "--mmproj",
@@ -71,8 +71,8 @@ def main(llama_cpp: str, *names: str) -> None:
                 except (Exception, SystemExit):
                     print(f"{case}: {traceback.format_exc(limit=-3)}", file=sys.stderr)
                     break
-                found[case][kind] = digest(out)
-    lines = [f"{json.dumps(case)}: {json.dumps(found[case])}" for case in sorted(found)]
+                record[case][kind] = digest(out)
+    lines = [f"{json.dumps(case)}: {json.dumps(record[case])}" for case in sorted(record)]
     RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 

@@ -58,10 +58,10 @@ def raw(
     `computed` is the major version of transformers that loads and computes it, 0 for none.
     """
     config = {**BASE, "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 10000.0, **fields}
-    kept = {name: value for name, value in config.items() if value is not None}
+    present = {name: value for name, value in config.items() if value is not None}
     return {
         "vocabulary": vocabulary,
-        "config": {"architectures": [architecture], **kept},
+        "config": {"architectures": [architecture], **present},
         "tensors": tensors,
         "experts": experts,
         "computed": computed,

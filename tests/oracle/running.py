@@ -33,9 +33,9 @@ END = -1  # of the ids of a text
 
 def run(model: Path, out: Path, **job: Any) -> np.ndarray:
     """Return what llama.cpp computes."""
-    said = json.dumps({"model": str(model), "out": str(out), **job})
+    job_text = json.dumps({"model": str(model), "out": str(out), **job})
     done = subprocess.run(
-        [sys.executable, __file__], input=said, capture_output=True, text=True, check=False
+        [sys.executable, __file__], input=job_text, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return np.load(out)
@@ -74,11 +74,11 @@ class Exact(Session):
         adapter = call.llama_adapter_lora_init(self._model, path.encode())
         if not adapter:
             raise self.llama.failure("cannot load the adapter")
-        held, strength = (ctypes.c_void_p * 1)(adapter), (ctypes.c_float * 1)(scale)
+        adapters, strength = (ctypes.c_void_p * 1)(adapter), (ctypes.c_float * 1)(scale)
         call.llama_set_adapters_lora.argtypes = (
             ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p,
         )  # fmt: skip
-        assert call.llama_set_adapters_lora(self._context, held, 1, strength) == 0
+        assert call.llama_set_adapters_lora(self._context, adapters, 1, strength) == 0
 
     def embeddings(self, count: int) -> np.ndarray:
         """Return what the last layer holds of each token, or of the text where that is pooled."""
@@ -113,13 +113,13 @@ def tokens(job: dict[str, Any]) -> np.ndarray:
     if not model:
         raise library.failure("cannot load the vocabulary")
     vocabulary = call.llama_model_get_vocab(model)
-    found: list[int] = []
+    ids: list[int] = []
     for text in job["texts"]:
         room = (ctypes.c_int32 * (4 * len(text.encode()) + 9))()
-        said = text.encode()
-        count = call.llama_tokenize(vocabulary, said, len(said), room, len(room), False, False)
-        found += [*room[:count], END]
-    return np.array(found)
+        data = text.encode()
+        count = call.llama_tokenize(vocabulary, data, len(data), room, len(room), False, False)
+        ids += [*room[:count], END]
+    return np.array(ids)
 
 
 def embeddings(job: dict[str, Any]) -> np.ndarray:
@@ -129,10 +129,10 @@ def embeddings(job: dict[str, Any]) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    said = json.loads(sys.stdin.read())
+    job = json.loads(sys.stdin.read())
     np.save(
-        said["out"],
-        {"logits": logits, "embeddings": embeddings, "tokens": tokens}[said["do"]](said),
+        job["out"],
+        {"logits": logits, "embeddings": embeddings, "tokens": tokens}[job["do"]](job),
     )
     sys.stdout.flush()
     os._exit(0)

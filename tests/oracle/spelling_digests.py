@@ -123,9 +123,9 @@ def main(folder: str, *seeds: str) -> None:
         checkpoints = sorted(path.parent.name for path in place.glob("checkpoints/*/config.json"))
         for seed in range(*map(int, seeds)):
             for case in checkpoints:
-                found = verdict(converter, case, seed, Path(temporary))
-                if found != "same":
-                    print(f"{case} {seed}: {found}", flush=True)
+                outcome = verdict(converter, case, seed, Path(temporary))
+                if outcome != "same":
+                    print(f"{case} {seed}: {outcome}", flush=True)
 
 
 def _record(converter: Converter, place: Path) -> None:

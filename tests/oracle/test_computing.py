@@ -49,18 +49,18 @@ def test_there_are_cases():
 
 @pytest.mark.parametrize("case", known.computed(FOLDER))
 def test_llama_cpp_computes_the_same_as_transformers(case, converted, tmp_path):
-    with np.load(FOLDER / "computed" / f"{case}.npz") as kept:
-        prompt, wanted = kept["prompt"].tolist(), kept["values"]
-    if wanted.shape[-1] == WIDTH:
+    with np.load(FOLDER / "computed" / f"{case}.npz") as record:
+        prompt, expected = record["prompt"].tolist(), record["values"]
+    if expected.shape[-1] == WIDTH:
         job = {"do": "embeddings", "pooling": "none", "prompt": prompt}
     elif case == "t5":  # llama.cpp leaves out the last factor, by which no order changes
         job = {"do": "logits", "encoded": prompt, "prompt": prompt[::-1]}
-        wanted = wanted * WIDTH**0.5
+        expected = expected * WIDTH**0.5
     else:
         job = {"do": "logits", "prompt": prompt}
-    found = running.run(converted, tmp_path / "found.npy", **job)
-    assert found.shape == wanted.shape
-    assert difference(found, wanted) < TOLERANCE
+    actual = running.run(converted, tmp_path / "found.npy", **job)
+    assert actual.shape == expected.shape
+    assert difference(actual, expected) < TOLERANCE
 
 
 def test_llama_cpp_loads_what_transformers_does_not_compute(tmp_path):
@@ -77,20 +77,20 @@ def test_llama_cpp_loads_what_transformers_does_not_compute(tmp_path):
 
 @pytest.mark.parametrize("case", ["mistral", "phi3-long"])
 def test_sliding_layers_differ_only_beyond_the_window(case, converted, tmp_path):
-    with np.load(FOLDER / "computed" / f"{case}.npz") as kept:
-        prompt, wanted = kept["prompt"].tolist(), kept["values"]
+    with np.load(FOLDER / "computed" / f"{case}.npz") as record:
+        prompt, expected = record["prompt"].tolist(), record["values"]
     window = json.loads((FOLDER / "checkpoints" / case / "config.json").read_text())[
         "sliding_window"
     ]
-    found = running.run(converted, tmp_path / "found.npy", do="logits", prompt=prompt)
-    assert difference(found[:window], wanted[:window]) < TOLERANCE
-    assert difference(found, wanted) > TOLERANCE
+    actual = running.run(converted, tmp_path / "found.npy", do="logits", prompt=prompt)
+    assert difference(actual[:window], expected[:window]) < TOLERANCE
+    assert difference(actual, expected) > TOLERANCE
 
 
 @pytest.mark.parametrize("case", known.tokenized(FOLDER))
 def test_llama_cpp_tokenizes_like_transformers(case, converted, tmp_path):
-    with np.load(FOLDER / "computed" / f"{case}.npz") as kept:
-        texts, wanted = json.loads(str(kept["texts"])), json.loads(str(kept["ids"]))
-    found = running.run(converted, tmp_path / "found.npy", do="tokens", texts=texts)
-    ends = np.flatnonzero(found == running.END)
-    assert [ids[ids != running.END].tolist() for ids in np.split(found, ends)[:-1]] == wanted
+    with np.load(FOLDER / "computed" / f"{case}.npz") as record:
+        texts, expected = json.loads(str(record["texts"])), json.loads(str(record["ids"]))
+    actual = running.run(converted, tmp_path / "found.npy", do="tokens", texts=texts)
+    ends = np.flatnonzero(actual == running.END)
+    assert [ids[ids != running.END].tolist() for ids in np.split(actual, ends)[:-1]] == expected

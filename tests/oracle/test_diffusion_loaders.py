@@ -100,8 +100,8 @@ def test_a_quantized_model_predicts_almost_the_same(recipe, tmp_path, model_of, 
         "timestep": torch.tensor([500]),
     }
     with torch.no_grad():
-        wanted, given = (each(**inputs).sample for each in (model, other))
-    assert (wanted - given).norm() < 0.03 * wanted.norm()
+        expected, actual = (network(**inputs).sample for network in (model, other))
+    assert (expected - actual).norm() < 0.03 * expected.norm()
 
 
 def test_a_text_encoder_takes_the_tokenizer_of_its_pipeline(tmp_path):

@@ -57,8 +57,8 @@ def run(package: Path, *arguments: object, ours: bool = True) -> str:
 def loaded(package: Path, library: str, path: Path, out: Path, *, ours: bool) -> dict:
     """Return what a library says about a GGUF file."""
     run(package, HERE / "from_gguf.py", library, path, out, QUESTION, ours=ours)
-    with np.load(out) as kept:
-        return dict(kept)
+    with np.load(out) as arrays:
+        return dict(arrays)
 
 
 def test_the_converters_files_are_identical(package, tmp_path):
@@ -78,8 +78,8 @@ def test_the_converters_files_are_identical(package, tmp_path):
 def test_transformers_loads_the_same_weights(package, tmp_path, smollm2):
     path = tmp_path / "model.gguf"
     with ggufkit.open(smollm2) as model:  # on gguf-py, transformers takes a second for each layer
-        made = ggufkit.quantize(model, "Q4_K_M", allow_requantize=True, layers=OTHER_LAYERS)
-        ggufkit.write(made, path)
+        quantized = ggufkit.quantize(model, "Q4_K_M", allow_requantize=True, layers=OTHER_LAYERS)
+        ggufkit.write(quantized, path)
     mine, theirs = (
         loaded(package, "transformers", path, tmp_path / f"{ours}.npz", ours=ours)
         for ours in (True, False)
@@ -93,12 +93,12 @@ def test_transformers_loads_the_same_weights(package, tmp_path, smollm2):
 def test_transformers_and_candle_load_what_ggufkit_quantizes(package, tmp_path, smollm2, recipe):
     path = tmp_path / "model.gguf"
     with ggufkit.open(smollm2) as model:
-        made = ggufkit.quantize(model, recipe, allow_requantize=True)
-        ggufkit.write(made, path)
-        embedding = made.tensors["token_embd.weight"].numpy()
-    found = loaded(package, "transformers", path, tmp_path / "t.npz", ours=True)
-    assert np.array_equal(found["w.model.embed_tokens.weight"], embedding)
-    last = found["logits"][-1]
+        quantized = ggufkit.quantize(model, recipe, allow_requantize=True)
+        ggufkit.write(quantized, path)
+        embedding = quantized.tensors["token_embd.weight"].numpy()
+    arrays = loaded(package, "transformers", path, tmp_path / "t.npz", ours=True)
+    assert np.array_equal(arrays["w.model.embed_tokens.weight"], embedding)
+    last = arrays["logits"][-1]
     assert np.isfinite(last).all()
     answer = loaded(package, "candle", path, tmp_path / "c.npz", ours=False)
     assert "Paris" in str(answer["said"])

@@ -21,12 +21,12 @@ pytestmark = pytest.mark.oracle
 
 FOLDER = Path(os.environ.get("GGUFKIT_ORACLE", ""))
 RECORDED = json.loads(flags_of.RECORD.read_text())
-FLAGS = {each.flag: each for each in flags_of.FLAGS}
+FLAGS = {flag.flag: flag for flag in flags_of.FLAGS}
 
 
 def test_all_cases_are_recorded():
-    wanted = {each.flag: set(each.cases) for each in flags_of.FLAGS}
-    assert {flag: set(cases) for flag, cases in RECORDED.items()} == wanted
+    expected = {flag.flag: set(flag.cases) for flag in flags_of.FLAGS}
+    assert {flag: set(cases) for flag, cases in RECORDED.items()} == expected
 
 
 @pytest.mark.parametrize(

@@ -46,11 +46,11 @@ def test_converted_adapter_is_byte_identical(case, tmp_path):
         (tmp_path / dtype[1:]).mkdir()
         folder = lora_digests.adapter_for(checkpoint, tmp_path / dtype[1:], dtype)
         for kind in lora_digests.TYPES:
-            wanted = RECORDED[case].get(f"{dtype[1:]}-{kind}")
+            expected = RECORDED[case].get(f"{dtype[1:]}-{kind}")
             out = tmp_path / "ours.gguf"
             with ggufkit.convert_lora(folder, base=checkpoint, outtype=kind) as model:
                 ggufkit.write(model, out)
-            assert wanted in (None, lora_digests.digest(out)), (dtype, kind)
+            assert expected in (None, lora_digests.digest(out)), (dtype, kind)
 
 
 @pytest.mark.parametrize("case", COMPUTED)
@@ -84,8 +84,8 @@ def test_llama_cpp_computes_the_same_with_an_adapter_of_the_embeddings(tmp_path)
         changed = base.tensors[name].numpy() + RNG.standard_normal((1, 64)).astype("f4")
         tensors = {**base.tensors, name: from_array(name, changed)}
         tuned = base.replace(tensors=tensors.values())
-        found = ggufkit.extract_lora(base, tuned, rank=1)
-        ggufkit.write_many([(found.model, paths[1]), (tuned, paths[2])])
+        extracted = ggufkit.extract_lora(base, tuned, rank=1)
+        ggufkit.write_many([(extracted.model, paths[1]), (tuned, paths[2])])
     job = {"do": "logits", "prompt": list(range(3, 40))}
     adapted = running.run(
         paths[0], tmp_path / "adapted.npy", **job, adapter=str(paths[1]), scale=1.0
@@ -96,11 +96,11 @@ def test_llama_cpp_computes_the_same_with_an_adapter_of_the_embeddings(tmp_path)
 
 def test_adapters_for_tasks_are_byte_identical(tmp_path):
     case = "jina-bert-v3"
-    found = {}
+    record = {}
     for task, model in ggufkit.task_adapters(FOLDER / "checkpoints" / case).items():
         ggufkit.write(model, tmp_path / "ours.gguf")
-        found[task] = digests.of_whole(tmp_path / "ours.gguf")
-    assert found == digests.recorded()[case]["adapters"]
+        record[task] = digests.of_whole(tmp_path / "ours.gguf")
+    assert record == digests.recorded()[case]["adapters"]
 
 
 @pytest.mark.parametrize("case", CHANGED)
@@ -109,14 +109,14 @@ def test_merged_model_equals_the_converted_sum(case, tmp_path):
     folder = lora_digests.adapter_for(checkpoint, tmp_path, "<f4")
     changed = tmp_path / case
     shutil.copytree(checkpoint, changed)
-    with contextlib.closing(open_checkpoint(checkpoint)) as kept:
-        weights = {name: tensor.numpy() for name, tensor in kept.tensors.items()}
+    with contextlib.closing(open_checkpoint(checkpoint)) as source:
+        weights = {name: tensor.numpy() for name, tensor in source.tensors.items()}
         factors = open_safetensors(folder / "adapter_model.safetensors")[1]
-        held = {tensor.name: tensor.numpy() for tensor in factors}
+        arrays = {tensor.name: tensor.numpy() for tensor in factors}
         for name, weight in list(weights.items()):
             stem = f"base_model.model.{name.removesuffix('.weight')}"
-            if f"{stem}.lora_A.weight" in held:
-                a, b = (held[f"{stem}.lora_{letter}.weight"] for letter in "AB")
+            if f"{stem}.lora_A.weight" in arrays:
+                a, b = (arrays[f"{stem}.lora_{letter}.weight"] for letter in "AB")
                 weights[name] = weight + np.float32(2 * SCALE) * (b @ a)
         for path in changed.glob("*.safetensors*"):
             path.unlink()
@@ -125,10 +125,10 @@ def test_merged_model_equals_the_converted_sum(case, tmp_path):
     with (
         ggufkit.convert(checkpoint, outtype="f32", pre="gpt-2") as base,
         ggufkit.convert_lora(folder, base=checkpoint) as adapter,
-        ggufkit.convert(changed, outtype="f32", pre="gpt-2") as wanted,
+        ggufkit.convert(changed, outtype="f32", pre="gpt-2") as expected,
     ):
         merged = ggufkit.merge_lora(base, [adapter], scales=[SCALE])
-        for name, tensor in wanted.tensors.items():
+        for name, tensor in expected.tensors.items():
             np.testing.assert_allclose(
                 merged.tensors[name].numpy(), tensor.numpy(), rtol=1e-3, atol=1e-5
             )

@@ -56,15 +56,15 @@ def best_tokens(text, rows):
     numbers = {row[0]: number for number, row in enumerate(rows)}
     best = [(0, [])] * (len(text) + 1)
     for start in reversed(range(len(text))):
-        found = [
+        candidates = [
             (best[stop][0] + scores[text[start:stop]], [numbers[text[start:stop]], *best[stop][1]])
             for stop in range(len(text), start, -1)
             if text[start:stop] in scores
         ]
         data = [numbers[f"<0x{byte:02X}>"] for byte in text[start].encode()]
         sum_after, after = best[start + 1]
-        found.append((sum_after - UNKNOWN, data + after))
-        best[start] = max(found, key=lambda each: each[0])
+        candidates.append((sum_after - UNKNOWN, data + after))
+        best[start] = max(candidates, key=lambda candidate: candidate[0])
     return best[0][1]
 
 
@@ -73,14 +73,14 @@ def llama_tokens(case, folder, pre=None):
     out = folder / "tiny.gguf"
     with ggufkit.convert(FOLDER / "checkpoints" / case, pre=pre, vocab_only=True) as model:
         ggufkit.write(model, out)
-    found = running.run(out, folder / "found.npy", do="tokens", texts=TEXTS).tolist()
-    ends = [at for at, number in enumerate(found) if number == running.END]
-    return [found[at + 1 : end] for at, end in zip([-1, *ends], ends, strict=False)]
+    ids = running.run(out, folder / "found.npy", do="tokens", texts=TEXTS).tolist()
+    ends = [place for place, number in enumerate(ids) if number == running.END]
+    return [ids[place + 1 : end] for place, end in zip([-1, *ends], ends, strict=False)]
 
 
 def test_llama_cpp_takes_rwkvs_longest_tokens(tmp_path):
-    wanted = [longest_tokens(text.encode()) for text in TEXTS]
-    assert llama_tokens("rwkv7", tmp_path) == wanted
+    expected = [longest_tokens(text.encode()) for text in TEXTS]
+    assert llama_tokens("rwkv7", tmp_path) == expected
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_llama_cpp_takes_rwkvs_longest_tokens(tmp_path):
 def test_llama_cpp_merges_ranks_as_tiktoken_does(case, file, pre, tmp_path):
     ranks = tiktoken.load.load_tiktoken_bpe(str(FOLDER / "checkpoints" / case / file))
     known = tiktoken.Encoding(case, pat_str=QWEN, mergeable_ranks=ranks, special_tokens={})
-    wanted = [known.encode_ordinary(text) for text in TEXTS]
-    assert llama_tokens(case, tmp_path, pre) == wanted
-    assert any(number > LAST_BYTE for number in wanted[0])
+    expected = [known.encode_ordinary(text) for text in TEXTS]
+    assert llama_tokens(case, tmp_path, pre) == expected
+    assert any(number > LAST_BYTE for number in expected[0])
 
 
 @pytest.mark.parametrize("case", ["plamo2", "plamo3"])

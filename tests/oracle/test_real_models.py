@@ -35,16 +35,16 @@ def with_transformers(work, folder, out, *texts):
     command = [python, script, work, folder, out, *texts]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    with np.load(out) as kept:
-        return dict(kept)
+    with np.load(out) as arrays:
+        return dict(arrays)
 
 
 def test_embeddings_of_minilm_match_transformers(tmp_path):
     checkpoint, out = real.minilm(), tmp_path / "minilm.gguf"
     with ggufkit.convert(checkpoint, outtype="f32") as model:
         ggufkit.write(model, out)
-    wanted = with_transformers("embed", checkpoint, tmp_path / "wanted.npz", *TEXTS)
-    for ids, theirs in zip(json.loads(str(wanted["ids"])), wanted["means"], strict=True):
+    expected = with_transformers("embed", checkpoint, tmp_path / "wanted.npz", *TEXTS)
+    for ids, theirs in zip(json.loads(str(expected["ids"])), expected["means"], strict=True):
         job = {"do": "embeddings", "pooling": "the model's", "prompt": ids}
         ours = running.run(out, tmp_path / "found.npy", **job)[0]
         cosine = ours @ theirs / np.linalg.norm(ours) / np.linalg.norm(theirs)
@@ -62,11 +62,11 @@ def test_exported_model_gives_the_same_answers_in_transformers_and_llama_cpp(
     theirs = with_transformers("answer", folder, tmp_path / "answer.npz", question)
     assert word in str(theirs["said"])
     ids, logits = theirs["ids"].tolist(), theirs["logits"]
-    found = running.run(original, tmp_path / "found.npy", do="logits", prompt=ids)
-    difference = np.abs(found - logits[:, : found.shape[1]]).max(axis=1)
-    assert np.linalg.norm(found - logits) < ROUNDING * np.linalg.norm(logits)
+    actual = running.run(original, tmp_path / "found.npy", do="logits", prompt=ids)
+    difference = np.abs(actual - logits[:, : actual.shape[1]]).max(axis=1)
+    assert np.linalg.norm(actual - logits) < ROUNDING * np.linalg.norm(logits)
     # Both choose the same token where the best one leads by more than the two differ.
-    best = np.sort(found, axis=1)
+    best = np.sort(actual, axis=1)
     is_clear = best[:, -1] - best[:, -2] > 2 * difference
     assert is_clear.any()
-    assert np.array_equal(found.argmax(1)[is_clear], logits.argmax(1)[is_clear])
+    assert np.array_equal(actual.argmax(1)[is_clear], logits.argmax(1)[is_clear])

@@ -32,8 +32,8 @@ PRE_TOKENIZER = "gpt-2"  # given to the reference, which knows only hashes
 def keys(model, case):
     """Return all metadata: keys, types and values, but for the keys that depart in this case."""
     values = model.metadata
-    told = [key for key in values if key not in KEYS.get(case, ())]
-    return [(key, values.type_name(key), plain(values[key])) for key in told]
+    keys_to_compare = [key for key in values if key not in KEYS.get(case, ())]
+    return [(key, values.type_name(key), plain(values[key])) for key in keys_to_compare]
 
 
 def outlines(model):

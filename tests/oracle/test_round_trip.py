@@ -121,9 +121,9 @@ def test_round_trip_restores_checkpoint_tensors_bit_for_bit(case, exported):
     # Of a model that looks at pictures too, the model of texts comes back.
     before = {TEXT_MODEL.sub("", name): tensor for name, tensor in tensors.items()}
     after = open_checkpoint(exported[1]).tensors
-    kept = [name for name, t in after.items() if name in before and before[name].type == t.type]
-    assert kept
-    different = [n for n in kept if not np.array_equal(before[n].raw(), after[n].raw())]
+    names = [name for name, t in after.items() if name in before and before[name].type == t.type]
+    assert names
+    different = [n for n in names if not np.array_equal(before[n].raw(), after[n].raw())]
     assert set(different) <= PARTIAL
 
 
@@ -138,7 +138,9 @@ def test_exported_checkpoints_compute_and_tokenize_like_the_originals(tmp_path):
         command = [python, script, tmp_path, tmp_path / "out", *cases]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-6000:]
-    differing = {case: found for case in cases if (found := _compared(case, tmp_path / "out"))}
+    differing = {
+        case: difference for case in cases if (difference := _compared(case, tmp_path / "out"))
+    }
     assert differing == {}
 
 

@@ -80,8 +80,8 @@ def test_keys_match_the_reference(name):
     theirs = [spelled(*entry) for entry in expected["keys"]]
     # Rules that the reference does not know are named by us alone.
     pre = next((value for key, _, value in theirs if key.endswith(".pre")), None)
-    found = vocabulary(checkpoint, KINDS[name], pre=pre if pre == UNKNOWN else None)
-    ours = [(key, type_name(value), plain(value)) for key, value in found.items()]
+    actual = vocabulary(checkpoint, KINDS[name], pre=pre if pre == UNKNOWN else None)
+    ours = [(key, type_name(value), plain(value)) for key, value in actual.items()]
     assert [entry[:2] for entry in ours] == [
         (key, "array[uint8]" if key.endswith("charsmap") else kind) for key, kind, _ in theirs
     ]
@@ -105,9 +105,9 @@ def test_exported_tokenizer_gives_the_same_ids_as_llama_cpp(name, vocabularies, 
         for file, content in tokenizer_files(model.metadata).items():
             (tmp_path / file).parent.mkdir(exist_ok=True)
             (tmp_path / file).write_bytes(content)
-    held = real.tokenized() / path.name
-    texts = Path(f"{held}.inp").read_text().split("\n__ggml_vocab_test__\n")
-    lines = Path(f"{held}.out").read_text().split("\n")
+    folder = real.tokenized() / path.name
+    texts = Path(f"{folder}.inp").read_text().split("\n__ggml_vocab_test__\n")
+    lines = Path(f"{folder}.out").read_text().split("\n")
     expected = [[int(number) for number in line.split()] for line in lines]
     done = subprocess.run(
         [FOLDER / "venv" / "bin" / "python", "-c", ENCODE, tmp_path],

@@ -261,7 +261,7 @@ PACKED = {"self_attn.q_proj": (64, 64), "mlp.up_proj": (96, 64), "mlp.down_proj"
 GROUP = 32
 
 
-def gptq(bits: int, **said: object) -> dict[str, Any]:
+def gptq(bits: int, **settings: object) -> dict[str, Any]:
     """Return a case of matrices packed down, a group of 32 columns in any order each."""
     tensors = dict(LLAMA_NAMES)
     for name, (rows, width) in PACKED.items():
@@ -273,7 +273,7 @@ def gptq(bits: int, **said: object) -> dict[str, Any]:
             f"{stem}.scales": ((width // GROUP, rows), "float16"),
             f"{stem}.g_idx": ((width,), "groups"),
         }
-    method = {"quant_method": "gptq", "bits": bits, "group_size": GROUP, **said}
+    method = {"quant_method": "gptq", "bits": bits, "group_size": GROUP, **settings}
     return {"vocabulary": "bytes", "tensors": tensors,
             "config": LLAMA | {"quantization_config": method}}  # fmt: skip
 
@@ -702,8 +702,10 @@ def fields_of(own: dict[str, Any]) -> dict[str, Any]:
     """
     if "text_config" in own:
         return own | {"text_config": fields_of(own["text_config"])}
-    kept = {name: value for name, value in BASE.items() if own.get(name, value) is not None}
-    return kept | {name: value for name, value in own.items() if name in kept or name not in BASE}
+    fields = {name: value for name, value in BASE.items() if own.get(name, value) is not None}
+    return fields | {
+        name: value for name, value in own.items() if name in fields or name not in BASE
+    }
 
 
 def make(folder: Path, name: str) -> None:
@@ -724,23 +726,23 @@ def make(folder: Path, name: str) -> None:
         model.get_input_embeddings().weight.data[-spec["empty_rows"] :] = 0
     model.to(getattr(torch, spec["dtype"]))
     parameters = {name for name, _ in model.named_parameters()}
-    kept = {n: t for n, t in model.state_dict().items() if n in parameters}
-    only = {"state_dict": kept} if spec["only_parameters"] else {}
+    parameters_to_save = {n: t for n, t in model.state_dict().items() if n in parameters}
+    only = {"state_dict": parameters_to_save} if spec["only_parameters"] else {}
     model.save_pretrained(folder, **only, **spec["saved"])
     if spec["extra"]:
         with_extra(folder / "model.safetensors", spec)
-    named = {"architectures": [spec["architecture"]]} if spec["architecture"] else {}
-    if changed := named | spec["published"]:
+    classes = {"architectures": [spec["architecture"]]} if spec["architecture"] else {}
+    if changed := classes | spec["published"]:
         path = folder / "config.json"
         written = json.loads(path.read_text()) | changed
-        kept = {k: v for k, v in written.items() if v != ABSENT}
-        path.write_text(json.dumps(kept))
+        parameters_to_save = {k: v for k, v in written.items() if v != ABSENT}
+        path.write_text(json.dumps(parameters_to_save))
 
 
 def with_extra(path: Path, spec: dict[str, Any]) -> None:
     """Write a file again with tensors that transformers does not make."""
-    made = {n: random_tensor(shape, spec["dtype"]) for n, shape in spec["extra"].items()}
-    save_file({**load_file(path), **made}, path, metadata={"format": "pt"})
+    tensors = {n: random_tensor(shape, spec["dtype"]) for n, shape in spec["extra"].items()}
+    save_file({**load_file(path), **tensors}, path, metadata={"format": "pt"})
 
 
 def main(folder: str, *names: str) -> None:

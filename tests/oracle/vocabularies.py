@@ -135,8 +135,8 @@ def bert(folder):
     tokenizer.train_from_iterator(TEXTS * 9, trainer)
     template(tokenizer, "[CLS] $A [SEP]", "[CLS] $A [SEP] $B [SEP]", c="[CLS]", s="[SEP]")
     settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True, "strip_accents": False}
-    named = {f"{n.lower()}_token": f"[{n}]" for n in ("CLS", "SEP", "PAD", "UNK", "MASK")}
-    save(folder, tokenizer, {**settings, **named, "tokenize_chinese_chars": False})
+    tokens_of_bert = {f"{n.lower()}_token": f"[{n}]" for n in ("CLS", "SEP", "PAD", "UNK", "MASK")}
+    save(folder, tokenizer, {**settings, **tokens_of_bert, "tokenize_chinese_chars": False})
 
 
 def pieces(folder, name="tokenizer", **options):

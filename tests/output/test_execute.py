@@ -160,9 +160,9 @@ def test_refuses_two_outputs_of_one_name(model, out):
 
 
 def test_refuses_an_output_that_is_the_input_of_another(model, source, out):
-    made = ggufkit.save(out / "other.gguf", {"t": np.zeros(4, "f4")})
-    with ggufkit.open(made[0]) as other, pytest.raises(OutputError, match="is also an input"):
-        ggufkit.write_many([(other, out / "new.gguf"), (other, source), (model, made[0])])
+    paths = ggufkit.save(out / "other.gguf", {"t": np.zeros(4, "f4")})
+    with ggufkit.open(paths[0]) as other, pytest.raises(OutputError, match="is also an input"):
+        ggufkit.write_many([(other, out / "new.gguf"), (other, source), (model, paths[0])])
     assert names(out) == ["other.gguf"]
 
 

@@ -106,18 +106,18 @@ def test_accepts_the_largest_alignment():
     assert len(plan.files[0].head) < 200
 
 
-@pytest.mark.parametrize(("version", "kept"), [(1, 3), (2, 2), (3, 3)])
+@pytest.mark.parametrize(("version", "source"), [(1, 3), (2, 2), (3, 3)])
 @pytest.mark.parametrize("order", ["little", "big"])
-def test_plan_keeps_what_no_option_changes(tmp_path, version, kept, order):
+def test_plan_keeps_what_no_option_changes(tmp_path, version, source, order):
     path = tmp_path / "in.gguf"
     path.write_bytes(Spelling(version, order).file([("general.alignment", ("uint32", 64))]))
     with ggufkit.open(path) as model:
         plan = layout(model, "x.gguf")
-        assert (plan.version, plan.byte_order, plan.alignment) == (kept, order, 64)
-        changed = layout(model, "x.gguf", version=5 - kept, byte_order="big", alignment=8)
-    assert (changed.version, changed.byte_order, changed.alignment) == (5 - kept, "big", 8)
+        assert (plan.version, plan.byte_order, plan.alignment) == (source, order, 64)
+        changed = layout(model, "x.gguf", version=5 - source, byte_order="big", alignment=8)
+    assert (changed.version, changed.byte_order, changed.alignment) == (5 - source, "big", 8)
     mark = "<" if order == "little" else ">"
-    assert struct.unpack_from(mark + "I", plan.files[0].head, 4) == (kept,)
+    assert struct.unpack_from(mark + "I", plan.files[0].head, 4) == (source,)
 
 
 def test_writes_the_alignment_key_where_it_is_not_the_default():
@@ -221,14 +221,14 @@ def test_shard_names_match_llama_cpp(name, parts):
 
 def gguf_split(sizes, limit):
     """Group tensors as llama.cpp's gguf-split does by size: see `split_strategy` there."""
-    groups, held = [[]], 0
+    groups, nbytes = [[]], 0
     for size in sizes:
         padded = size + -size % 32
-        if held + padded > limit:
+        if nbytes + padded > limit:
             groups.append([])
-            held = 0
+            nbytes = 0
         groups[-1].append(size)
-        held += padded
+        nbytes += padded
     return groups
 
 
@@ -245,7 +245,7 @@ def test_shards_by_size_match_gguf_split(sizes, limit):
 def test_shards_by_number_match_gguf_split(count, limit):
     plan = layout(model_of(*range(1, count + 1)), "x.gguf", shard_tensors=limit)
     sizes = [4 * n for n in range(1, count + 1)]
-    assert sizes_of(plan) == [sizes[at : at + limit] for at in range(0, count, limit)]
+    assert sizes_of(plan) == [sizes[start : start + limit] for start in range(0, count, limit)]
 
 
 def test_both_limits_apply_at_once():

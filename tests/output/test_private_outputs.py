@@ -62,8 +62,8 @@ def test_copy_of_a_private_file_is_private_from_its_first_byte(
     modes = []
     create = staging.create
 
-    def seen(path, wanted):
-        descriptor = create(path, wanted)
+    def seen(path, mode):
+        descriptor = create(path, mode)
         modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
         return descriptor
 
@@ -75,14 +75,14 @@ def test_copy_of_a_private_file_is_private_from_its_first_byte(
     assert mode(out) == 0o600
 
 
-@pytest.mark.parametrize("kept", [0o600, 0o640, 0o666, 0o444, 0o755])
-def test_output_keeps_the_mode_of_the_file_it_replaces(source, tmp_path, kept):
+@pytest.mark.parametrize("given_mode", [0o600, 0o640, 0o666, 0o444, 0o755])
+def test_output_keeps_the_mode_of_the_file_it_replaces(source, tmp_path, given_mode):
     source.chmod(0o644)
     out = tmp_path / "out.gguf"
     out.write_bytes(b"old")
-    out.chmod(kept)
-    assert mode(copied(source, out)) == kept
-    assert mode(copied(source, out, resume=True)) == kept
+    out.chmod(given_mode)
+    assert mode(copied(source, out)) == given_mode
+    assert mode(copied(source, out, resume=True)) == given_mode
 
 
 def test_first_shard_keeps_its_mode_too(tmp_path):
@@ -111,9 +111,9 @@ def test_importance_matrix_merged_from_private_ones_is_private(tmp_path):
     assert mode(path) == 0o644
     path.chmod(0o600)
     private = ggufkit.Imatrix.open(path)
-    for made in (private, ggufkit.imatrix.merge([private, private])):
+    for matrix in (private, ggufkit.imatrix.merge([private, private])):
         for name in ("out.gguf", "out.dat"):
-            assert mode(made.save(tmp_path / name)) == 0o600
+            assert mode(matrix.save(tmp_path / name)) == 0o600
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
@@ -123,8 +123,8 @@ def test_any_private_file_of_a_checkpoint_makes_its_outputs_private(tmp_path, na
     folder = write_checkpoint(tmp_path / "checkpoint", CONFIG, model=whole())
     (folder / name).chmod(0o600)
     with ggufkit.convert(folder, arch_path=[tmp_path / "arch"]) as model:
-        for number, made in enumerate((model, ggufkit.quantize(model, "F32"))):
-            assert mode(ggufkit.write(made, tmp_path / f"{number}.gguf")[0]) == 0o600
+        for number, variant in enumerate((model, ggufkit.quantize(model, "F32"))):
+            assert mode(ggufkit.write(variant, tmp_path / f"{number}.gguf")[0]) == 0o600
 
 
 def test_private_importance_data_make_a_quantized_file_private(tmp_path):
@@ -135,5 +135,5 @@ def test_private_importance_data_make_a_quantized_file_private(tmp_path):
     matrix = data.save(tmp_path / "m.gguf")
     matrix.chmod(0o600)
     with ggufkit.open(path) as model:
-        made = ggufkit.quantize(model, "Q4_0", imatrix=matrix)
-        assert mode(ggufkit.write(made, tmp_path / "out.gguf")[0]) == 0o600
+        quantized = ggufkit.quantize(model, "Q4_0", imatrix=matrix)
+        assert mode(ggufkit.write(quantized, tmp_path / "out.gguf")[0]) == 0o600

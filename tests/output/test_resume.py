@@ -108,17 +108,17 @@ def killed(source, out, after, how="SIGKILL"):
 
 
 @pytest.fixture
-def made(monkeypatch):
+def made_chunks(monkeypatch):
     """The names of the tensors that are split into chunks."""
-    made = []
+    chunks = []
     real = Chunk.contents
 
     def contents(chunk, *scratch):
-        made.extend(part.extent.name for part in chunk.parts)
+        chunks.extend(part.extent.name for part in chunk.parts)
         return real(chunk, *scratch)
 
     monkeypatch.setattr(Chunk, "contents", contents)
-    return made
+    return chunks
 
 
 def resume(model, out):
@@ -146,15 +146,15 @@ def test_job_that_is_killed_repeatedly_finishes(source, model, out, expected):
 
 
 @posix
-def test_resume_does_not_repeat_finished_work(source, model, out, made):
+def test_resume_does_not_repeat_finished_work(source, model, out, made_chunks):
     resume(model, out.with_name("fresh.gguf"))
-    in_all = len(made)
+    in_all = len(made_chunks)
     killed(source, out, 20)
     done = (out.parent / JOURNAL).read_text().count("\n") - 1
     assert done >= 20
-    made.clear()
+    made_chunks.clear()
     resume(model, out)
-    assert len(made) == in_all - done
+    assert len(made_chunks) == in_all - done
 
 
 @posix
@@ -293,7 +293,7 @@ def test_resumes_shards_and_several_outputs(model, source, out, tmp_path):
         with ggufkit.open(source) as plain:
             pairs = [(quantized(plain, kind), folder / kind) for kind in ("Q8_0", "Q4_0")]
             paths = ggufkit.write_many(pairs, shard_tensors=1, **options)
-        return [path.read_bytes() for each in paths for path in each]
+        return [path.read_bytes() for group in paths for path in group]
 
     def stopping(done, total):
         if done > total // 2:
@@ -351,11 +351,11 @@ def test_stream_cannot_be_resumed(model):
 
 @posix
 def test_interrupted_command_says_how_to_resume(source, out):
-    def said(*options):
+    def refusal(*options):
         command = [sys.executable, "-c", INTERRUPTED, "copy", source, out, *options]
         done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
         assert done.returncode == 128 + signal.SIGINT
         return done.stderr
 
-    assert said() == "interrupted; every output is whole, or as it was\n"
-    assert said("--resume") == "interrupted; run the command again to continue from here\n"
+    assert refusal() == "interrupted; every output is whole, or as it was\n"
+    assert refusal("--resume") == "interrupted; run the command again to continue from here\n"

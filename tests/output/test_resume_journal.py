@@ -46,17 +46,17 @@ def interrupted(model, out):
 
 def finish(model, out):
     ggufkit.write(model, out, threads=1, resume=True)
-    with ggufkit.open(out) as made:
+    with ggufkit.open(out) as written:
         for name, tensor in model.tensors.items():
-            np.testing.assert_array_equal(made.tensors[name].numpy(), tensor.numpy())
+            np.testing.assert_array_equal(written.tensors[name].numpy(), tensor.numpy())
     assert [path.name for path in out.parent.iterdir()] == [out.name]
 
 
 def test_resumes_from_a_journal_cut_at_any_byte(model, out, interrupted):
     journal, staged = interrupted
     assert journal.count(b"\n") > 5
-    for at in range(len(journal)):
-        hidden(out, RESUME_JOURNAL).write_bytes(journal[:at])
+    for length in range(len(journal)):
+        hidden(out, RESUME_JOURNAL).write_bytes(journal[:length])
         hidden(out, RESUME).write_bytes(staged)
         finish(model, out)
         out.unlink()
@@ -65,13 +65,13 @@ def test_resumes_from_a_journal_cut_at_any_byte(model, out, interrupted):
 def test_uses_complete_records_before_a_torn_one(model, out, interrupted, monkeypatch):
     journal, _ = interrupted
     hidden(out, RESUME_JOURNAL).write_bytes(journal[:-3])
-    made = []
+    chunks = []
     contents = Chunk.contents
     monkeypatch.setattr(
-        Chunk, "contents", lambda chunk, *scratch: made.append(chunk) or contents(chunk, *scratch)
+        Chunk, "contents", lambda chunk, *scratch: chunks.append(chunk) or contents(chunk, *scratch)
     )
     finish(model, out)
-    assert len(made) == 12 - (journal.count(b"\n") - 2)
+    assert len(chunks) == 12 - (journal.count(b"\n") - 2)
 
 
 @pytest.mark.parametrize("head", [b"", b"\0" * 512, b"ggufkit resume", b"\0" * 512 + b"1 2 3\n"])

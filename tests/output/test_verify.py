@@ -45,8 +45,8 @@ def hub(tmp_path, monkeypatch):
 def damage(server):
     """Let a byte of each file change on the way: one of a tensor."""
     for path, data in server.files.items():
-        at = len(data) * 3 // 4
-        server.files[path] = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+        offset = len(data) * 3 // 4
+        server.files[path] = data[:offset] + bytes([data[offset] ^ 1]) + data[offset + 1 :]
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def damage(server):
 )
 def test_sound_copies_in_any_layout_appear(hub, tmp_path, name, options):
     done("copy", name, "out.gguf", *options)
-    found = next(tmp_path.glob("out*.gguf"))
-    with ggufkit.open(found) as copied, ggufkit.open(name) as expected:
+    output = next(tmp_path.glob("out*.gguf"))
+    with ggufkit.open(output) as copied, ggufkit.open(name) as expected:
         for tensor, other in zip(copied.tensors.values(), expected.tensors.values(), strict=True):
             np.testing.assert_array_equal(tensor.raw(), other.raw())
 
@@ -91,10 +91,10 @@ def test_what_leaves_tensors_out_is_not_compared(hub):
 def test_a_digest_in_the_redirect_or_the_etag_counts(tmp_path, monkeypatch):
     (whole,) = model(tmp_path)
     right, wrong = hashlib.sha256(whole).hexdigest(), "0" * 64
-    for told, code in ((right, 0), (wrong, 1), (wrong[:32], 0), (f"W/{wrong}", 0)):
+    for digest, code in ((right, 0), (wrong, 1), (wrong[:32], 0), (f"W/{wrong}", 0)):
 
-        def answer(handler, _, told=told):
-            handler.answer(etag=f'"{told}"')
+        def answer(handler, _, digest=digest):
+            handler.answer(etag=f'"{digest}"')
             return True
 
         with Served({"/m.gguf": whole}, fault=answer) as server:

@@ -103,9 +103,11 @@ def test_round_trip_gives_the_same_bytes(tmp_path, form, seed):
         ggufkit.open(tmp_path / "back.gguf") as merged,
     ):
         whole = merged.replace(metadata=merged.metadata.without(*SPLIT_KEYS, missing_ok=True))
-        wanted = model.replace(tensors=[as_ggml_counts(each) for each in model.tensors.values()])
+        expected = model.replace(
+            tensors=[as_ggml_counts(tensor) for tensor in model.tensors.values()]
+        )
         ggufkit.write(whole, tmp_path / "whole.gguf")
-        ggufkit.write(wanted, tmp_path / "wanted.gguf")
+        ggufkit.write(expected, tmp_path / "wanted.gguf")
     assert (tmp_path / "whole.gguf").read_bytes() == (tmp_path / "wanted.gguf").read_bytes()
 
 
@@ -142,9 +144,9 @@ def test_does_not_copy_gaps_and_order_of_the_input(tmp_path):
     (tmp_path / "in.gguf").write_bytes(content)
     with ggufkit.open(tmp_path / "in.gguf") as model:
         ggufkit.write(model, tmp_path / "out.gguf")
-        kept = [tensor.raw().tobytes() for tensor in model.tensors.values()]
-    expected = [info._replace(data=data) for info, data in zip(infos, kept, strict=True)]
-    assert kept == [b"\x03" * 12, b"\x02" * 12]
+        data = [tensor.raw().tobytes() for tensor in model.tensors.values()]
+    expected = [info._replace(data=data) for info, data in zip(infos, data, strict=True)]
+    assert data == [b"\x03" * 12, b"\x02" * 12]
     assert (tmp_path / "out.gguf").read_bytes() == Spelling().file([], expected)
 
 
@@ -184,18 +186,18 @@ def test_saved_arrays_are_read_back(tmp_path):
     ggufkit.save(tmp_path / "out.gguf", tensors)
     with ggufkit.open(tmp_path / "out.gguf") as model:
         assert list(model.tensors) == list(tensors)
-        found = {name: tensor.numpy() for name, tensor in model.tensors.items()}
+        arrays = {name: tensor.numpy() for name, tensor in model.tensors.items()}
         types = {name: str(tensor.type) for name, tensor in model.tensors.items()}
         ggufkit.save(tmp_path / "again.gguf", {"renamed": model.tensors["pair"]})
     for name in ("plain", "transposed", "Fortran", "big", "nothing", "scalar", "list"):
-        np.testing.assert_array_equal(found[name], tensors[name])
+        np.testing.assert_array_equal(arrays[name], tensors[name])
     assert types["pair"] == "Q8_0"
     assert types["list"] == "F64"
     np.testing.assert_array_equal(
-        found["packed"], ggufkit.quants.dequantize(tensors["packed"][0], "Q4_0")
+        arrays["packed"], ggufkit.quants.dequantize(tensors["packed"][0], "Q4_0")
     )
     with ggufkit.open(tmp_path / "again.gguf") as model:
-        np.testing.assert_array_equal(model.tensors["renamed"].numpy(), found["pair"])
+        np.testing.assert_array_equal(model.tensors["renamed"].numpy(), arrays["pair"])
 
 
 def test_writes_an_empty_model(tmp_path):
@@ -258,7 +260,7 @@ def test_reader_never_sees_a_partial_file(tmp_path):
     assert names(tmp_path) == [LEFTOVER, "out.gguf"]
     assert running.finish() is None
     assert path.read_bytes() != example()
-    assert {found.rule for found in ggufkit.check(path)} == {"architecture-missing"}
+    assert {finding.rule for finding in ggufkit.check(path)} == {"architecture-missing"}
     assert names(tmp_path) == ["out.gguf"]
 
 
@@ -313,8 +315,8 @@ def own_name(path, kind):
 def test_refuses_an_output_that_is_an_input(model, name):
     source = model.files[0].path
     target = own_name(source, name)
-    made = Model(Metadata(), Tensors([model.tensors["t0"]]))
-    for changed in (model, model.replace(tensors=[]), made):
+    second = Model(Metadata(), Tensors([model.tensors["t0"]]))
+    for changed in (model, model.replace(tensors=[]), second):
         with pytest.raises(OutputError, match="is also an input"):
             ggufkit.write(changed, target)
     with pytest.raises(OutputError, match="is also an input"):

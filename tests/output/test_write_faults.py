@@ -47,8 +47,8 @@ def test_refuses_a_second_writer_of_an_output(model, tmp_path):
     with pytest.raises(OutputError, match="being written"):
         ggufkit.write(model, tmp_path / "out.gguf")
     assert running.finish() is None
-    found = ggufkit.check(tmp_path / "out.gguf")
-    assert {each.rule for each in found} == {"architecture-missing"}
+    findings = ggufkit.check(tmp_path / "out.gguf")
+    assert {finding.rule for finding in findings} == {"architecture-missing"}
     ggufkit.write(model, tmp_path / "out.gguf")
     assert (tmp_path / "out.gguf").read_bytes() == example()
 
@@ -183,13 +183,13 @@ def test_fault_in_any_call_is_reported_and_leaves_nothing(
     real = getattr(os, call)
     calls = []
 
-    def failing(*arguments, **named):
+    def failing(*arguments, **options):
         if call == "open" and not arguments[1] & os.O_CREAT:
-            return real(*arguments, **named)
+            return real(*arguments, **options)
         calls.append(arguments)
         if len(calls) > (1 if shards else 0):
             raise OSError(code, os.strerror(code))
-        return real(*arguments, **named)
+        return real(*arguments, **options)
 
     monkeypatch.setattr(os, call, failing)
     monkeypatch.setattr(descriptors, "copy_file_range", None)
@@ -283,10 +283,10 @@ def moves(monkeypatch):
         moves.append(f"+{Path(target).name[4:9]}")
         replace(source, target, **folders)
 
-    def unlinking(path, **named):
+    def unlinking(path, **options):
         if not path.name.startswith("."):
             moves.append(f"-{path.name[4:9]}")
-        unlink(path, **named)
+        unlink(path, **options)
 
     monkeypatch.setattr(os, "replace", replacing)
     monkeypatch.setattr(Path, "unlink", unlinking)

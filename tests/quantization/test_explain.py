@@ -26,22 +26,22 @@ MODEL = ggufkit.model(ARRAYS, {"general.architecture": "llama", "llama.block_cou
 
 
 def reasons(recipe, **options):
-    return {each.name: each.why for each in explain(decide(MODEL, recipe, **options))}
+    return {row.name: row.why for row in explain(decide(MODEL, recipe, **options))}
 
 
 def test_each_tensor_has_the_reason_for_its_type():
-    found = reasons(
+    by_name = reasons(
         "Q4_K_M", tensor_types=[("ffn_up", "Q8_0")], types={EXPERTS: "Q5_0"},
         token_embedding_type="Q6_K",  # noqa: S106 (no password)
     )  # fmt: skip
-    assert found[UP] == "its name matches 'ffn_up'"
-    assert found[EXPERTS] == "this type is given for its name"
-    assert found["token_embd.weight"] == EMBEDDINGS
-    assert found["output.weight"] == "the recipe's rule for output"
-    assert found["blk.0.attn_norm.weight"] == "llama-quantize keeps such tensors"
-    assert found["blk.0.attn_v.weight"].startswith("the recipe's rule for attention_v: the first")
+    assert by_name[UP] == "its name matches 'ffn_up'"
+    assert by_name[EXPERTS] == "this type is given for its name"
+    assert by_name["token_embd.weight"] == EMBEDDINGS
+    assert by_name["output.weight"] == "the recipe's rule for output"
+    assert by_name["blk.0.attn_norm.weight"] == "llama-quantize keeps such tensors"
+    assert by_name["blk.0.attn_v.weight"].startswith("the recipe's rule for attention_v: the first")
     odd = "base type of the recipe; rows of 40 do not divide into blocks of Q4_K"
-    assert found["blk.0.odd.weight"] == odd
+    assert by_name["blk.0.odd.weight"] == odd
 
 
 def test_plain_and_pure_recipes_give_their_base_type():
@@ -51,9 +51,9 @@ def test_plain_and_pure_recipes_give_their_base_type():
 
 
 def test_without_a_file_no_data_is_read():
-    made = ggufkit.model({"a.weight": ((4, 256), "F32", lambda *_: 1 / 0)})
-    (found,) = explain(decide(made, "Q8_0"))
-    assert (found.error, found.share, found.share_of_bytes) == (None, None, 1)
+    model = ggufkit.model({"a.weight": ((4, 256), "F32", lambda *_: 1 / 0)})
+    (row,) = explain(decide(model, "Q8_0"))
+    assert (row.error, row.share, row.share_of_bytes) == (None, None, 1)
 
 
 @pytest.mark.parametrize("is_weighted", [False, True])
@@ -62,20 +62,20 @@ def test_errors_are_those_of_the_written_blocks(is_weighted, monkeypatch):
     weights = {name: RNG.random((SHAPES[name][0] if name == EXPERTS else 1, 256)) + 0.1
                for name in (UP, EXPERTS)}  # fmt: skip
     data = Imatrix({
-        name: Entry(each.astype(np.float32), np.ones(len(each), np.int64))
-        for name, each in weights.items()
+        name: Entry(weight.astype(np.float32), np.ones(len(weight), np.int64))
+        for name, weight in weights.items()
     })  # fmt: skip
     done = decide(MODEL, "Q4_0", imatrix=data if is_weighted else None)
-    found = {each.name: each for each in explain(done, done.model, threads=2)}
+    rows = {row.name: row for row in explain(done, done.model, threads=2)}
     for name in (UP, EXPERTS):
         new, old = done.model[name].numpy(), ARRAYS[name]
         columns = weights[name][:, None, :].reshape(*([-1, 1] if old.ndim > 2 else [1]), 256)
         scale = columns if is_weighted else 1
-        wanted = math.sqrt((scale * (new - old) ** 2).sum() / (scale * old**2).sum())
-        assert found[name].error == pytest.approx(wanted, rel=1e-4)
-    assert found["blk.0.attn_norm.weight"].error == 0
-    assert sum(each.share for each in found.values()) == pytest.approx(1)
-    assert sum(each.share_of_bytes for each in found.values()) == pytest.approx(1)
+        expected = math.sqrt((scale * (new - old) ** 2).sum() / (scale * old**2).sum())
+        assert rows[name].error == pytest.approx(expected, rel=1e-4)
+    assert rows["blk.0.attn_norm.weight"].error == 0
+    assert sum(row.share for row in rows.values()) == pytest.approx(1)
+    assert sum(row.share_of_bytes for row in rows.values()) == pytest.approx(1)
 
 
 def test_file_of_another_result_is_refused():

@@ -64,8 +64,8 @@ def held_out_errors(model, name):
     inputs = INPUTS[name][1]
     return np.concatenate(
         [
-            moment_errors(each.reshape(-1, each.shape[-1]), x.T @ x)
-            for each, x in zip(rows, inputs, strict=True)
+            moment_errors(matrix.reshape(-1, matrix.shape[-1]), x.T @ x)
+            for matrix, x in zip(rows, inputs, strict=True)
         ]
     )
 
@@ -80,10 +80,10 @@ def test_no_row_has_a_larger_error_on_inputs_held_out(source, hessian, tmp_path,
             t.name: t.type for t in plain.model.tensors.values()
         }
         for name in SHAPES:
-            found = held_out_errors(written, name)
+            errors = held_out_errors(written, name)
             before = held_out_errors(plain.model, name)
-            assert (found <= before * (1 + 1e-5)).all()
-            assert found.sum() < 0.6 * before.sum()
+            assert (errors <= before * (1 + 1e-5)).all()
+            assert errors.sum() < 0.6 * before.sum()
             outcomes = outcomes_of(done.model.tensors[name])
             assert len(outcomes) == len(INPUTS[name][0])
             assert all(outcome.helps for outcome in outcomes)
@@ -107,8 +107,8 @@ def test_rows_do_not_depend_on_threads_or_pieces(source, hessian, tmp_path):
 
 def test_metadata_names_the_hessian_and_check_accepts_the_file(source, hessian, tmp_path):
     with ggufkit.open(source) as model:
-        made = ggufkit.quantize(model, "Q4_K_M", hessian=hessian)
-        ggufkit.write(made, tmp_path / "out.gguf")
+        quantized = ggufkit.quantize(model, "Q4_K_M", hessian=hessian)
+        ggufkit.write(quantized, tmp_path / "out.gguf")
     with ggufkit.open(tmp_path / "out.gguf") as written:
         assert written.metadata["quantize.hessian.file"] == str(hessian)
         assert written.metadata["quantize.hessian.dataset"] == "wiki"
@@ -126,8 +126,8 @@ def test_journals_keep_hessians_apart(source, hessian, tmp_path):
     other = save_hessian(tmp_path / "other.gguf", {n: 2 * x for n, x in INPUTS.items()})
     keys = {"quantize.hessian.file": "x"}
     digests = {
-        digest(layout(decided(source, each, override_kv=keys).model, "o"))
-        for each in (hessian, other)
+        digest(layout(decided(source, data, override_kv=keys).model, "o"))
+        for data in (hessian, other)
     }
     assert len(digests) == 2
     assert digest(layout(decided(source, hessian).model, "o")) == digest(
@@ -139,10 +139,10 @@ def test_nothing_keeps_a_quantization_once_it_is_written(source, hessian, tmp_pa
     done = decided(source, hessian)
     ggufkit.write(done.model, tmp_path / "out.gguf")
     sources = [weakref.ref(d.after.source) for d in done.decisions if d.is_fed_back]
-    moments = [weakref.ref(each().moments) for each in sources]
+    moments = [weakref.ref(source().moments) for source in sources]
     del done
     gc.collect()
-    assert not any(each() for each in sources + moments)
+    assert not any(reference() for reference in sources + moments)
 
 
 @pytest.mark.skipif(blas_threads() is None, reason="NumPy has another BLAS than OpenBLAS")
@@ -160,10 +160,10 @@ def test_blas_uses_no_more_threads_than_were_asked_for(source, hessian, tmp_path
 
 
 def test_quantizations_that_share_outcomes_find_each_once(source, hessian, monkeypatch):
-    found, real = [], GptqSource._outcome
+    outcomes, real = [], GptqSource._outcome
 
     def outcome(self, matrix, held_out):
-        found.append((self.name, self.plain.type.name, matrix))
+        outcomes.append((self.name, self.plain.type.name, matrix))
         return real(self, matrix, held_out)
 
     monkeypatch.setattr(GptqSource, "_outcome", outcome)
@@ -173,29 +173,29 @@ def test_quantizations_that_share_outcomes_find_each_once(source, hessian, monke
         tensor = decided(source, shared, None, types={EXPERTS: kind}).model.tensors[EXPERTS]
         packed.append(tensor.raw())
         assert len(outcomes_of(tensor)) == 2
-    assert found == [(EXPERTS, kind, expert) for kind in ("Q4_0", "IQ4_NL") for expert in (0, 1)]
+    assert outcomes == [(EXPERTS, kind, expert) for kind in ("Q4_0", "IQ4_NL") for expert in (0, 1)]
     assert np.array_equal(packed[0], packed[2])
 
 
 def tiles_made(monkeypatch):
     """Return a list of the tiles that are made from now on."""
-    made = []
+    tiles = []
     real = GptqSource._tile
 
     def tile(self, *place):
-        made.append((self.name, *place))
+        tiles.append((self.name, *place))
         return real(self, *place)
 
     monkeypatch.setattr(GptqSource, "_tile", tile)
-    return made
+    return tiles
 
 
 def test_threads_that_need_the_same_rows_make_them_once(source, hessian, monkeypatch):
-    made = tiles_made(monkeypatch)
+    tiles = tiles_made(monkeypatch)
     tensor = decided(source, hessian).model.tensors[UP]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda row: tensor.source.read(row, row + 24), range(0, 96, 24)))
-    assert made == [(UP, 0, 0)]
+    assert tiles == [(UP, 0, 0)]
 
 
 # Writes with a Hessian, and kills itself half way.
@@ -225,10 +225,10 @@ def test_a_killed_job_resumes_to_the_same_bytes(source, hessian, tmp_path, monke
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
     assert not out.exists()
     monkeypatch.setattr(execute, "HERE", Sizes(1 << 14, 1 << 14))
-    made = tiles_made(monkeypatch)
+    tiles = tiles_made(monkeypatch)
     ggufkit.write(decided(source, hessian).model, out, threads=2, resume=True)
     assert out.read_bytes() == (tmp_path / "whole.gguf").read_bytes()
-    assert len(made) < 4  # two of the experts, and one of each other tensor
+    assert len(tiles) < 4  # two of the experts, and one of each other tensor
 
 
 def test_memory_does_not_grow_with_the_number_of_tensors(tmp_path):
@@ -280,7 +280,7 @@ def test_explanations_show_the_gain(source, hessian, tmp_path):
     assert "errors fed back" in explain(done)[0].why or not done.decisions[0].is_fed_back
     ggufkit.write(done.model, tmp_path / "out.gguf")
     with ggufkit.open(tmp_path / "out.gguf") as written:
-        why = {each.name: each.why for each in explain(done, written)}
+        why = {row.name: row.why for row in explain(done, written)}
     assert "% on inputs held out" in why[UP]
     assert "fed back" not in why["token_embd.weight"]
 
@@ -378,8 +378,8 @@ def test_files_that_are_no_hessian_are_refused(source, tmp_path, broken):
 
 def test_provenance_carries_the_digest_of_the_hessian(source, hessian, tmp_path):
     out = tmp_path / "out.gguf"
-    with ggufkit.quantize_with_provenance(source, "Q4_0", hessian=hessian) as made:
-        ggufkit.write(made, out)
+    with ggufkit.quantize_with_provenance(source, "Q4_0", hessian=hessian) as quantized:
+        ggufkit.write(quantized, out)
     moved = hessian.rename(tmp_path / "moved.gguf")
     assert ggufkit.reproduce(out, source, hessian=moved)
     with pytest.raises(MissingImportanceError, match="with a Hessian"):
@@ -395,11 +395,11 @@ def test_provenance_carries_the_digest_of_the_hessian(source, hessian, tmp_path)
 def test_command_writes_with_a_hessian_and_notes_what_it_left_out(source, hessian, tmp_path):
     flat = INPUTS | {UP: np.zeros_like(INPUTS[UP])}
     path = save_hessian(tmp_path / "flat.gguf", flat)
-    found = done("quantize", source, tmp_path / "o.gguf", "Q4_0", "--hessian", path)
-    assert f"errors are not fed back in 1 tensor ({UP}): the Hessian is not positive" in found.err
-    shown = done("quantize", source, "Q4_0", "--hessian", hessian, "--dry-run")
-    assert "errors fed back: 3 tensors" in shown.out
-    assert "the Hessian does not cover 1 tensor (token_embd.weight)" in shown.err
+    result = done("quantize", source, tmp_path / "o.gguf", "Q4_0", "--hessian", path)
+    assert f"errors are not fed back in 1 tensor ({UP}): the Hessian is not positive" in result.err
+    result_of_dry_run = done("quantize", source, "Q4_0", "--hessian", hessian, "--dry-run")
+    assert "errors fed back: 3 tensors" in result_of_dry_run.out
+    assert "the Hessian does not cover 1 tensor (token_embd.weight)" in result_of_dry_run.err
 
 
 @pytest.mark.parametrize("nbytes", [24_000, 26_000, 28_123, 36_000])
@@ -412,5 +412,5 @@ def test_a_target_size_counts_the_keys_of_the_hessian(source, hessian, tmp_path,
 def test_a_target_size_uses_the_hessian_as_importance_data(source, hessian, tmp_path):
     out = tmp_path / "out.gguf"
     done("quantize", source, out, "--hessian", hessian, "--target-bpw", "2.5")
-    with ggufkit.open(out) as made:
-        assert any(tensor.type.name.startswith("IQ2") for tensor in made.tensors.values())
+    with ggufkit.open(out) as written:
+        assert any(tensor.type.name.startswith("IQ2") for tensor in written.tensors.values())

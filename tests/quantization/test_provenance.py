@@ -46,7 +46,7 @@ def source(tmp_path):
 @pytest.fixture
 def imatrix(tmp_path):
     sums = {name: RNG.random((1, 256)).astype(np.float32) + 0.1 for name in NAMES}
-    entries = {name: Entry(each, np.array([7])) for name, each in sums.items()}
+    entries = {name: Entry(total, np.array([7])) for name, total in sums.items()}
     return Imatrix(entries, ("wiki",), 3).save(tmp_path / "data.imatrix")
 
 
@@ -54,8 +54,8 @@ def written(source, recipe="Q8_0", **options):
     """Return the path of a file with its provenance."""
     options.setdefault("types", {"odd.weight": "F16"} if recipe == KEEP_ALL else {})
     out = source.with_name("out.gguf")
-    with ggufkit.quantize_with_provenance(source, recipe, **options) as made:
-        ggufkit.write(made, out)
+    with ggufkit.quantize_with_provenance(source, recipe, **options) as quantized:
+        ggufkit.write(quantized, out)
     return out
 
 
@@ -67,29 +67,29 @@ def test_file_with_provenance_is_reproduced_byte_for_byte(source, imatrix, name)
     data = imatrix if name == "importance" else None
     out = written(source, recipe, imatrix=data, **options)
     moved = data and data.rename(data.with_name("moved.imatrix"))
-    found = ggufkit.reproduce(out, source, imatrix=moved)
-    assert found
-    assert (found.has_same_layout, found.has_same_source, found.first) == (True, True, None)
-    with ggufkit.open(out) as made, ggufkit.open(source) as origin:
+    report = ggufkit.reproduce(out, source, imatrix=moved)
+    assert report
+    assert (report.has_same_layout, report.has_same_source, report.first) == (True, True, None)
+    with ggufkit.open(out) as quantized, ggufkit.open(source) as origin:
         plain = ggufkit.quantize(origin, recipe, imatrix=moved, **options)
         assert [t.raw().tobytes() for t in plain.tensors.values()] == [
-            t.raw().tobytes() for t in made.tensors.values()
+            t.raw().tobytes() for t in quantized.tensors.values()
         ]
 
 
 def test_every_option_of_quantize_is_tried_or_recorded_in_another_way():
     tried = {key for _, options in SETTINGS_TRIED.values() for key in options}
-    elsewhere = {"imatrix", "hessian", "like"}  # digests, and types
+    recorded_otherwise = {"imatrix", "hessian", "like"}  # digests, and types
     same_form = {"include_weights", "leave_output_tensor", "keep_split"}
-    assert QuantizeOptions.__annotations__.keys() - same_form <= tried | elsewhere
+    assert QuantizeOptions.__annotations__.keys() - same_form <= tried | recorded_otherwise
 
 
 def test_recipe_file_is_recorded_with_its_name_and_patterns(source):
     toml = source.with_name("mine.toml")
     toml.write_text('base = "Q4_0"\n[types]\nffn = "Q8_0"\n')
     out = written(source, read_recipe(toml))
-    with ggufkit.open(out) as made:
-        settings = provenance_of(made.metadata).settings
+    with ggufkit.open(out) as quantized:
+        settings = provenance_of(quantized.metadata).settings
     assert settings["recipe"] == "Q4_0"
     assert settings["recipe_name"] == "mine"
     assert settings["patterns"] == [["ffn", "Q8_0"]]
@@ -107,65 +107,65 @@ def test_first_tensor_that_does_not_derive_is_named(source):
     changed = {**TENSORS, NAMES[1]: TENSORS[NAMES[1]] + 1, NAMES[3]: TENSORS[NAMES[3]] * 2}
     other = source.with_name("other.gguf")
     ggufkit.save(other, changed, KEYS)
-    found = ggufkit.reproduce(out, other)
-    assert not found
-    assert not found.has_same_source
-    assert found.first == NAMES[1]
-    assert [each.name for each in found.tensors] == [NAMES[1], NAMES[3]]
+    report = ggufkit.reproduce(out, other)
+    assert not report
+    assert not report.has_same_source
+    assert report.first == NAMES[1]
+    assert [tensor.name for tensor in report.tensors] == [NAMES[1], NAMES[3]]
 
 
 def test_one_changed_byte_of_a_file_is_found_wherever_it_is(source):
     out = written(source)
     whole, broken = out.read_bytes(), out.with_name("broken.gguf")
-    with ggufkit.open(out) as made:
-        tensors = {tensor.offset: name for name, tensor in made.tensors.items()}
-        ends = {tensor.offset + tensor.nbytes for tensor in made.tensors.values()}
+    with ggufkit.open(out) as quantized:
+        tensors = {tensor.offset: name for name, tensor in quantized.tensors.items()}
+        ends = {tensor.offset + tensor.nbytes for tensor in quantized.tensors.values()}
     for offset, name in tensors.items():
         broken.write_bytes(whole[:offset] + bytes([whole[offset] ^ 1]) + whole[offset + 1 :])
         assert ggufkit.reproduce(broken, source).first == name
     gap = next(end for end in ends if end < len(whole) and end not in tensors)
     broken.write_bytes(whole[:gap] + b"\1" + whole[gap + 1 :])
-    found = ggufkit.reproduce(broken, source)
-    assert found
-    assert not found.has_same_layout
+    report = ggufkit.reproduce(broken, source)
+    assert report
+    assert not report.has_same_layout
 
 
 def test_changed_keys_are_named(source):
     out = written(source)
-    with ggufkit.open(out) as made:
-        ggufkit.write(made.edit(set={"general.name": "y"}), out.with_name("edited.gguf"))
-    found = ggufkit.reproduce(out.with_name("edited.gguf"), source)
-    assert not found
-    assert [each.key for each in found.keys] == ["general.name"]
-    assert found.first is None
+    with ggufkit.open(out) as quantized:
+        ggufkit.write(quantized.edit(set={"general.name": "y"}), out.with_name("edited.gguf"))
+    report = ggufkit.reproduce(out.with_name("edited.gguf"), source)
+    assert not report
+    assert [key.key for key in report.keys] == ["general.name"]
+    assert report.first is None
 
 
 def test_false_digest_of_the_source_is_found(source):
     out = written(source)
-    with ggufkit.open(out) as made:
-        ggufkit.write(made.edit(set={SOURCE: "0" * 64}), out.with_name("edited.gguf"))
-    found = ggufkit.reproduce(out.with_name("edited.gguf"), source)
-    assert (bool(found), found.has_same_source, found.first) == (False, False, None)
+    with ggufkit.open(out) as quantized:
+        ggufkit.write(quantized.edit(set={SOURCE: "0" * 64}), out.with_name("edited.gguf"))
+    report = ggufkit.reproduce(out.with_name("edited.gguf"), source)
+    assert (bool(report), report.has_same_source, report.first) == (False, False, None)
 
 
 def test_shards_of_a_file_have_its_content_in_another_layout(source):
     out = written(source)
-    with ggufkit.open(out) as made:
-        first, *_ = ggufkit.write(made, out.with_name("split.gguf"), shard_tensors=2)
-    found = ggufkit.reproduce(first, source)
-    assert found
-    assert not found.has_same_layout
+    with ggufkit.open(out) as quantized:
+        first, *_ = ggufkit.write(quantized, out.with_name("split.gguf"), shard_tensors=2)
+    report = ggufkit.reproduce(first, source)
+    assert report
+    assert not report.has_same_layout
 
 
 def test_kept_shards_are_reproduced_byte_for_byte(source):
     with ggufkit.open(source) as whole:
         first, *_ = ggufkit.write(whole, source.with_name("split.gguf"), shard_tensors=2)
-    made = ggufkit.quantize_with_provenance(first, "Q8_0", keep_split=True)
+    quantized = ggufkit.quantize_with_provenance(first, "Q8_0", keep_split=True)
     counts = [2] * 3
-    out, *_ = ggufkit.write(made, source.with_name("q.gguf"), shard_counts=counts)
-    found = ggufkit.reproduce(out, first)
-    assert found
-    assert found.has_same_layout
+    out, *_ = ggufkit.write(quantized, source.with_name("q.gguf"), shard_counts=counts)
+    report = ggufkit.reproduce(out, first)
+    assert report
+    assert report.has_same_layout
 
 
 def test_importance_data_must_be_that_of_the_file(source, imatrix):
@@ -207,9 +207,9 @@ def test_source_that_lacks_tensors_is_refused(source):
 )  # fmt: skip
 def test_damaged_settings_are_an_error_that_says_so(source, settings):
     out = written(source)
-    with ggufkit.open(out) as made:
-        edited = made.replace(
-            metadata=made.metadata.without(SETTINGS).updated({SETTINGS: settings})
+    with ggufkit.open(out) as quantized:
+        edited = quantized.replace(
+            metadata=quantized.metadata.without(SETTINGS).updated({SETTINGS: settings})
         )
         ggufkit.write(edited, out.with_name("edited.gguf"))
     with pytest.raises(ValueError, match=r"provenance of this file|settings in the file"):
@@ -219,9 +219,11 @@ def test_damaged_settings_are_an_error_that_says_so(source, settings):
 @pytest.mark.parametrize("key", ["like", "imatrix", "hessian"])
 def test_settings_of_a_file_cannot_name_files(source, key, monkeypatch):
     out = written(source)
-    with ggufkit.open(out) as made, ggufkit.open(source) as origin:
-        settings = json.loads(made.metadata[SETTINGS]) | {key: "/elsewhere/secret.gguf"}
-        edited = made.replace(metadata=made.metadata.updated({SETTINGS: json.dumps(settings)}))
+    with ggufkit.open(out) as quantized, ggufkit.open(source) as origin:
+        settings = json.loads(quantized.metadata[SETTINGS]) | {key: "/elsewhere/secret.gguf"}
+        edited = quantized.replace(
+            metadata=quantized.metadata.updated({SETTINGS: json.dumps(settings)})
+        )
         monkeypatch.setattr(any_model, "open_model", lambda _: pytest.fail("it was opened"))
         with pytest.raises(FormatError, match=f"does not know the setting '{key}': '/elsewhere"):
             ggufkit.reproduce(edited, origin)

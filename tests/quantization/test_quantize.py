@@ -94,10 +94,10 @@ def arrays():
     """Every shape and name that llama.cpp treats specially, and every name that it knows."""
     singled_out = map(named_as, KEPT_PARTS + KEPT_PARTS_OF["glm5-next"])
     names = [*KEPT_NAMES, *singled_out, *llama_quantize.known_names()]
-    wanted = dict.fromkeys(names, (2, 64)) | SHAPES
-    made = {name: RNG.standard_normal(shape, np.float32) for name, shape in wanted.items()}
-    made["unfit_in_f16.weight"] = made["unfit_in_f16.weight"].astype(np.float16)
-    return made
+    all_shapes = dict.fromkeys(names, (2, 64)) | SHAPES
+    arrays = {name: RNG.standard_normal(shape, np.float32) for name, shape in all_shapes.items()}
+    arrays["unfit_in_f16.weight"] = arrays["unfit_in_f16.weight"].astype(np.float16)
+    return arrays
 
 
 def metadata(architecture, **more):
@@ -107,8 +107,8 @@ def metadata(architecture, **more):
 
 
 def model_of(tensors, **more):
-    made = (as_tensor(name, value) for name, value in tensors.items())
-    return ggufkit.Model(ggufkit.Metadata(metadata("llama") | more), Tensors(made))
+    listed = (as_tensor(name, value) for name, value in tensors.items())
+    return ggufkit.Model(ggufkit.Metadata(metadata("llama") | more), Tensors(listed))
 
 
 # Models whose every matrix matters: layers of real ones, and one with experts.
@@ -142,9 +142,11 @@ def experts(tmp_path_factory):
         "ffn_up_exps.weight": (8, 5, 256),
         "ffn_down_exps.weight": (8, 3, 512),
     }
-    wanted = shapes.in_layers(9, layer)
-    wanted |= {"token_embd.weight": (32, 256), "output.weight": (32, 256)}
-    tensors = {name: RNG.standard_normal(shape, np.float32) for name, shape in wanted.items()}
+    shapes_by_name = shapes.in_layers(9, layer)
+    shapes_by_name |= {"token_embd.weight": (32, 256), "output.weight": (32, 256)}
+    tensors = {
+        name: RNG.standard_normal(shape, np.float32) for name, shape in shapes_by_name.items()
+    }
     more = {"expert_count": 8, "expert_used_count": 2, "attention.head_count_kv": 1}
     ggufkit.save(path, tensors, metadata("llama", block_count=9, **more))
     return path
@@ -184,10 +186,10 @@ def assert_same_in_recipe(source, recipe, folder, *, with_imatrix):
     imatrix.save(file)
     theirs = weighted(imatrix, str(file)) if with_imatrix else {}
     ours = {"imatrix": str(file)} if with_imatrix else {}
-    found = llama_quantize.types(source, recipe, **theirs)[0]
+    types = llama_quantize.types(source, recipe, **theirs)[0]
     with ggufkit.open(source) as model:
         lacking = decide(model, recipe, **ours).uncovered
-    if found is None:
+    if types is None:
         pytest.skip("llama-quantize has no fallback for this type")
     if lacking:
         assert not llama_quantize.quantize(source, folder / "theirs.gguf", recipe, **theirs)
@@ -239,11 +241,11 @@ def test_whole_real_model_matches_llama_quantize(case, tmp_path, monkeypatch):
     ours = {"imatrix": recorded.IMATRIX} if case.with_imatrix else {}
     with ggufkit.open(source) as model:
         try:
-            made = ggufkit.quantize(model, case.recipe, allow_requantize=True, **ours)
+            quantized = ggufkit.quantize(model, case.recipe, allow_requantize=True, **ours)
         except MissingImportanceError:
             assert RECORDED[case.name] is None
             return
-        ggufkit.write(made, "ours.gguf")
+        ggufkit.write(quantized, "ours.gguf")
     assert recorded.digest(Path("ours.gguf")) == RECORDED[case.name]
 
 
@@ -348,7 +350,9 @@ def test_keeps_the_alignment_of_the_input(tmp_path):
     ggufkit.save(tmp_path / "in.gguf", tensors, metadata("llama"), alignment=128)
     with ggufkit.open(tmp_path / "in.gguf") as model:
         ggufkit.write(ggufkit.quantize(model, "Q8_0"), tmp_path / "out.gguf")
-    assert not [each for each in ggufkit.check(tmp_path / "out.gguf") if each.rule in STRUCTURE]
+    assert not [
+        finding for finding in ggufkit.check(tmp_path / "out.gguf") if finding.rule in STRUCTURE
+    ]
     with ggufkit.open(tmp_path / "out.gguf") as model:
         assert model.alignment == 128
 
@@ -435,8 +439,8 @@ def test_shortened_imatrix_path_ends_between_characters(experts):
     imatrix = importance(experts)
     long = "é" * 100
     model = ggufkit.open(experts)
-    named = Imatrix(imatrix.entries, (long,), 3)
-    quantized = ggufkit.quantize(model, "Q4_K_M", imatrix=named)
+    imatrix_of_path = Imatrix(imatrix.entries, (long,), 3)
+    quantized = ggufkit.quantize(model, "Q4_K_M", imatrix=imatrix_of_path)
     assert quantized.metadata["quantize.imatrix.dataset"] == "é" * 63
 
 
@@ -493,10 +497,10 @@ def test_tensors_have_the_order_of_llama_cpp_unless_it_is_kept():
 def test_types_do_not_depend_on_the_order_of_the_input(experts):
     with ggufkit.open(experts) as model:
         backwards = model.replace(tensors=reversed(list(model.tensors.values())))
-        kept = ggufkit.quantize(backwards, "Q4_K_M", keep_order=True)
+        quantized = ggufkit.quantize(backwards, "Q4_K_M", keep_order=True)
         sorted_ = ggufkit.quantize(model, "Q4_K_M")
-    assert list(kept.tensors) == list(backwards.tensors)
-    types = {tensor.name: tensor.type for tensor in kept.tensors.values()}
+    assert list(quantized.tensors) == list(backwards.tensors)
+    types = {tensor.name: tensor.type for tensor in quantized.tensors.values()}
     assert types == {tensor.name: tensor.type for tensor in sorted_.tensors.values()}
 
 
@@ -581,10 +585,10 @@ def test_what_was_computed_from_a_model_is_refused_by_its_name(tmp_path, command
     ggufkit.save(
         source, {"blk.0.ffn_up.weight": np.ones((2, 64), np.float32)}, {"general.type": kind}
     )
-    found = shell.ggufkit(*({"IN": source, "OUT": out}.get(part, part) for part in command))
-    assert found.code == 1
-    assert f"in.gguf: this file is a{'n importance matrix' * (kind == 'imatrix')}" in found.err
-    assert f"`ggufkit quantize --{kind}`" in found.err
+    result = shell.ggufkit(*({"IN": source, "OUT": out}.get(part, part) for part in command))
+    assert result.code == 1
+    assert f"in.gguf: this file is a{'n importance matrix' * (kind == 'imatrix')}" in result.err
+    assert f"`ggufkit quantize --{kind}`" in result.err
     assert not out.exists()
 
 
@@ -593,8 +597,8 @@ def test_other_types_of_files_are_quantized(kind):
     model = ggufkit.model(
         {"blk.0.ffn_up.weight": np.ones((2, 64), np.float32)}, {"general.type": kind}
     )
-    made = ggufkit.quantize(model, "Q8_0")
-    assert made.metadata["general.type"] == kind
+    quantized = ggufkit.quantize(model, "Q8_0")
+    assert quantized.metadata["general.type"] == kind
 
 
 def test_refuses_an_unknown_option_and_names_it():

@@ -36,19 +36,19 @@ IMATRIX = {
 def chosen(model, recipe, requests=None, *, imatrix=False):
     ordered = sorted(model.tensors.values(), key=lambda tensor: order_key(tensor.name))
     facts = facts_of(model.metadata)
-    found = choose(ordered, facts, RECIPES[recipe], requests or TypeRequests(), imatrix=imatrix)
-    return {name: choice.type.name for name, choice in found.items()}
+    types = choose(ordered, facts, RECIPES[recipe], requests or TypeRequests(), imatrix=imatrix)
+    return {name: choice.type.name for name, choice in types.items()}
 
 
 def assert_same_choice(metadata, tensors, tmp_path, *, imatrix):
     model = shapes.model_of(metadata, tensors)
     path = shapes.write_sparse(model, tmp_path / "model.gguf")
     theirs = llama_quantize.types(path, *THEIRS, **(IMATRIX if imatrix else {}))
-    assert sum(found is not None for found in theirs) >= len(THEIRS) - 1  # Q1_0 has no fallback
-    for recipe, found in zip(THEIRS, theirs, strict=True):
+    assert sum(types is not None for types in theirs) >= len(THEIRS) - 1  # Q1_0 has no fallback
+    for recipe, types in zip(THEIRS, theirs, strict=True):
         ours = chosen(model, recipe, imatrix=imatrix)
-        assert found is None or ours == found, recipe
-        assert found is None or list(ours) == list(found), recipe
+        assert types is None or ours == types, recipe
+        assert types is None or list(ours) == list(types), recipe
 
 
 imatrix_or_not = pytest.mark.parametrize("imatrix", [False, True], ids=["plain", "imatrix"])
@@ -90,8 +90,8 @@ def test_flags_change_types_as_in_llama_quantize(title, flags, tmp_path):
     for key in ("output_tensor_type", "token_embedding_type"):
         wish[key] = tensor_type(wish[key]) if key in wish else None
     recipes = ("Q4_K_M", "IQ3_XS", "Q2_0", "F16", "MXFP4_MOE")
-    for recipe, found in zip(recipes, llama_quantize.types(path, *recipes, **flags), strict=True):
-        assert chosen(model, recipe, TypeRequests(**wish)) == found, recipe
+    for recipe, types in zip(recipes, llama_quantize.types(path, *recipes, **flags), strict=True):
+        assert chosen(model, recipe, TypeRequests(**wish)) == types, recipe
 
 
 # The tables themselves.
@@ -118,11 +118,11 @@ def test_promotion_ends_at_types_that_need_no_importance_data():
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
+    ("name", "recipe"),
     [("q4_k", "Q4_K_M"), ("Q5_K_S", "Q5_K_S"), (15, "Q4_K_M"), ("15", "Q4_K_M"), ("copy", "COPY")],
 )
-def test_finds_a_recipe_by_name_alias_and_number(given, found):
-    assert find_recipe(given) is RECIPES[found]
+def test_finds_a_recipe_by_name_alias_and_number(name, recipe):
+    assert find_recipe(name) is RECIPES[recipe]
 
 
 @pytest.mark.parametrize("name", ["Q9_K", "", "Q4_2", 4, 1 << 70, "-1", "²"])
@@ -133,8 +133,8 @@ def test_unknown_recipe_error_lists_all_recipes(name):
 
 
 def test_ignores_negative_and_impossible_values():
-    strange = {"general.architecture": "llama", "llama.block_count": -3, "llama.expert_count": "x"}
-    facts = facts_of(ggufkit.Metadata(strange))
+    unknown = {"general.architecture": "llama", "llama.block_count": -3, "llama.expert_count": "x"}
+    facts = facts_of(ggufkit.Metadata(unknown))
     assert (facts.layers, facts.experts, facts.grouped) == (0, 0, 0)
 
 
@@ -145,7 +145,7 @@ def test_mistyped_recipe_suggests_the_nearest(name, near):
 
 
 def test_name_searches_do_not_match_the_layer_prefix():
-    kept = [*KEPT_PARTS, *(part for parts in KEPT_PARTS_OF.values() for part in parts)]
-    for part in (*kept, *ROLES):
+    parts_of_names = [*KEPT_PARTS, *(part for parts in KEPT_PARTS_OF.values() for part in parts)]
+    for part in (*parts_of_names, *ROLES):
         assert not re.match(r"\d|blk\b|lk\b|k\b|\.\d", part), part
         assert without_layer(f"blk.12.{part}") == f".{part}"

@@ -32,23 +32,23 @@ def source(tmp_path):
 
 def lost(path, name):
     with ggufkit.open(path) as model:
-        found = model.tensors[name].numpy()
-    return float(np.square(found - TENSORS[name]).sum())
+        decoded = model.tensors[name].numpy()
+    return float(np.square(decoded - TENSORS[name]).sum())
 
 
 @pytest.mark.parametrize("search", ["better", "best"])
 def test_searched_file_has_the_same_size_and_a_smaller_error(source, tmp_path, search):
-    plain, found = tmp_path / "plain.gguf", tmp_path / "found.gguf"
+    plain, searched = tmp_path / "plain.gguf", tmp_path / "found.gguf"
     with ggufkit.open(source) as model:
         ggufkit.write(ggufkit.quantize(model, "Q4_0"), plain)
-        ggufkit.write(ggufkit.quantize(model, "Q4_0", search=search), found)
-    with ggufkit.open(plain) as one, ggufkit.open(found) as other:
+        ggufkit.write(ggufkit.quantize(model, "Q4_0", search=search), searched)
+    with ggufkit.open(plain) as one, ggufkit.open(searched) as other:
         assert {t.name: t.type for t in one.tensors.values()} == {
             t.name: t.type for t in other.tensors.values()
         }
         assert other.metadata["quantize.search"] == search
         assert "quantize.search" not in one.metadata
-    assert lost(found, "blk.0.ffn_up.weight") < 0.97 * lost(plain, "blk.0.ffn_up.weight")
+    assert lost(searched, "blk.0.ffn_up.weight") < 0.97 * lost(plain, "blk.0.ffn_up.weight")
 
 
 def test_result_does_not_depend_on_threads(source, tmp_path):
@@ -56,8 +56,8 @@ def test_result_does_not_depend_on_threads(source, tmp_path):
     for threads in (1, 3):
         out = tmp_path / f"{threads}.gguf"
         with ggufkit.open(source) as model:
-            made = ggufkit.quantize(model, "Q3_K_M", search="better")
-            ggufkit.write(made, out, threads=threads)
+            quantized = ggufkit.quantize(model, "Q3_K_M", search="better")
+            ggufkit.write(quantized, out, threads=threads)
         written.append(out.read_bytes())
     assert written[0] == written[1]
 
@@ -66,8 +66,8 @@ def test_decisions_name_the_search_of_each_tensor(source):
     with ggufkit.open(source) as model:
         options = {"types": {"blk.0.ffn_up.weight": "Q8_0", "blk.0.ffn_down.weight": "Q4_K"}}
         done = decide(model, search="best", **options)
-    named = {decision.after.name: decision.search for decision in done.decisions}
-    assert named == {
+    searches = {decision.after.name: decision.search for decision in done.decisions}
+    assert searches == {
         "blk.0.ffn_up.weight": None,
         "blk.0.ffn_down.weight": "best",
         "norm.bias": None,
@@ -105,6 +105,6 @@ def test_a_target_size_counts_the_key_of_the_search(source, tmp_path):
 
 def test_a_searched_file_is_reproduced(source, tmp_path):
     out = tmp_path / "out.gguf"
-    made = quantize_with_provenance(source, "Q4_0", search="better")
-    ggufkit.write(made, out)
+    quantized = quantize_with_provenance(source, "Q4_0", search="better")
+    ggufkit.write(quantized, out)
     assert reproduce(out, source)

@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found(folder):
+def measured(folder):
     return measure_sensitivity(
         folder / "model.gguf", folder / "text.txt", context=CONTEXT, threads=1
     )
@@ -45,8 +45,8 @@ def found(folder):
 def changed_file(folder, types):
     """Write the model in its own types, with the values of a quantized one."""
     with ggufkit.open(folder / "model.gguf") as model:
-        made = ggufkit.quantize(model, types=types)
-        values = {name: made.tensors[name].numpy().astype(np.float32) for name in types}
+        quantized = ggufkit.quantize(model, types=types)
+        values = {name: quantized.tensors[name].numpy().astype(np.float32) for name in types}
         ggufkit.save(folder / "changed.gguf", dict(model.tensors) | values, model.metadata)
     return folder / "changed.gguf"
 
@@ -58,10 +58,10 @@ def divergence(folder, file):
     return done.models[0].divergence.kld.mean.value
 
 
-def test_every_tensor_that_can_be_quantized_is_in_one_group(folder, found):
+def test_every_tensor_that_can_be_quantized_is_in_one_group(folder, measured):
     with ggufkit.open(folder / "model.gguf") as model:
         names = [tensor.name for tensor in eligible(model)]
-    assert sorted(name for group in found.groups for name in group.tensors) == sorted(names)
+    assert sorted(name for group in measured.groups for name in group.tensors) == sorted(names)
 
 
 def test_one_section_puts_all_tensors_of_a_kind_together(folder):
@@ -74,9 +74,9 @@ def test_one_section_puts_all_tensors_of_a_kind_together(folder):
         measure_sensitivity(folder / "model.gguf", folder / "text.txt", sections=0)
 
 
-def test_a_level_is_the_divergence_of_a_written_file_with_these_values(folder, found):
+def test_a_level_is_the_divergence_of_a_written_file_with_these_values(folder, measured):
     resting = divergence(folder, changed_file(folder, {}))
-    groups = sorted(found.groups, key=lambda group: group.levels[-1].divergence)
+    groups = sorted(measured.groups, key=lambda group: group.levels[-1].divergence)
     for group in (groups[0], groups[-1]):
         for level in group.levels:
             file = changed_file(folder, dict.fromkeys(group.tensors, level.type))
@@ -84,8 +84,8 @@ def test_a_level_is_the_divergence_of_a_written_file_with_these_values(folder, f
             assert level.divergence == pytest.approx(expected, rel=1e-4, abs=1e-9)
 
 
-def test_sensitivities_come_back_from_a_file(found, tmp_path):
-    assert Sensitivity.open(found.save(tmp_path / "a.json")) == found
+def test_sensitivities_come_back_from_a_file(measured, tmp_path):
+    assert Sensitivity.open(measured.save(tmp_path / "a.json")) == measured
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_sensitivities_come_back_from_a_file(found, tmp_path):
         *(("bits", "x"), ("type", None)),
     ],
 )
-def test_a_damaged_level_is_refused(found, tmp_path, key, value):
-    plain = json.loads(found.to_json())
+def test_a_damaged_level_is_refused(measured, tmp_path, key, value):
+    plain = json.loads(measured.to_json())
     plain["groups"][0]["levels"][0][key] = value
     path = tmp_path / "a.json"
     path.write_text(json.dumps(plain))
@@ -112,9 +112,9 @@ def test_another_file_is_refused(tmp_path, text):
         Sensitivity.open(path)
 
 
-def test_sensitivities_of_another_model_are_refused_with_the_tensors(folder, found):
-    fewer = Sensitivity(found.groups[1:], CONTEXT, 1)
-    with pytest.raises(MissingTensorError, match=found.groups[0].tensors[0]):
+def test_sensitivities_of_another_model_are_refused_with_the_tensors(folder, measured):
+    fewer = Sensitivity(measured.groups[1:], CONTEXT, 1)
+    with pytest.raises(MissingTensorError, match=measured.groups[0].tensors[0]):
         ggufkit.target(folder / "model.gguf", bpw=BITS, sensitivity=fewer)
     path = fewer.save(folder / "fewer.json")
     with pytest.raises(MissingTensorError, match=r"fewer\.json: the sensitivities are of another"):
@@ -136,13 +136,13 @@ def test_a_loss_follows_the_levels_and_never_falls_with_more_error():
     assert [(a.type, b.type) for a, b in group.disagreements] == [("Q5_0", "Q8_0")]
 
 
-def test_the_tensor_that_matters_most_gets_the_most_bits(folder, found):
-    name = found.groups[3].tensors[0]
+def test_the_tensor_that_matters_most_gets_the_most_bits(folder, measured):
+    name = measured.groups[3].tensors[0]
     high = [
         Group(
             g.name, g.tensors, tuple(Level(x.type, x.bits, x.error, w * x.error) for x in g.levels)
         )
-        for g, w in ((g, 100.0 if name in g.tensors else 0.001) for g in found.groups)
+        for g, w in ((g, 100.0 if name in g.tensors else 0.001) for g in measured.groups)
     ]
     types = ggufkit.target(
         folder / "model.gguf", bpw=BITS, sensitivity=Sensitivity(tuple(high), CONTEXT, 1)
@@ -154,11 +154,11 @@ def test_the_tensor_that_matters_most_gets_the_most_bits(folder, found):
 
 
 @pytest.fixture(scope="module")
-def repaired(folder, found):
+def repaired(folder, measured):
     return repair(
         *(folder / "model.gguf", folder / "text.txt"),
         bpw=BITS,
-        sensitivity=found,
+        sensitivity=measured,
         steps=6,
         context=CONTEXT,
         threads=1,
@@ -167,12 +167,12 @@ def repaired(folder, found):
 
 def test_a_repair_keeps_the_size_and_ends_no_worse_than_it_began(folder, repaired):
     with ggufkit.open(folder / "model.gguf") as model:
-        made = ggufkit.quantize(model, types=repaired.types)
-        nbytes = sum(tensor.nbytes for tensor in made.tensors.values())
-        elements = sum(tensor.elements for tensor in made.tensors.values())
+        quantized = ggufkit.quantize(model, types=repaired.types)
+        nbytes = sum(tensor.nbytes for tensor in quantized.tensors.values())
+        elements = sum(tensor.elements for tensor in quantized.tensors.values())
     assert nbytes * 8 / elements <= BITS
-    kept = [trial.divergence for trial in repaired.trials if trial.is_kept]
-    assert kept == sorted(kept, reverse=True)
+    divergences = [trial.divergence for trial in repaired.trials if trial.is_kept]
+    assert divergences == sorted(divergences, reverse=True)
     assert {trial.what for trial in repaired.trials} >= {
         "measured sensitivities",
         "sensitivities by kind",
@@ -185,12 +185,12 @@ def test_the_last_kept_trial_is_what_its_types_measure(folder, repaired):
     assert last.divergence == pytest.approx(divergence(folder, file), rel=1e-4)
 
 
-def test_a_try_makes_only_tensors_whose_types_changed(folder, found, monkeypatch):
-    held, real_change = {}, Variants.change
+def test_a_try_makes_only_tensors_whose_types_changed(folder, measured, monkeypatch):
+    changes, real_change = {}, Variants.change
 
     def change(variants, name, values):
-        assert held.get(name) != values.tobytes()
-        held[name] = values.tobytes()
+        assert changes.get(name) != values.tobytes()
+        changes[name] = values.tobytes()
         real_change(variants, name, values)
 
     monkeypatch.setattr(Variants, "change", change)
@@ -198,14 +198,14 @@ def test_a_try_makes_only_tensors_whose_types_changed(folder, found, monkeypatch
     done = repair(
         *(folder / "model.gguf", folder / "text.txt"),
         bpw=BITS,
-        sensitivity=found,
+        sensitivity=measured,
         steps=2,
         **options,
     )
     assert len(done.trials) > 3
 
 
-def test_a_repair_reads_its_hessian_once_for_all_tries(folder, found, tmp_path, monkeypatch):
+def test_a_repair_reads_its_hessian_once_for_all_tries(folder, measured, tmp_path, monkeypatch):
     file, read, found_out = tmp_path / "h.gguf", [], []
     options = {"context": CONTEXT, "threads": 1}
     model, text = folder / "model.gguf", folder / "text.txt"
@@ -220,27 +220,27 @@ def test_a_repair_reads_its_hessian_once_for_all_tries(folder, found, tmp_path, 
 
     monkeypatch.setattr(GptqSource, "_outcome", seen)
     nbytes = model.stat().st_size // 5
-    options |= {"sensitivity": found, "steps": 3, "chunks": 1}
+    options |= {"sensitivity": measured, "steps": 3, "chunks": 1}
     types = repair(model, text, nbytes=nbytes, hessian=file, **options).types
     assert len(read) == 1
     assert found_out
     assert all(outcomes is found_out[0] for outcomes in found_out)
-    made = ggufkit.quantize(model, types=types, hessian=file).write(tmp_path / "out.gguf")[0]
-    assert made.stat().st_size <= nbytes
+    path = ggufkit.quantize(model, types=types, hessian=file).write(tmp_path / "out.gguf")[0]
+    assert path.stat().st_size <= nbytes
 
 
 def test_the_command_writes_what_quantize_reads(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model, text = str(folder / "model.gguf"), str(folder / "text.txt")
-    told = shell.ggufkit(
+    result = shell.ggufkit(
         "sensitivity", model, text, "-o", "s.json", "--context", "32", "--threads", "1"
     )
-    assert told.code == 0, told.err
-    assert "MEAN KLD" in told.out
-    assert "wrote s.json" in told.out
+    assert result.code == 0, result.err
+    assert "MEAN KLD" in result.out
+    assert "wrote s.json" in result.out
     aim = ("quantize", model, "out.gguf", "--target-bpw", str(BITS))
-    made = shell.ggufkit(*aim, "--sensitivity", "s.json")
-    assert made.code == 0, made.err
+    quantized = shell.ggufkit(*aim, "--sensitivity", "s.json")
+    assert quantized.code == 0, quantized.err
     expected = ggufkit.target(folder / "model.gguf", bpw=BITS, sensitivity="s.json")
     with ggufkit.open("out.gguf") as out:
         assert {name: out.tensors[name].type for name in expected} == expected
@@ -280,15 +280,15 @@ def test_no_input_of_quantize_is_overwritten_by_one_of_several_outputs(folder, t
     assert list(tmp_path.iterdir()) == [read]
 
 
-@pytest.mark.parametrize(("out", "said"), [("", "is a folder"), ("no/a", "does not exist")])
+@pytest.mark.parametrize(("out", "message"), [("", "is a folder"), ("no/a", "does not exist")])
 @pytest.mark.parametrize("command", [("sensitivity",), ("imatrix", "compute")])
-def test_a_place_without_room_for_a_file_is_refused_first(folder, tmp_path, command, out, said):
+def test_a_place_without_room_for_a_file_is_refused_first(folder, tmp_path, command, out, message):
     text = tmp_path / "empty.txt"  # reading it would be an error too, but a later one
     text.touch()
     inputs = str(folder / "model.gguf"), str(text)
     done = shell.ggufkit(*command, *inputs, "-o", str(tmp_path / out))
     assert done.code == 1
-    assert said in done.err
+    assert message in done.err
 
 
 @pytest.mark.parametrize("kind", ["hessian", "imatrix"])
@@ -300,14 +300,14 @@ def test_what_llama_cpp_cannot_run_is_refused_by_its_name(folder, tmp_path, comm
     places = {"IN": tmp_path / "in.gguf", "TEXT": folder / "text.txt"}
     ggufkit.save(places["IN"], {"x": np.ones(4, np.float32)}, {"general.type": kind})
     out = () if command[0] == "eval" else ("-o", tmp_path / "out")
-    found = shell.ggufkit(*(places.get(part, part) for part in command), *out)
-    assert found.code == 1
-    assert "in.gguf: this file is a" in found.err
-    assert f"`ggufkit quantize --{kind}`" in found.err
+    result = shell.ggufkit(*(places.get(part, part) for part in command), *out)
+    assert result.code == 1
+    assert "in.gguf: this file is a" in result.err
+    assert f"`ggufkit quantize --{kind}`" in result.err
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("Q4_0", "--sensitivity", "x.json"), "--sensitivity is for --target-size"),
         (("--target-bpw", "5", "--repair", "x.json"), "Missing option '--sensitivity'"),
@@ -316,9 +316,9 @@ def test_what_llama_cpp_cannot_run_is_refused_by_its_name(folder, tmp_path, comm
         (("--target-bpw", "nan"), "--target-bpw is not a number"),
     ],
 )
-def test_options_without_their_companions_are_wrong_usage(folder, tmp_path, options, said):
+def test_options_without_their_companions_are_wrong_usage(folder, tmp_path, options, message):
     (tmp_path / "x.json").write_text("{}")
-    shown = [str(tmp_path / each) if each == "x.json" else each for each in options]
-    done = shell.ggufkit("quantize", str(folder / "model.gguf"), str(tmp_path / "o"), *shown)
+    words = [str(tmp_path / option) if option == "x.json" else option for option in options]
+    done = shell.ggufkit("quantize", str(folder / "model.gguf"), str(tmp_path / "o"), *words)
     assert done.code == 2
-    assert said in done.err
+    assert message in done.err

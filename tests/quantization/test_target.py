@@ -69,8 +69,8 @@ def test_size_counts_the_keys_of_the_imatrix(model, imatrix, tmp_path):
 
 @pytest.mark.parametrize("bpw", [4.25, 6, 8.5])
 def test_bits_per_weight_count_all_tensors(model, bpw):
-    made = ggufkit.quantize(model, types=target(model, bpw=bpw))
-    assert bpw * 0.97 < bits_per_weight(made.tensors.values()) <= bpw
+    quantized = ggufkit.quantize(model, types=target(model, bpw=bpw))
+    assert bpw * 0.97 < bits_per_weight(quantized.tensors.values()) <= bpw
 
 
 def test_importance_data_allows_smaller_targets(model, imatrix):
@@ -117,7 +117,7 @@ def test_needs_exactly_one_target(model, both):
 
 
 def losses(tensor, weights=None):
-    return {each.type.name: each.loss for each in measure(tensor, KINDS, weights)}
+    return {option.type.name: option.loss for option in measure(tensor, KINDS, weights)}
 
 
 def test_more_bits_lose_less_and_types_that_need_weights_ask_for_them():

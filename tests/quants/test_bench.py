@@ -35,19 +35,19 @@ def test_measures_all_quantized_types_by_default():
 
 
 def test_uses_weights_where_requested_or_required(monkeypatch):
-    given = []
+    weights = []
     quantize = bench.codec.quantize
 
     def spy(array, type, **options):
-        given.append((type.name, options.get("imatrix") is not None))
+        weights.append((type.name, options.get("imatrix") is not None))
         return quantize(array, type, **options)
 
     monkeypatch.setattr(bench.codec, "quantize", spy)
     list(ggufkit.bench(["Q4_0", "IQ2_XS"], threads=1, patience=0))
-    assert set(given) == {("Q4_0", False), ("IQ2_XS", True)}
-    given.clear()
+    assert set(weights) == {("Q4_0", False), ("IQ2_XS", True)}
+    weights.clear()
     list(ggufkit.bench(["Q4_0"], threads=1, patience=0, weighted=True))
-    assert set(given) == {("Q4_0", True)}
+    assert set(weights) == {("Q4_0", True)}
 
 
 def test_refuses_at_once_what_cannot_be_measured():

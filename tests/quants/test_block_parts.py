@@ -18,8 +18,8 @@ def test_scale_times_level_plus_offset_is_each_element(kind):
     blocks = RANDOM.integers(0, 256, (500, kind.block_bytes), np.uint8)
     expected = quants.decode_rows(blocks, kind)
     with np.errstate(all="ignore"):  # random scales may be infinite or not a number
-        found = block_parts(blocks, kind).values()
-    np.testing.assert_array_equal(found, expected)
+        parts = block_parts(blocks, kind).values()
+    np.testing.assert_array_equal(parts, expected)
 
 
 @pytest.mark.parametrize("kind", QUANTIZED, ids=str)

@@ -19,9 +19,9 @@ def small_tiles(monkeypatch):
 def test_factor_is_that_of_numpy_and_the_same_for_any_number_of_threads(width):
     rows = np.random.default_rng(width).standard_normal((2 * width, width))
     matrix = rows.T @ rows
-    found = cholesky(matrix[::-1, ::-1], 1)
-    assert np.allclose(found, np.linalg.cholesky(matrix[::-1, ::-1]), rtol=1e-9, atol=1e-9)
-    assert np.array_equal(cholesky(matrix[::-1, ::-1], 3), found)
+    factor = cholesky(matrix[::-1, ::-1], 1)
+    assert np.allclose(factor, np.linalg.cholesky(matrix[::-1, ::-1]), rtol=1e-9, atol=1e-9)
+    assert np.array_equal(cholesky(matrix[::-1, ::-1], 3), factor)
 
 
 def test_a_matrix_that_is_not_positive_has_no_factor():

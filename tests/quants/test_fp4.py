@@ -27,8 +27,8 @@ def assert_is_ggmls(x, name):
 def beside(numbers, steps):
     """Return every positive float32 up to so many steps away from one of `numbers`."""
     bits = np.asarray(numbers, np.float32).view(np.int32)[..., np.newaxis]
-    found = (bits + np.arange(-steps, steps + 1, dtype=np.int32)).reshape(-1)
-    return found[(found > 0) & (found < 0x7F800000)].view(np.float32)
+    values = (bits + np.arange(-steps, steps + 1, dtype=np.int32)).reshape(-1)
+    return values[(values > 0) & (values < 0x7F800000)].view(np.float32)
 
 
 def test_exponents_near_powers_of_two_match_a_rounded_logarithm(isa):

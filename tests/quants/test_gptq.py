@@ -31,10 +31,10 @@ def errors_of(name, rows, moments):
     """Return the errors on inputs held out: plain, and with feedback."""
     kind, (fitted, held_out) = tensor_type(name), moments
     plain = quants.quantize(rows, name, imatrix=np.diag(fitted).copy())
-    made = Gptq.of(factor_of(fitted, 0.01), kind).encode(rows, kind)
+    encoded = Gptq.of(factor_of(fitted, 0.01), kind).encode(rows, kind)
     return [
-        moment_errors(rows - quants.dequantize(each, name), held_out).sum()
-        for each in (plain, made)
+        moment_errors(rows - quants.dequantize(blocks, name), held_out).sum()
+        for blocks in (plain, encoded)
     ]
 
 
@@ -79,9 +79,10 @@ def test_moments_that_are_not_positive_have_no_factor():
 def test_inputs_that_do_not_go_together_leave_the_blocks_as_they_are(name, rows):
     kind = tensor_type(name)
     diagonal = np.random.default_rng(6).random(WIDTH, np.float32) + np.float32(0.5)
-    made = Gptq.of(factor_of(np.diag(diagonal), 0), kind).encode(rows, kind)
+    encoded = Gptq.of(factor_of(np.diag(diagonal), 0), kind).encode(rows, kind)
     plain = quants.quantize(rows, name, imatrix=diagonal)
     before, after = (
-        (np.square(rows - quants.dequantize(each, name)) @ diagonal).sum() for each in (plain, made)
+        (np.square(rows - quants.dequantize(blocks, name)) @ diagonal).sum()
+        for blocks in (plain, encoded)
     )
     assert after <= 1.001 * before

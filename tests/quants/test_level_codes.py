@@ -25,8 +25,8 @@ def blocks_of(name, seed=0):
 def codes_for(codes, levels):
     """Return the codes nearest to levels, in the order that `put` takes."""
     units = levels.astype(np.float32).reshape(len(levels), -1, codes.unit)
-    found = [codes.nearest(unit.T.copy(), np.ones(codes.unit, np.float32)) for unit in units]
-    return np.array([each.T.reshape(-1) for each in found])
+    nearest = [codes.nearest(unit.T.copy(), np.ones(codes.unit, np.float32)) for unit in units]
+    return np.array([code.T.reshape(-1) for code in nearest])
 
 
 @pytest.mark.parametrize("name", SEARCHED)
@@ -41,12 +41,12 @@ def test_codes_of_the_levels_in_a_block_give_the_same_block(name):
 @pytest.mark.parametrize("name", SEARCHED)
 def test_other_levels_leave_the_scales_of_a_block(name):
     codes, blocks, others = level_codes(tensor_type(name)), blocks_of(name), blocks_of(name, 1)
-    wanted = block_parts(others, tensor_type(name)).levels
-    found = block_parts(codes.bits.put(codes_for(codes, wanted).T, blocks), tensor_type(name))
+    expected = block_parts(others, tensor_type(name)).levels
+    parts = block_parts(codes.bits.put(codes_for(codes, expected).T, blocks), tensor_type(name))
     was = block_parts(blocks, tensor_type(name))
-    assert np.array_equal(found.levels, wanted)
-    assert np.array_equal(found.scales, was.scales)
-    assert was.offsets is None or np.array_equal(found.offsets, was.offsets)
+    assert np.array_equal(parts.levels, expected)
+    assert np.array_equal(parts.scales, was.scales)
+    assert was.offsets is None or np.array_equal(parts.offsets, was.offsets)
 
 
 @pytest.mark.parametrize("name", SEARCHED)
@@ -56,9 +56,9 @@ def test_nearest_levels_are_no_farther_than_those_of_another_block(name):
     weights = rng.random(codes.unit, np.float32)
     levels = block_parts(blocks_of(name), tensor_type(name)).levels.astype(np.float32)
     known = levels.reshape(-1, codes.unit).T
-    wanted = known + rng.normal(0, np.abs(known).mean() / 4, known.shape).astype(np.float32)
-    found = codes.levels(codes.nearest(wanted, weights))
-    errors = [weights @ np.square(each - wanted) for each in (found, known)]
+    target = known + rng.normal(0, np.abs(known).mean() / 4, known.shape).astype(np.float32)
+    nearest = codes.levels(codes.nearest(target, weights))
+    errors = [weights @ np.square(levels - target) for levels in (nearest, known)]
     # A sign that keeps the number of signs even is chosen before the point.
     assert errors[0].mean() <= errors[1].mean()
 

@@ -31,8 +31,8 @@ def test_requantizing_matches_dequantizing_and_quantizing(
     data = packed_rows(source)
     expected = quants.quantize(quants.dequantize(data, source), target)
     monkeypatch.setattr(parallel, "TASK", task)
-    found = quants.requantize(data, source, target, threads=threads)
-    np.testing.assert_array_equal(found, expected)
+    blocks = quants.requantize(data, source, target, threads=threads)
+    np.testing.assert_array_equal(blocks, expected)
     backwards = quants.requantize(data[::-1], source, target, threads=threads)
     np.testing.assert_array_equal(backwards, expected[::-1])
 
@@ -43,8 +43,8 @@ def test_requantizing_uses_weights_of_columns_and_experts(monkeypatch):
     monkeypatch.setattr(parallel, "TASK", 600)
     for shape in ((512,), (3, 512)):
         weights = np.random.default_rng(0).random(shape, np.float32)
-        found = quants.requantize(data, "Q8_0", "Q4_K", imatrix=weights)
-        np.testing.assert_array_equal(found, quants.quantize(floats, "Q4_K", imatrix=weights))
+        blocks = quants.requantize(data, "Q8_0", "Q4_K", imatrix=weights)
+        np.testing.assert_array_equal(blocks, quants.quantize(floats, "Q4_K", imatrix=weights))
     with pytest.raises(ShapeError, match=r"\(512,\), \(3, 512\)"):
         quants.requantize(data, "Q8_0", "Q4_K", imatrix=np.ones(511))
 
@@ -70,8 +70,8 @@ def test_integers_convert_to_integers_exactly(source, target):
     x = np.array([[limits.min, limits.max - limits.max // 2, 5, -3]])
     x = x if source != "I8" else np.array([[-128, 127, 5, -3]])
     data = x.astype(tensor_type(source).dtype).view(np.uint8)
-    found = quants.requantize(data, source, target).view(limits.dtype)
-    assert found.tolist() == x.tolist()
+    values = quants.requantize(data, source, target).view(limits.dtype)
+    assert values.tolist() == x.tolist()
 
 
 def test_names_a_value_that_an_integer_type_cannot_hold_and_its_place():
@@ -127,8 +127,8 @@ def test_the_name_bfloat16_gives_its_bits_without_ml_dtypes():
 def test_half_floats_of_their_own_type_keep_their_bits(dtype):
     data = np.arange(2**16, dtype=np.uint16).view(np.uint8).reshape(64, -1)
     for view in (data, data[::2]):
-        found = quants.dequantize(view, HALVES[dtype], dtype=dtype)
-        np.testing.assert_array_equal(found.view(np.uint8), view)
+        values = quants.dequantize(view, HALVES[dtype], dtype=dtype)
+        np.testing.assert_array_equal(values.view(np.uint8), view)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int8, ">f4", ">f2", "float17", None, 5])

@@ -36,10 +36,10 @@ def rows(seed=0, height=40, width=WIDTH):
 
 def require_no_block_worse(name, x, importance, search):
     plain = quants.quantize(x, name, imatrix=importance)
-    found = quants.quantize(x, name, imatrix=importance, search=search)
+    blocks = quants.quantize(x, name, imatrix=importance, search=search)
     with np.errstate(all="ignore"):
         before = block_errors(name, x, importance, plain)
-        after = block_errors(name, x, importance, found)
+        after = block_errors(name, x, importance, blocks)
     known = np.isfinite(before)
     assert (after[known] <= before[known] * (1 + UNEVEN)).all()
     return before[known].sum(), after[known].sum()
@@ -64,8 +64,8 @@ def importance(request):
 def test_every_type_is_named_with_a_search_or_without(isa):
     assert sorted(_native.refinable()) == sorted(tensor_type(name).id for name in SEARCHED)
     encodable = [TENSOR_TYPES[number] for number, encodes in kernels.codecs().items() if encodes]
-    named = {row.name for row in encodable if row.is_quantized} - {"Q8_1", "Q8_K"}  # not for files
-    assert named == {*SEARCHED, *UNSEARCHED}
+    names = {row.name for row in encodable if row.is_quantized} - {"Q8_1", "Q8_K"}  # not for files
+    assert names == {*SEARCHED, *UNSEARCHED}
 
 
 @pytest.mark.parametrize("search", EFFORTS)
@@ -88,8 +88,8 @@ def test_no_block_of_odd_numbers_is_worse(name, search, importance):
 def test_the_best_search_finds_more_than_the_better_one(name, importance):
     x, errors = rows(2), []
     for search in EFFORTS:
-        found = quants.quantize(x, name, imatrix=importance, search=search)
-        errors.append(block_errors(name, x, importance, found, search_weights).sum())
+        searched = quants.quantize(x, name, imatrix=importance, search=search)
+        errors.append(block_errors(name, x, importance, searched, search_weights).sum())
     assert errors[1] <= errors[0] if name in oracle.GRID_TYPES else errors[1] < errors[0]
 
 
@@ -97,8 +97,12 @@ def test_the_best_search_finds_more_than_the_better_one(name, importance):
 @pytest.mark.parametrize("name", sorted(SQUARES_ALONE))
 def test_without_importance_the_error_without_weights_shrinks_too(name, search):
     x = rows(6)
-    plain, found = (quants.quantize(x, name, search=each) for each in (None, search))
-    before, after = (np.square(quants.dequantize(each, name) - x).sum() for each in (plain, found))
+    plain, searched = (
+        quants.quantize(x, name, search=kind_of_search) for kind_of_search in (None, search)
+    )
+    before, after = (
+        np.square(quants.dequantize(blocks, name) - x).sum() for blocks in (plain, searched)
+    )
     assert after < before
 
 
@@ -112,8 +116,8 @@ def test_outputs_of_inputs_that_vary_together_are_no_worse_than_with_the_blocks_
     importance = moments.diagonal().astype(np.float32)
 
     def lost(search):
-        found = quants.quantize(x, name, imatrix=importance, search=search)
-        miss = x - quants.dequantize(found, name)
+        searched = quants.quantize(x, name, imatrix=importance, search=search)
+        miss = x - quants.dequantize(searched, name)
         return ((miss @ moments) * miss).sum()
 
     assert lost(search) < lost(None)
@@ -139,8 +143,10 @@ def test_blocks_without_a_finite_error_stay_those_of_ggml(name):
     x[:, 300] = np.nan
     first = slice(0, tensor_type(name).block_bytes)
     with np.errstate(all="ignore"):
-        found, plain = (quants.encode_rows(x, name, search=each) for each in ("best", None))
-    np.testing.assert_array_equal(found[:, first], plain[:, first])
+        searched, plain = (
+            quants.encode_rows(x, name, search=kind_of_search) for kind_of_search in ("best", None)
+        )
+    np.testing.assert_array_equal(searched[:, first], plain[:, first])
 
 
 @pytest.mark.parametrize("name", SEARCHED)
@@ -157,8 +163,8 @@ def test_found_blocks_do_not_depend_on_threads_or_pieces(name, threads, importan
 def test_zeros_and_single_numbers_keep_their_values(name):
     x = np.zeros((2, WIDTH), np.float32)
     x[1, ::256] = 0.5
-    found = quants.dequantize(quants.quantize(x, name, search="best"), name)
-    np.testing.assert_allclose(found, x, atol=0.01)  # IQ4 has no level of zero
+    values = quants.dequantize(quants.quantize(x, name, search="best"), name)
+    np.testing.assert_allclose(values, x, atol=0.01)  # IQ4 has no level of zero
 
 
 @pytest.mark.parametrize("name", ["Q8_0", "F16", "TQ2_0"])

@@ -62,8 +62,8 @@ def url(server, model):
 def test_a_command_reads_a_url_as_it_reads_a_file(command, model, url):
     def printed(name):
         verb, *rest = (name if word == "MODEL" else word for word in command)
-        found = ggufkit(verb, name, *rest)
-        return found.code, found.out.replace(name, "MODEL"), found.err
+        result = ggufkit(verb, name, *rest)
+        return result.code, result.out.replace(name, "MODEL"), result.err
 
     near, far = printed(str(model)), printed(url)
     assert far == near
@@ -90,7 +90,7 @@ def test_a_copy_of_many_tensors_takes_few_requests(tmp_path):
         few = api.select(api.open(server.url("/many.gguf")), keep=["t400", "t401", "t450"])
         api.write(few, tmp_path / "few.gguf")
         assert len(server.requests) == 3
-        assert {each.sent for each in server.requests[1:]} <= {1 << 14, 2 << 14}
+        assert {request.sent for request in server.requests[1:]} <= {1 << 14, 2 << 14}
 
 
 def test_quantize_and_select_write_the_same_bytes(model, url, tmp_path):
@@ -112,7 +112,7 @@ def test_a_server_without_ranges_is_downloaded_by_copy(model, tmp_path):
         page = ggufkit("copy", server.url("/page"), tmp_path / "page.gguf")
         assert page.code == 1
         assert "HTML" in page.err
-    assert {each.name for each in tmp_path.iterdir()} == {model.name, "out.gguf"}
+    assert {file.name for file in tmp_path.iterdir()} == {model.name, "out.gguf"}
 
 
 def test_a_copy_goes_on_after_the_server_was_gone(tmp_path):
@@ -121,13 +121,13 @@ def test_a_copy_goes_on_after_the_server_was_gone(tmp_path):
     api.save(path, tensors, {"general.architecture": "llama"})
     data = path.read_bytes()
 
-    def gone(handler, number):
+    def unavailable(handler, number):
         if number <= 6:
             return False
         handler.close_connection = True
         return True
 
-    with Served({"/big.gguf": data}, fault=gone) as server:
+    with Served({"/big.gguf": data}, fault=unavailable) as server:
         model = api.open(server.url("/big.gguf"))
         with pytest.raises(OSError, match="cannot be read"):
             api.write(model, out, resume=True, threads=1)
@@ -155,7 +155,7 @@ def test_what_needs_this_disk_says_so(url, tmp_path):
 def test_shards_are_fetched_at_the_same_time(model, tmp_path):
     (tmp_path / "set").mkdir()
     api.write(api.open(model), tmp_path / "set" / "m.gguf", shard_tensors=1)
-    files = {f"/{each.name}": each.read_bytes() for each in (tmp_path / "set").iterdir()}
+    files = {f"/{path.name}": path.read_bytes() for path in (tmp_path / "set").iterdir()}
     names = sorted(files)
     with Served(files) as server:
         with api.open(server.url(names[2])) as far, api.open(model) as near:
@@ -164,8 +164,12 @@ def test_shards_are_fetched_at_the_same_time(model, tmp_path):
             assert len(server.requests) == len(files)
             assert (far.tensors["output.weight"].numpy() == WEIGHTS).all()
         assert len(api.open(server.url(names[1]), shards=False).tensors) == 1
-        near = {(each.rule, each.offset) for each in api.check(tmp_path / "set" / names[0][1:])}
-        assert {(each.rule, each.offset) for each in api.check(server.url(names[0]))} == near
+        near = {
+            (finding.rule, finding.offset) for finding in api.check(tmp_path / "set" / names[0][1:])
+        }
+        assert {
+            (finding.rule, finding.offset) for finding in api.check(server.url(names[0]))
+        } == near
         lost = files.pop(names[1])
         assert lost
         with pytest.raises(api.errors.ShardError, match="1 of the 4 shards"):

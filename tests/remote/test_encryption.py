@@ -29,8 +29,8 @@ def certificate(tmp_path_factory):
     key, alone = folder / "key.pem", folder / "cert.pem"
     command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
     name = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    made = [*command.split(), *name, "-keyout", key, "-out", alone]
-    subprocess.run(made, check=True, capture_output=True)
+    arguments = [*command.split(), *name, "-keyout", key, "-out", alone]
+    subprocess.run(arguments, check=True, capture_output=True)
     both = folder / "both.pem"
     both.write_bytes(key.read_bytes() + alone.read_bytes())
     return both, alone
@@ -71,11 +71,11 @@ def test_certificates_that_cannot_be_read_are_an_error(monkeypatch, tmp_path):
 def test_a_proxy_passes_encrypted_connections_on(certificate, monkeypatch):
     both, alone = certificate
     monkeypatch.setenv("SSL_CERT_FILE", str(alone))
-    with Served({"/f": DATA}, certificate=str(both)) as server, tunnel() as (address, asked):
+    with Served({"/f": DATA}, certificate=str(both)) as server, tunnel() as (address, requests):
         monkeypatch.setenv("https_proxy", address)
         file = RemoteFile(server.url("/f"), first_bytes=100)
         assert bytes(file.read(500, 9)) == DATA[500:509]
-        assert asked == [f"CONNECT {server.url('').removeprefix('https://')} HTTP/1."]
+        assert requests == [f"CONNECT {server.url('').removeprefix('https://')} HTTP/1."]
 
 
 class tunnel:  # noqa: N801 (used like a function)
@@ -83,10 +83,10 @@ class tunnel:  # noqa: N801 (used like a function)
 
     def __enter__(self):
         self._socket = socket.create_server(("127.0.0.1", 0))
-        self._asked = []
+        self._requests = []
         self._thread = threading.Thread(target=self._pass_on)
         self._thread.start()
-        return f"http://127.0.0.1:{self._socket.getsockname()[1]}", self._asked
+        return f"http://127.0.0.1:{self._socket.getsockname()[1]}", self._requests
 
     def __exit__(self, *_):
         POOL.close()
@@ -96,16 +96,16 @@ class tunnel:  # noqa: N801 (used like a function)
     def _pass_on(self):
         near, _ = self._socket.accept()
         line = near.recv(4096).decode().partition("\r\n")[0]
-        self._asked.append(line[:-1])
+        self._requests.append(line[:-1])
         host, port = line.split()[1].split(":")
         with near, socket.create_connection((host, int(port))) as far:
             near.sendall(b"HTTP/1.1 200 ok\r\n\r\n")
             while True:
                 ready, _, _ = select.select([near, far], [], [], 5)
-                for each in ready:
-                    data = each.recv(1 << 16)
+                for socket_ready in ready:
+                    data = socket_ready.recv(1 << 16)
                     if not data:
                         return
-                    (far if each is near else near).sendall(data)
+                    (far if socket_ready is near else near).sendall(data)
                 if not ready:
                     return

@@ -45,8 +45,8 @@ def once(fault):
 
 
 def ranged(start, stop, total=SIZE, **headers):
-    given = {"Content-Range": f"bytes {start}-{stop - 1}/{total}", **headers}
-    return lambda handler, _: handler.send(206, DATA[start:stop], given) or True
+    answer_headers = {"Content-Range": f"bytes {start}-{stop - 1}/{total}", **headers}
+    return lambda handler, _: handler.send(206, DATA[start:stop], answer_headers) or True
 
 
 @pytest.mark.parametrize("start", [0, FAR - 1, FAR + 1])

@@ -35,16 +35,16 @@ def in_fsspec(data):
 
 
 def in_zip(data):
-    kept = io.BytesIO()
-    with zipfile.ZipFile(kept, "w") as archive:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
         archive.writestr("model.gguf", data)
-    return zipfile.ZipFile(kept).open("model.gguf")
+    return zipfile.ZipFile(stream).open("model.gguf")
 
 
 def mapped(data):
-    found = mmap.mmap(-1, len(data))
-    found[:] = data
-    return found
+    memory = mmap.mmap(-1, len(data))
+    memory[:] = data
+    return memory
 
 
 FORMS = {
@@ -149,9 +149,9 @@ def test_one_shard_in_memory_is_a_shard_alone(path, tmp_path):
 
 
 def closed_file():
-    found = io.BytesIO(b"GGUF")
-    found.close()
-    return found
+    stream = io.BytesIO(b"GGUF")
+    stream.close()
+    return stream
 
 
 @pytest.mark.parametrize(
@@ -164,11 +164,11 @@ def closed_file():
     ],
 )
 def test_objects_that_cannot_be_read_anywhere_are_refused(form, message):
-    found = form()
+    source = form()
     with pytest.raises(ValueTypeError, match=message):
-        ggufkit.open(found)
-    if hasattr(found, "close"):
-        found.close()
+        ggufkit.open(source)
+    if hasattr(source, "close"):
+        source.close()
 
 
 def test_a_file_object_that_changes_is_noticed(content):
@@ -185,10 +185,10 @@ def test_after_close_nothing_is_read(content):
     with ggufkit.open(bytearray(content)) as model:
         tensor = next(iter(model.tensors.values()))
         array = tensor.numpy().copy()
-        kept = tensor.numpy()
+        values = tensor.numpy()
     with pytest.raises(ClosedError):
         tensor.numpy()
-    np.testing.assert_array_equal(kept, array)
+    np.testing.assert_array_equal(values, array)
 
 
 def test_a_model_of_bytes_travels_to_other_processes(content):

@@ -90,7 +90,7 @@ def test_reads_ranges_and_follows_redirects(site, model):
         ("206", 1 << 20),
         ("206", 40),
     ] * 2
-    assert [each[0] for each in log].count("/moved/m.gguf") == 1
+    assert [line[0] for line in log].count("/moved/m.gguf") == 1
 
 
 def test_copies_the_same_bytes(site, model, tmp_path):

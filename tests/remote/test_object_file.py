@@ -88,8 +88,8 @@ def test_commands_open_objects(bucket, tmp_path):
     done("copy", "s3://models/m.gguf", tmp_path / "out.gguf")
     assert (tmp_path / "out.gguf").read_bytes() == path.read_bytes()
     api.write(api.open(path), tmp_path / "set.gguf", shard_tensors=2)
-    for each in tmp_path.glob("set-*"):
-        bucket.put(each.name, each.read_bytes())
+    for part in tmp_path.glob("set-*"):
+        bucket.put(part.name, part.read_bytes())
     assert len(api.open("s3://models/set-00002-of-00002.gguf").tensors) == 4
 
 

@@ -38,7 +38,7 @@ def test_reads_exactly_the_bytes_of_a_tensor():
     with Served({"/f": data}) as server:
         file = RemoteFile(server.url("/f"))
         assert bytes(file.read(3 << 20, 1000)) == data[3 << 20 :][:1000]
-        assert [each.sent for each in server.requests] == [limits.FIRST_BYTES, 1000]
+        assert [request.sent for request in server.requests] == [limits.FIRST_BYTES, 1000]
 
 
 def test_copies_bytes_to_a_descriptor(tmp_path):
@@ -73,7 +73,7 @@ def test_a_server_without_ranges_is_told_so():
     ):
         ggufkit.open(server.url("/f.gguf"))
     assert "ggufkit copy http" in caught.value.remedy
-    assert sum(each.sent for each in server.requests) < 32 << 20
+    assert sum(request.sent for request in server.requests) < 32 << 20
 
 
 def test_a_small_file_needs_no_ranges(model):

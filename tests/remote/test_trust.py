@@ -62,7 +62,11 @@ def test_redirects_are_followed_and_remembered(status):
     with Served({"/f": DATA}, fault=to("/f?signed=1", status)) as server:
         file = RemoteFile(server.url("/go"), first_bytes=100)
         assert bytes(file.read(200, 50)) == DATA[200:250]
-        assert [each.path for each in server.requests] == ["/go", "/f?signed=1", "/f?signed=1"]
+        assert [request.path for request in server.requests] == [
+            "/go",
+            "/f?signed=1",
+            "/f?signed=1",
+        ]
 
 
 def test_an_address_that_is_no_longer_valid_is_asked_for_again():
@@ -78,7 +82,13 @@ def test_an_address_that_is_no_longer_valid_is_asked_for_again():
     with Served({"/f": DATA}, fault=expiring) as server:
         file = RemoteFile(server.url("/go"), first_bytes=100)
         assert bytes(file.read(200, 50)) == DATA[200:250]
-        assert [each.path for each in server.requests] == ["/go", "/f?1", "/f?1", "/go", "/f?4"]
+        assert [request.path for request in server.requests] == [
+            "/go",
+            "/f?1",
+            "/f?1",
+            "/go",
+            "/f?4",
+        ]
 
 
 def test_a_circle_of_redirects_ends():

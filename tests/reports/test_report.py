@@ -47,7 +47,7 @@ def folder(tmp_path_factory):
         NAME: VALUES,
     }
     ggufkit.save(folder / "f32.gguf", tensors, facts)
-    packed = {name: (each, kind) for (name, each), kind in
+    packed = {name: (array, kind) for (name, array), kind in
               zip(tensors.items(), ("Q8_0", "Q4_0", "F32"), strict=True)}  # fmt: skip
     ggufkit.save(folder / "quantized.gguf", packed, facts | {"extra.<b>": "<i>"})
     return folder
@@ -60,10 +60,10 @@ def page(folder):
 
 
 def test_page_has_no_script_and_loads_nothing(page):
-    found = ParsedPage(page)
-    assert not {"script", "link", "img", "iframe", "object", "form", "base"} & set(found.tags)
-    assert not {"src", "href", "style"} & set(found.attributes)
-    assert not [name for name in found.attributes if name.startswith("on")]
+    parsed = ParsedPage(page)
+    assert not {"script", "link", "img", "iframe", "object", "form", "base"} & set(parsed.tags)
+    assert not {"src", "href", "style"} & set(parsed.attributes)
+    assert not [name for name in parsed.attributes if name.startswith("on")]
 
 
 def test_policy_names_the_style_of_the_page_alone(page):
@@ -73,11 +73,11 @@ def test_policy_names_the_style_of_the_page_alone(page):
 
 
 def test_texts_from_the_file_make_no_elements(page):
-    found = ParsedPage(page)
-    assert "b" not in found.tags
-    assert "i" not in found.tags
-    assert any("<script>alert(1)</script>" in text for text in found.texts)
-    assert not [text for text in found.texts if "\x1b" in text or "\x00" in text]
+    parsed = ParsedPage(page)
+    assert "b" not in parsed.tags
+    assert "i" not in parsed.tags
+    assert any("<script>alert(1)</script>" in text for text in parsed.texts)
+    assert not [text for text in parsed.texts if "\x1b" in text or "\x00" in text]
 
 
 def test_page_has_the_facts_and_the_tensors_of_the_model(folder, page):
@@ -89,14 +89,14 @@ def test_page_has_the_facts_and_the_tensors_of_the_model(folder, page):
 
 
 def test_errors_are_those_of_diff_with_the_most_damaged_first(folder, page):
-    found = ggufkit.diff(folder / "f32.gguf", folder / "quantized.gguf")
-    deviations = [each.deviation for each in found.tensors if each.deviation]
-    deviations.sort(key=lambda each: each.snr_db)
+    difference = ggufkit.diff(folder / "f32.gguf", folder / "quantized.gguf")
+    deviations = [tensor.deviation for tensor in difference.tensors if tensor.deviation]
+    deviations.sort(key=lambda deviation: deviation.snr_db)
     texts = ParsedPage(page).texts
-    figures = [(f"{each.rmse:.3g}", f"{each.snr_db:.2f}") for each in deviations]
-    at = [texts.index(snr) for _, snr in figures]
+    figures = [(f"{deviation.rmse:.3g}", f"{deviation.snr_db:.2f}") for deviation in deviations]
+    positions = [texts.index(snr) for _, snr in figures]
     assert len(figures) == 2
-    assert at == sorted(at)
+    assert positions == sorted(positions)
     assert all(rmse in texts for rmse, _ in figures)
     assert "Equal tensors: 1; different tensors: 2, the most damaged first." in texts
 
@@ -139,9 +139,9 @@ def test_quality_of_an_evaluation_becomes_a_chart_and_a_table(folder):
     result.write_text(json.dumps({"base": rows[0], "models": rows[1:]}))
     done("report", folder / "f32.gguf", "-o", folder / "q.html", "--eval", result)
     done("report", folder / "f32.gguf", "-o", folder / "q.md", "--eval", result)
-    found = ParsedPage((folder / "q.html").read_text("utf-8"))
-    assert found.tags.count("circle") == 3
-    assert "mean KLD" in found.texts
+    parsed = ParsedPage((folder / "q.html").read_text("utf-8"))
+    assert parsed.tags.count("circle") == 3
+    assert "mean KLD" in parsed.texts
     assert "| q3.gguf | 1,500.0 | 10.9 | 0.11 |" in (folder / "q.md").read_text("utf-8")
 
 
@@ -164,7 +164,7 @@ def test_what_is_no_evaluation_is_refused(folder, tmp_path, content):
     result.write_text(content)
     with pytest.raises(ggufkit.FormatError, match="is not a result of"):
         ggufkit.report(folder / "f32.gguf", tmp_path / "r.html", evaluation=result)
-    assert [each.name for each in tmp_path.iterdir()] == ["eval.json"]
+    assert [file.name for file in tmp_path.iterdir()] == ["eval.json"]
 
 
 def test_other_endings_and_inputs_are_refused(folder, tmp_path):
@@ -182,24 +182,24 @@ def test_other_endings_and_inputs_are_refused(folder, tmp_path):
 
 
 def test_a_missing_folder_is_refused_with_a_remedy_about_it(folder):
-    found = shell("report", folder / "f32.gguf", "-o", folder / "no" / "r.html")
-    assert found.code == 1
-    assert "no does not exist" in found.err
-    assert "Create it first" in found.err
+    result = shell("report", folder / "f32.gguf", "-o", folder / "no" / "r.html")
+    assert result.code == 1
+    assert "no does not exist" in result.err
+    assert "Create it first" in result.err
 
 
 def test_another_ending_is_wrong_usage(folder):
-    found = shell("report", folder / "f32.gguf", "-o", folder / "r.txt")
-    assert found.code == 2
-    assert "use .html or .md" in found.err
+    result = shell("report", folder / "f32.gguf", "-o", folder / "r.txt")
+    assert result.code == 2
+    assert "use .html or .md" in result.err
 
 
 def test_no_clobber_keeps_what_is_there(folder, tmp_path):
     out = tmp_path / "r.html"
     out.write_text("mine")
-    found = shell("report", folder / "f32.gguf", "-o", out, "--no-clobber")
-    assert found.code == 1
-    assert "exists" in found.err
+    result = shell("report", folder / "f32.gguf", "-o", out, "--no-clobber")
+    assert result.code == 1
+    assert "exists" in result.err
     assert out.read_text() == "mine"
 
 
@@ -211,6 +211,6 @@ def test_report_of_a_private_model_is_private(folder, tmp_path):
 
 
 def test_model_in_memory_has_a_report(tmp_path):
-    made = ggufkit.model({"x": VALUES}, {"general.architecture": "llama"})
-    text = ggufkit.report(made, tmp_path / "r.md").read_text("utf-8")
+    model = ggufkit.model({"x": VALUES}, {"general.architecture": "llama"})
+    text = ggufkit.report(model, tmp_path / "r.md").read_text("utf-8")
     assert text.startswith("# model in memory")

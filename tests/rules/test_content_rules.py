@@ -158,9 +158,9 @@ def checked(tmp_path):
     """Check a small Llama with some keys, tensors and name of its own."""
 
     def checked(others=(), spoiled=(), name="model.gguf"):
-        held = {k: v for k, v in (tensors() | dict(spoiled)).items() if v is not None}
+        arrays = {k: v for k, v in (tensors() | dict(spoiled)).items() if v is not None}
         path = tmp_path / name
-        ggufkit.save(path, held, keys(**dict(others)))
+        ggufkit.save(path, arrays, keys(**dict(others)))
         return ggufkit.check(path, data=True, names=name != "model.gguf")
 
     return checked
@@ -177,14 +177,14 @@ def test_every_rule_has_a_case():
 
 @pytest.mark.parametrize("rule", CASES)
 def test_case_breaks_its_rule(checked, rule):
-    found = {finding.rule: finding for finding in checked(*CASES[rule])}
-    assert rule in found
-    assert found[rule].message.isprintable()
+    findings = {finding.rule: finding for finding in checked(*CASES[rule])}
+    assert rule in findings
+    assert findings[rule].message.isprintable()
 
 
 @pytest.mark.parametrize("rule", [rule for rule in CASES if rule.startswith(("data", "tensor-s"))])
 def test_finding_about_a_tensor_gives_the_place_of_the_tensor(checked, rule):
-    finding = next(each for each in checked(*CASES[rule]) if each.rule == rule)
+    finding = next(candidate for candidate in checked(*CASES[rule]) if candidate.rule == rule)
     with ggufkit.open(finding.path) as model:
         assert finding.offset in {tensor.offset for tensor in model.tensors.values()}
 

@@ -62,7 +62,7 @@ def test_messages_shorten_long_names():
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "escaped"),
     [
         ("plain", "plain"),
         ("größe 重み", "größe 重み"),
@@ -72,6 +72,6 @@ def test_messages_shorten_long_names():
         ("\u202eabc", r"\u202eabc"),
     ],
 )
-def test_escapes_characters_that_are_unsafe_for_a_terminal(text, shown):
-    assert printable(text) == shown
-    assert GGUFError(text).message == shown
+def test_escapes_characters_that_are_unsafe_for_a_terminal(text, escaped):
+    assert printable(text) == escaped
+    assert GGUFError(text).message == escaped

@@ -35,15 +35,17 @@ class Loaded(ctypes.Structure):
 
 def loads(paths: Sequence[Path]) -> list[bool]:
     """Return whether llama.cpp loads each file; one that ends the process counts as no."""
-    told: list[bool] = []
-    while len(told) < len(paths):
-        left = [str(path) for path in paths[len(told) :]]
-        done = subprocess.run([sys.executable, __file__, *left], check=False, capture_output=True)
+    verdicts: list[bool] = []
+    while len(verdicts) < len(paths):
+        remaining = [str(path) for path in paths[len(verdicts) :]]
+        done = subprocess.run(
+            [sys.executable, __file__, *remaining], check=False, capture_output=True
+        )
         lines = [line for line in done.stdout.decode().splitlines() if line in ("yes", "no")]
-        told += [line == "yes" for line in lines]
-        if len(lines) < len(left):
-            told.append(False)
-    return told
+        verdicts += [line == "yes" for line in lines]
+        if len(lines) < len(remaining):
+            verdicts.append(False)
+    return verdicts
 
 
 def main(*paths: str) -> None:
@@ -52,8 +54,8 @@ def main(*paths: str) -> None:
     init.restype = Loaded
     init.argtypes = (ctypes.c_char_p, Options)
     for path in paths:
-        found = init(path.encode(), Options())
-        print("yes" if found.vision or found.audio or found.speech else "no", flush=True)  # noqa: T201 (a program)
+        kinds = init(path.encode(), Options())
+        print("yes" if kinds.vision or kinds.audio or kinds.speech else "no", flush=True)  # noqa: T201 (a program)
 
 
 if __name__ == "__main__":

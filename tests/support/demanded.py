@@ -46,12 +46,12 @@ class ModelSource:
         self.common = re.search(r"::load_hparams\(.*?\n\}", model, re.DOTALL)[0]
         self.classes: dict[str, str] = {}
         waiting: list[str] = []
-        for found in re.finditer(r"case (LLM_ARCH_\w+):|return new (llama_model_\w+)", model):
-            if found[1]:
-                waiting.append(found[1])
+        for match in re.finditer(r"case (LLM_ARCH_\w+):|return new (llama_model_\w+)", model):
+            if match[1]:
+                waiting.append(match[1])
                 continue
-            for each in waiting:
-                self.classes.setdefault(architectures[each], found[2])
+            for name in waiting:
+                self.classes.setdefault(architectures[name], match[2])
             waiting = []
         self.bases = dict(_OWNER.findall(source_text(folder / "models" / "models.h")))
         self.files = files = sorted((folder / "models").glob("*.cpp"))
@@ -68,14 +68,14 @@ class ModelSource:
         graphs: dict[str, str] = {}
         for text in map(source_text, self.files):
             graphs |= dict.fromkeys(_GRAPH.findall(text), text)
-        found = set()
+        architectures_found = set()
         for architecture, own in self.classes.items():
             owner = own
             while owner not in graphs and owner in self.bases:
                 owner = self.bases[owner]
             if re.search(pattern, graphs.get(owner, "")):
-                found.add(architecture)
-        return found
+                architectures_found.add(architecture)
+        return architectures_found
 
     def read_by_all(self) -> list[KeyRead]:
         """Return what is read of every architecture, below its name."""
@@ -93,10 +93,10 @@ class ModelSource:
         depth = 0 if body.startswith("::") else 1
         for line in body.splitlines():
             for how, key, rest in _CALL.findall(line):
-                given = arguments(rest)
-                kind = self._type(given[0], body)
+                arguments_of_call = arguments(rest)
+                kind = self._type(arguments_of_call[0], body)
                 name = self.keys[key].removeprefix("%s.")
-                is_required = given[-1] not in _ABSENT
+                is_required = arguments_of_call[-1] not in _ABSENT
                 yield KeyRead(name, kind, is_required, how, depth)
             depth += line.count("{") - line.count("}")
 
@@ -116,16 +116,16 @@ def source_text(path: Path) -> str:
 
 def arguments(text: str) -> list[str]:
     """Return what stands between commas up to the bracket that closes the call."""
-    depth, found = 0, [""]
+    depth, parts = 0, [""]
     for char in text:
         depth += (char in "({<") - (char in ")}>")
         if depth < 0:
             break
         if char == "," and depth == 0:
-            found.append("")
+            parts.append("")
         else:
-            found[-1] += char
-    return [each.strip() for each in found]
+            parts[-1] += char
+    return [part.strip() for part in parts]
 
 
 def typed(reads: list[KeyRead]) -> dict[str, str]:

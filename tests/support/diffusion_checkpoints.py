@@ -155,17 +155,17 @@ def arrays(model: str, kind: str) -> dict[str, np.ndarray]:
     random = np.random.RandomState([*model.encode(), KINDS.index(kind)])
     names = list(shapes)
     random.shuffle(names)
-    made = {}
+    tensors = {}
     for name in names:
         # Sums of integers are the same numbers on every machine.
         numbers = random.randint(-(1 << 16), 1 << 16, (4, *shapes[name])).sum(axis=0)
         floats = (numbers / np.float64(1 << 20)).astype(np.float32)
-        made[name] = (
+        tensors[name] = (
             (floats.view(np.uint32) >> 16).astype(np.uint16)
             if kind == "BF16"
             else floats.astype(np.float16 if kind == "F16" else np.float32)
         )
-    return made
+    return tensors
 
 
 def write(model: str, kind: str, path: Path) -> Path:

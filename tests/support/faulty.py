@@ -130,8 +130,8 @@ Files = dict[str, bytes]
 class Run(mortal.Life):
     """A run of a command in which something happens at the `last`-th call to the system."""
 
-    def __init__(self, last: int, end: str, told: int, source: Path) -> None:
-        super().__init__(last, end, told)
+    def __init__(self, last: int, end: str, pipe: int, source: Path) -> None:
+        super().__init__(last, end, pipe)
         self.source = source
 
     def struck(self, name: str, call: functools.partial[Any]) -> Any:
@@ -160,16 +160,16 @@ class Run(mortal.Life):
         raise OSError(number, os.strerror(number))
 
 
-class Told(mortal.Life):
-    """A run in which nothing happens but that each call is told."""
+class CallLog(mortal.Life):
+    """A run without a fault that reports each call."""
 
-    def __init__(self, told: int) -> None:
-        super().__init__(-1, "none", told)
+    def __init__(self, pipe: int) -> None:
+        super().__init__(-1, "none", pipe)
 
     def wrapped(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(call)
         def telling(*arguments: Any, **options: Any) -> Any:
-            os.write(self.told, f"{name} ".encode())
+            os.write(self.pipe, f"{name} ".encode())
             return call(*arguments, **options)
 
         return telling
@@ -249,7 +249,7 @@ class Ended(NamedTuple):
 
     calls: list[str]
     code: int
-    said: str
+    errors: str
     rival: tuple[int, str] | None = None
 
 
@@ -257,24 +257,24 @@ class Started(NamedTuple):
     """A run that goes on: its process, where it tells its calls, and what it says."""
 
     process: int
-    told: int
-    said: Path
+    pipe: int
+    errors: Path
 
     @classmethod
-    def of(cls, arguments: list[str], said: Path, folder: Path, struck: Struck) -> Started:
+    def of(cls, arguments: list[str], errors_path: Path, folder: Path, struck: Struck) -> Started:
         """Fork a process that runs a command in `folder`."""
         hear, tell = os.pipe()
         process = os.fork()
         if process:
             os.close(tell)
-            return cls(process, hear, said)
+            return cls(process, hear, errors_path)
         os.close(hear)
         os.chdir(folder)
-        os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        os.dup2(os.open(errors_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         os.dup2(2, 1)
         cancellation.handle_signals()
         last, fault = struck
-        (Told(tell) if last < 0 else Run(last, fault, tell, Path(source_of(arguments)))).begin()
+        (CallLog(tell) if last < 0 else Run(last, fault, tell, Path(source_of(arguments)))).begin()
         code = errors.outcome(app, arguments)
         sys.stderr.flush()
         os._exit(code)
@@ -291,14 +291,14 @@ class Started(NamedTuple):
     def ended(self) -> Ended:
         """Wait for the end, and tell of it."""
         status = os.waitpid(self.process, 0)[1]
-        calls = os.read(self.told, 1 << 16).decode().split()
-        os.close(self.told)
-        return Ended(calls, os.waitstatus_to_exitcode(status), self.said.read_text())
+        calls = os.read(self.pipe, 1 << 16).decode().split()
+        os.close(self.pipe)
+        return Ended(calls, os.waitstatus_to_exitcode(status), self.errors.read_text())
 
 
 def run(arguments: list[str], folder: Path, struck: Struck = NEVER) -> Ended:
     """Run a command in a process of its own, in which a fault befalls a call."""
-    started = Started.of(arguments, folder.with_name("said"), folder, struck)
+    started = Started.of(arguments, folder.with_name("errors"), folder, struck)
     if struck[1] != "rivalled":
         return started.ended()
     os.waitid(os.P_PID, started.process, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
@@ -306,31 +306,33 @@ def run(arguments: list[str], folder: Path, struck: Struck = NEVER) -> Ended:
     rival.has_ended_within(PATIENCE)  # it may wait for the first, which holds a lease
     os.kill(started.process, signal.SIGCONT)
     ended, other = started.ended(), rival.ended()
-    return ended._replace(rival=(other.code, other.said))
+    return ended._replace(rival=(other.code, other.errors))
 
 
 def all_commands() -> dict[str, tuple[str, ...]]:
     """Return the arguments of `COMMANDS`, and of each writing command that is not among them."""
-    told = {words[0] for words in COMMANDS.values()}
+    listed = {words[0] for words in COMMANDS.values()}
     others = (words for words, one in derived.leaves().items() if derived.is_writing(one))
-    return COMMANDS | {each: arguments_of(each) for each in others if each.split()[0] not in told}
+    return COMMANDS | {
+        command: arguments_of(command) for command in others if command.split()[0] not in listed
+    }
 
 
 def arguments_of(command: str) -> tuple[str, ...]:
     """Return the arguments of a command; one that is not told of gets those that it needs."""
     if command in COMMANDS:
         return COMMANDS[command]
-    found = derived.leaves()[command]
-    threads = ("--threads", "1") if "--threads" in derived.spellings(found) else ()
-    needed = derived.words(found, "in.gguf", "out/model.gguf")
+    row = derived.leaves()[command]
+    threads = ("--threads", "1") if "--threads" in derived.spellings(row) else ()
+    needed = derived.words(row, "in.gguf", "out/model.gguf")
     return (*command.split(), *needed, *threads)
 
 
 def source_of(arguments: list[str]) -> str:
     """Return the file that a command reads its tensors from."""
-    given = next(part for part in arguments[1:] if "." in part or part in SOURCES.values())
-    named = SOURCES.get(arguments[0], given)
-    return SOURCES.get(" ".join(arguments[:2]), named)
+    source = next(part for part in arguments[1:] if "." in part or part in SOURCES.values())
+    source_of_verb = SOURCES.get(arguments[0], source)
+    return SOURCES.get(" ".join(arguments[:2]), source_of_verb)
 
 
 def content(folder: Path) -> Files:
@@ -339,7 +341,9 @@ def content(folder: Path) -> Files:
     Journals are as they would be for files of any number.
     """
     paths = sorted(folder.rglob("*"))
-    plain = {path: replace(found, inodes=(0, 0)).encode() for _, path, found in journals(folder)}
+    plain = {
+        path: replace(journal, inodes=(0, 0)).encode() for _, path, journal in journals(folder)
+    }
     return {
         str(path.relative_to(folder)): b""
         if path.is_dir()
@@ -362,100 +366,100 @@ class Trial:
             *arguments_of(command),
             *(("--threads", "1") if command in COMMANDS.keys() - UNTHREADED else ()),
         ]
-        self.kept, self.work = folder / "kept", folder / "work"
-        self.kept.mkdir()
-        make(self.kept)
+        self.original, self.work = folder / "kept", folder / "work"
+        self.original.mkdir()
+        make(self.original)
         if command == "recover":
-            tear(self.kept)
-        self.old = content(self.kept / "out")
-        renew(self.kept, self.work)
-        self.calls, code, said, _ = run(self.arguments, self.work)
-        assert code == 0, said
+            tear(self.original)
+        self.old = content(self.original / "out")
+        renew(self.original, self.work)
+        self.calls, code, errors, _ = run(self.arguments, self.work)
+        assert code == 0, errors
         self.new = content(self.work / "out")
         self.next = {frozenset(self.old.items()): "new"}  # what one more run makes of a folder
 
-    def points(self, fault: str, at: str) -> list[int]:
+    def points(self, fault: str, places: str) -> list[int]:
         """Return the calls that a fault befalls."""
         befallen = BEFALLEN.get(fault, {*self.calls})
         befallen &= {*self.calls}
-        found = [n for n, name in enumerate(self.calls) if name in befallen]
-        if at == "every" or not found:
-            return found
-        if at == "each":
-            return sorted({*map(self.calls.index, befallen), found[-1]})
+        numbers = [n for n, name in enumerate(self.calls) if name in befallen]
+        if places == "every" or not numbers:
+            return numbers
+        if places == "each":
+            return sorted({*map(self.calls.index, befallen), numbers[-1]})
         if fault == "ended":  # all kinds of reads, which are few
-            return sorted({*map(self.calls.index, befallen), found[-1]})
-        named = [n for n in found if self.calls[n] in MAKING]
-        return sorted({named[0], named[len(named) // 2], named[-1]})
+            return sorted({*map(self.calls.index, befallen), numbers[-1]})
+        making = [n for n in numbers if self.calls[n] in MAKING]
+        return sorted({making[0], making[len(making) // 2], making[-1]})
 
     def meet(self, fault: str, last: int) -> dict[str, Any]:
         """Run the command into a fault; tell what is found."""
-        renew(self.kept, self.work)
+        renew(self.original, self.work)
         ended = run(self.arguments, self.work, (last, fault))
-        found: dict[str, Any] = {"call": ended.calls[0], "fault": fault}
-        found |= {"code": ended.code, "said": ended.said, "rival": ended.rival}
+        row: dict[str, Any] = {"call": ended.calls[0], "fault": fault}
+        row |= {"code": ended.code, "errors": ended.errors, "rival": ended.rival}
         there = content(self.work / "out")
         hidden = (name for name in there if name.startswith("."))
-        found["hidden"] = [name for name in hidden if name not in self.old | self.new]
+        row["hidden"] = [name for name in hidden if name not in self.old | self.new]
         if fault in ("cut", "replaced"):
             ignored = shutil.ignore_patterns("out")
-            shutil.copytree(self.kept, self.work, ignore=ignored, dirs_exist_ok=True)
-        found["inputs"] = inputs(self.work) == inputs(self.kept)
+            shutil.copytree(self.original, self.work, ignore=ignored, dirs_exist_ok=True)
+        row["inputs"] = inputs(self.work) == inputs(self.original)
         if self.command in IN_PLACE and fault in ("killed", "torn"):
             ggufkit.recover(self.work / self.arguments[1 + (self.command == "fix")])
-        found["output"] = state(content(self.work / "out"), self.old, self.new)
-        return found | {"again": self.again()}
+        row["output"] = state(content(self.work / "out"), self.old, self.new)
+        return row | {"again": self.again()}
 
     def again(self) -> str:
         """Run once more, without a fault; tell what there is then, or what went wrong."""
         there = content(self.work / "out")
-        found = state(there, self.old, self.new, exact=True)
-        if found == "new" and self.arguments[0] in OVERWRITE_NOTHING:
-            return found
+        outcome = state(there, self.old, self.new, exact=True)
+        if outcome == "new" and self.arguments[0] in OVERWRITE_NOTHING:
+            return outcome
         known = frozenset(there.items())
         if known not in self.next:
             ended = run(self.arguments, self.work)
             after = state(content(self.work / "out"), self.old, self.new, exact=True)
-            self.next[known] = ended.said if ended.code else after
+            self.next[known] = ended.errors if ended.code else after
         return self.next[known]
 
 
-def renew(kept: Path, work: Path) -> None:
+def renew(original: Path, work: Path) -> None:
     shutil.rmtree(work, ignore_errors=True)
-    shutil.copytree(kept, work)
-    mortal.adopt(work, kept)
+    shutil.copytree(original, work)
+    mortal.adopt(work, original)
 
 
-def state(found: Files, old: Files, new: Files, *, exact: bool = False) -> str:
+def state(files: Files, old: Files, new: Files, *, exact: bool = False) -> str:
     """Tell which output there is; with `exact`, whether there is nothing else besides."""
     if not exact:
-        found, old, new = map(shown, (found, old, new))
-    made = {name: data for name, data in new.items() if old.get(name) != data}
-    if found == new:
+        files, old, new = map(comparable, (files, old, new))
+    changed = {name: data for name, data in new.items() if old.get(name) != data}
+    if files == new:
         return "new"
-    if found == old:
+    if files == old:
         return "old"
-    if found == {**old, **new}:
+    if files == {**old, **new}:
         return "both"  # names of the file that is renamed
-    first = min(made)
-    rest = {name: data for name, data in found.items() if name != first}
-    if len(made) > 1 and first not in found and rest.items() <= {**new, **old}.items():
+    first = min(changed)
+    rest = {name: data for name, data in files.items() if name != first}
+    if len(changed) > 1 and first not in files and rest.items() <= {**new, **old}.items():
         return "absent"  # without its first shard, a set does not open
-    return f"neither: {sorted(found)}"
+    return f"neither: {sorted(files)}"
 
 
-def shown(files: Files) -> Files:
+def comparable(files: Files) -> Files:
     """Return the files that are not hidden."""
     return {name: data for name, data in files.items() if not name.startswith(".")}
 
 
-def main(command: str, faults: str, at: str, folder: str) -> None:
+def main(command: str, faults: str, places: str, folder: str) -> None:
     """Print the result of each run."""
     replace_llama_cpp()
     trial = Trial(command, Path(folder))
-    named = faults.split(",")
-    found = [trial.meet(fault, last) for fault in named for last in trial.points(fault, at)]
-    json.dump(found, sys.stdout)
+    names = faults.split(",")
+    rows = [trial.meet(fault, last) for fault in names for last in trial.points(fault, places)]
+    json.dump(rows, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ ROOMS = (container, metadata, tensors, foreign, sets, unusual, cves, twins)
 def corpus() -> dict[str, Case]:
     """Return every case by its name."""
     cases = list(chain.from_iterable(room.cases() for room in ROOMS))
-    named = {case.name: case for case in cases}
-    assert len(named) == len(cases), "two cases have one name"
-    return named
+    by_name = {case.name: case for case in cases}
+    assert len(by_name) == len(cases), "two cases have one name"
+    return by_name
 
 
 def write(case: Case, folder: Path) -> Path:

@@ -47,27 +47,27 @@ _COVERED: Final = re.compile(r"cov: (\d+) ft: (\d+)")
 
 def main(*arguments: str) -> int:
     """Run targets, each in a process of its own; return how many had a finding."""
-    asked = _asked(arguments)
-    names = asked.targets or [*NATIVE, *PYTHON]
-    with ThreadPoolExecutor(asked.jobs) as pool:
-        codes = list(pool.map(lambda name: run(name, asked.seconds), names))
-    found = [name for name, code in zip(names, codes, strict=True) if code]
-    sys.stdout.write(f"found something: {', '.join(found) or 'nothing'}\n")
-    return len(found)
+    options = _options(arguments)
+    names = options.targets or [*NATIVE, *PYTHON]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        codes = list(pool.map(lambda name: run(name, options.seconds), names))
+    failed = [name for name, code in zip(names, codes, strict=True) if code]
+    sys.stdout.write(f"found something: {', '.join(failed) or 'nothing'}\n")
+    return len(failed)
 
 
-def _asked(arguments: tuple[str, ...]) -> argparse.Namespace:
+def _options(arguments: tuple[str, ...]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="fuzz.py")
     parser.add_argument("seconds", type=int)
     parser.add_argument("targets", nargs="*")
     parser.add_argument("--jobs", type=int, default=1)
-    asked = parser.parse_args(arguments)
-    unknown = {*asked.targets} - {*NATIVE, *PYTHON}
+    options = parser.parse_args(arguments)
+    unknown = {*options.targets} - {*NATIVE, *PYTHON}
     if unknown:
         parser.error(f"no such target: {', '.join(sorted(unknown))}")
-    if asked.seconds < 1 or asked.jobs < 1:
+    if options.seconds < 1 or options.jobs < 1:
         parser.error("seconds and jobs are 1 at least")
-    return asked
+    return options
 
 
 def program_of(name: str) -> list[str]:
@@ -95,17 +95,17 @@ def run(name: str, seconds: int) -> int:
         errors="replace",
         check=False,
     )
-    sys.stdout.write(f"{name}: {_told(done.stderr)}, {_result(program, done)}\n")
+    sys.stdout.write(f"{name}: {_summary(done.stderr)}, {_result(program, done)}\n")
     sys.stdout.flush()
     return done.returncode
 
 
-def _told(report: str) -> str:
+def _summary(report: str) -> str:
     """Return how much was tried, and what of the code it reached at the beginning and the end."""
-    found = re.search(r"executed_units: *(\d+)", report)
+    match = re.search(r"executed_units: *(\d+)", report)
     covered = _COVERED.findall(report) or [("0", "0")]
     (first, _), (last, features) = covered[0], covered[-1]
-    return f"{found[1] if found else 0} inputs, coverage {first} to {last}, {features} features"
+    return f"{match[1] if match else 0} inputs, coverage {first} to {last}, {features} features"
 
 
 def _result(program: list[str], done: subprocess.CompletedProcess[str]) -> str:
@@ -129,8 +129,12 @@ def one(name: str, *arguments: str) -> None:
 
     def changed(data: bytes, most: int, seed: int) -> bytes:
         draw = random.Random(seed)
-        made = CHANGES[name](data, draw) if draw.random() < 0.8 else None
-        return made if made and len(made) <= most else atheris.Mutate(data, most)
+        changed_data = CHANGES[name](data, draw) if draw.random() < 0.8 else None
+        return (
+            changed_data
+            if changed_data and len(changed_data) <= most
+            else atheris.Mutate(data, most)
+        )
 
     np.seterr(all="ignore")
     folder = Path(tempfile.mkdtemp(prefix="fuzz-", dir=_fast_place()))

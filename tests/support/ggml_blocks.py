@@ -54,25 +54,25 @@ def field_widths(folder: Path) -> dict[str, list[int]]:
     decoders = dict(
         _DECODER.findall(_COMMENT.sub("", (folder / "ggml-quants.c").read_text("utf-8")))
     )
-    found = {}
+    fields = {}
     for text, name in _STRUCT.findall(header):
         members = dict(_members(text, defined))
         offsets = _offsets(members)
         widths = [width for width, count in members.values() for _ in range(count)]
         for words in _wide_reads(decoders.get(name, ""), members, defined):
             widths = _with(widths, words, offsets[words.member], members[words.member])
-        found[name] = widths
-    return found
+        fields[name] = widths
+    return fields
 
 
 def _members(text: str, defined: dict[str, str]) -> Iterator[tuple[str, tuple[int, int]]]:
     """Yield name, width and count of each member of a block; of a union, of its first form."""
     for line in _UNION.sub(r"\1", text).split(";"):
         if line.strip():
-            found = _MEMBER.search(line.strip())
-            if not found:
+            match = _MEMBER.search(line.strip())
+            if not match:
                 raise UnknownReadError(line)
-            kind, name, count = found.groups()
+            kind, name, count = match.groups()
             yield name, (WIDTHS[kind], _number(count or "1", defined))
 
 
@@ -85,11 +85,11 @@ def _number(text: str, defined: dict[str, str]) -> int:
 
 
 def _offsets(members: dict[str, tuple[int, int]]) -> dict[str, int]:
-    at, found = 0, {}
+    offset, offsets = 0, {}
     for name, (width, count) in members.items():
-        found[name] = at
-        at += width * count
-    return found
+        offsets[name] = offset
+        offset += width * count
+    return offsets
 
 
 def _wide_reads(
@@ -99,8 +99,8 @@ def _wide_reads(
     statements = [part.strip() for part in re.split(r"[;{}]", body)]
     aliases: dict[str, str] = {}
     for statement in statements:
-        if found := _COPIED.search(statement):
-            name, place, size = found.groups()
+        if match := _COPIED.search(statement):
+            name, place, size = match.groups()
             width = _declared(name, statements)
             number = _number(
                 re.sub(r"sizeof\((\w+)\)", lambda of: _size(of[1], statements), size), {}
@@ -108,8 +108,8 @@ def _wide_reads(
             count = number // width
             member, start, repeats = _place(place, aliases, members, defined)
             yield Words(member, start, width, _numbers(name, count, statements), repeats)
-        elif found := _ALIAS.search(statement):
-            bits, name, cast, place = found.groups()
+        elif match := _ALIAS.search(statement):
+            bits, name, cast, place = match.groups()
             if not re.match(r"x\[i\]|\w+( \+ .*)?$", place):
                 continue  # a table's
             aliases[name] = place
@@ -123,8 +123,8 @@ def _wide_reads(
 def _declared(name: str, statements: list[str]) -> int:
     """Return the width of the word or words called `name`."""
     for statement in statements:
-        if found := re.match(rf"uint(\d+)_t {name}(\[\d+\])?$", statement):
-            return int(found[1]) // 8
+        if match := re.match(rf"uint(\d+)_t {name}(\[\d+\])?$", statement):
+            return int(match[1]) // 8
     raise UnknownReadError(name)
 
 
@@ -141,10 +141,10 @@ def _place(
     """Return the member that a pointer points into, how many bytes behind its start, and whether
     it goes on in a loop.
     """
-    found = _PLACE.match(place.strip())
-    if not found:
+    match = _PLACE.match(place.strip())
+    if not match:
         raise UnknownReadError(place)
-    of_block, name, rest = found.groups()
+    of_block, name, rest = match.groups()
     member, start, repeats = (name, 0, False) if of_block else _place(
         aliases[name], aliases, members, defined
     )  # fmt: skip
@@ -177,7 +177,7 @@ def _numbers(name: str, count: int, statements: list[str]) -> tuple[bool, ...]:
 
 def _masks(statements: list[str]) -> list[str]:
     return [
-        found[1] for s in statements if (found := re.match(r"const uint32_t \w+ = (0x\w+)$", s))
+        match[1] for s in statements if (match := re.match(r"const uint32_t \w+ = (0x\w+)$", s))
     ]
 
 
@@ -197,11 +197,11 @@ def _with(widths: list[int], words: Words, offset: int, member: tuple[int, int])
         for w in ([words.width] if is_number else [1] * words.width)
     ]
     before, after = [], []
-    at = 0
+    bit = 0
     for width in widths:
-        if at < start:
+        if bit < start:
             before.append(width)
-        elif at >= start + many * once:
+        elif bit >= start + many * once:
             after.append(width)
-        at += width
+        bit += width
     return before + one * many + after

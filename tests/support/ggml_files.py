@@ -66,10 +66,10 @@ class Ggml:
         params = _GgufParams(no_alloc=True, context=None)
         function = self.library.gguf_init_from_file
         function.restype, function.argtypes = ctypes.c_void_p, [ctypes.c_char_p, _GgufParams]
-        found = function(bytes(path), params)
-        if not found:
+        key = function(bytes(path), params)
+        if not key:
             return None
-        gguf = ctypes.c_void_p(found)
+        gguf = ctypes.c_void_p(key)
         try:
             return Read(
                 self.call("gguf_get_version", ctypes.c_uint32, gguf),
@@ -83,32 +83,32 @@ class Ggml:
 
     def _metadata(self, gguf: ctypes.c_void_p) -> Iterable[tuple[str, Typed]]:
         for number in range(self.call("gguf_get_n_kv", ctypes.c_int64, gguf)):
-            at = ctypes.c_int64(number)
-            key = self.call("gguf_get_key", ctypes.c_char_p, gguf, at).decode()
-            kind = KINDS[self.call("gguf_get_kv_type", ctypes.c_int, gguf, at)]
+            index = ctypes.c_int64(number)
+            key = self.call("gguf_get_key", ctypes.c_char_p, gguf, index).decode()
+            kind = KINDS[self.call("gguf_get_kv_type", ctypes.c_int, gguf, index)]
             if kind != "array":
                 c_type, suffix = C_TYPES[kind]
-                yield key, (kind, self.call(f"gguf_get_val_{suffix}", c_type, gguf, at))
+                yield key, (kind, self.call(f"gguf_get_val_{suffix}", c_type, gguf, index))
                 continue
-            element = KINDS[self.call("gguf_get_arr_type", ctypes.c_int, gguf, at)]
-            yield key, (kind, (element, self._items(gguf, at, element)))
+            element = KINDS[self.call("gguf_get_arr_type", ctypes.c_int, gguf, index)]
+            yield key, (kind, (element, self._items(gguf, index, element)))
 
-    def _items(self, gguf: ctypes.c_void_p, at: ctypes.c_int64, element: str) -> list[Any]:
-        count = self.call("gguf_get_arr_n", ctypes.c_size_t, gguf, at)
+    def _items(self, gguf: ctypes.c_void_p, index: ctypes.c_int64, element: str) -> list[Any]:
+        count = self.call("gguf_get_arr_n", ctypes.c_size_t, gguf, index)
         if element == "string":
-            each = map(ctypes.c_size_t, range(count))
-            return [self.call("gguf_get_arr_str", ctypes.c_char_p, gguf, at, i) for i in each]
-        data = self.call("gguf_get_arr_data", ctypes.c_void_p, gguf, at)
+            numbers = map(ctypes.c_size_t, range(count))
+            return [self.call("gguf_get_arr_str", ctypes.c_char_p, gguf, index, i) for i in numbers]
+        data = self.call("gguf_get_arr_data", ctypes.c_void_p, gguf, index)
         return list((C_TYPES[element][0] * count).from_address(data)) if count else []
 
     def _tensors(self, gguf: ctypes.c_void_p) -> Iterable[tuple[str, int, int, int]]:
         for number in range(self.call("gguf_get_n_tensors", ctypes.c_int64, gguf)):
-            at = ctypes.c_int64(number)
+            info = ctypes.c_int64(number)
             yield (
-                self.call("gguf_get_tensor_name", ctypes.c_char_p, gguf, at).decode(),
-                self.call("gguf_get_tensor_type", ctypes.c_int, gguf, at),
-                self.call("gguf_get_tensor_offset", ctypes.c_size_t, gguf, at),
-                self.call("gguf_get_tensor_size", ctypes.c_size_t, gguf, at),
+                self.call("gguf_get_tensor_name", ctypes.c_char_p, gguf, info).decode(),
+                self.call("gguf_get_tensor_type", ctypes.c_int, gguf, info),
+                self.call("gguf_get_tensor_offset", ctypes.c_size_t, gguf, info),
+                self.call("gguf_get_tensor_size", ctypes.c_size_t, gguf, info),
             )
 
     def write(
@@ -118,12 +118,12 @@ class Ggml:
         gguf = ctypes.c_void_p(self.call("gguf_init_empty", ctypes.c_void_p))
         for key, (kind, value) in metadata:
             self._set(gguf, key.encode(), kind, value)
-        held = list(tensors)
+        infos = list(tensors)
         function = self.library.ggml_init
         function.restype, function.argtypes = ctypes.c_void_p, [_GgmlParams]
-        size = sum(len(info.data) + 1024 for info in held) + 1024
+        size = sum(len(info.data) + 1024 for info in infos) + 1024
         context = ctypes.c_void_p(function(_GgmlParams(mem_size=size)))
-        for info in held:
+        for info in infos:
             self._add(gguf, context, info)
         assert self.call("gguf_write_to_file", ctypes.c_bool, gguf, bytes(path), ctypes.c_bool(0))
         self.call("gguf_free", None, gguf)
@@ -145,8 +145,8 @@ class Ggml:
 
     def _add(self, gguf: ctypes.c_void_p, context: ctypes.c_void_p, info: SpelledTensor) -> None:
         dims = (ctypes.c_int64 * len(info.dims))(*info.dims)
-        made = self.call("ggml_new_tensor", ctypes.c_void_p, context, info.type, len(dims), dims)
-        tensor = ctypes.c_void_p(made)
+        pointer = self.call("ggml_new_tensor", ctypes.c_void_p, context, info.type, len(dims), dims)
+        tensor = ctypes.c_void_p(pointer)
         self.call("ggml_set_name", ctypes.c_void_p, tensor, info.name.encode())
         data = self.call("ggml_get_data", ctypes.c_void_p, tensor)
         ctypes.memmove(data, np.frombuffer(info.data, np.uint8).ctypes.data, len(info.data))

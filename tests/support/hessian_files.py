@@ -17,8 +17,8 @@ def inputs_of(width: int, tokens: int = 512, matrices: int = 1, seed: int = 0) -
     """Return inputs that go together: (parts, matrices, tokens, width)."""
     rng = np.random.default_rng(seed)
     mixing = rng.standard_normal((width, width)) * (np.arange(1, width + 1) ** -0.6)[:, None]
-    made = rng.standard_normal((2, matrices, tokens, width)) @ mixing
-    return made.astype(np.float32)
+    inputs = rng.standard_normal((2, matrices, tokens, width)) @ mixing
+    return inputs.astype(np.float32)
 
 
 def save_hessian(

@@ -123,11 +123,11 @@ class HubServer:
             return False
         listing = re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/([^/]+)", parts.path)
         file = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", parts.path)
-        found = listing or file
-        if not found:
+        match = listing or file
+        if not match:
             handler.send(404, b"no such page")
             return True
-        repo = self._allowed(handler, found[1], unquote(found[2]), is_file=bool(file))
+        repo = self._allowed(handler, match[1], unquote(match[2]), is_file=bool(file))
         if repo is None:
             return True
         if listing:
@@ -139,13 +139,13 @@ class HubServer:
     def _allowed(self, handler, name, revision, *, is_file):
         """Return the repository if this request may read it; else refuse as the Hub does."""
         repo = self.repos.get(name)
-        given = handler.headers.get("Authorization")
-        if given not in (None, f"Bearer {self.token}"):
+        token = handler.headers.get("Authorization")
+        if token not in (None, f"Bearer {self.token}"):
             self._refuse(handler, 401, "", "Invalid credentials in Authorization header")
-        elif repo is None or (repo.is_private and not given):
-            status = 404 if given else 401
+        elif repo is None or (repo.is_private and not token):
+            status = 404 if token else 401
             self._refuse(handler, status, "RepoNotFound", "Repository not found")
-        elif repo.is_gated and is_file and not given:
+        elif repo.is_gated and is_file and not token:
             self._refuse(handler, 401, "GatedRepo", "Access to this model is restricted")
         elif revision not in repo.revisions:
             self._refuse(handler, 404, "RevisionNotFound", "Revision not found")

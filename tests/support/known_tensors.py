@@ -57,28 +57,31 @@ class KnownTensors:
 
     def of(self, architecture: str) -> dict[str, tuple[str, str]]:
         """Return what one architecture may have."""
-        told = self._told(architecture, self.tensors.body_of(architecture))
-        found = {name: (_only(forms, 0, "?"), _only(forms, 1, "")) for name, forms in told.items()}
+        forms_by_name = self._forms(architecture, self.tensors.body_of(architecture))
+        tensors = {
+            name: (_only(forms, 0, "?"), _only(forms, 1, ""))
+            for name, forms in forms_by_name.items()
+        }
         for stem, kind, shape in self.scales:
-            if f"{stem}.weight" in found:
-                found.setdefault(f"{stem}.{kind}", (shape, ""))
-        return found
+            if f"{stem}.weight" in tensors:
+                tensors.setdefault(f"{stem}.{kind}", (shape, ""))
+        return tensors
 
-    def _told(self, architecture: str, body: str) -> dict[str, set[tuple[str, str]]]:
+    def _forms(self, architecture: str, body: str) -> dict[str, set[tuple[str, str]]]:
         """Return every shape and condition in which the source asks for each tensor."""
-        told: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        tensors: dict[str, set[tuple[str, str]]] = defaultdict(set)
         for created in self.tensors.created_by(architecture, words=MORE_WORDS):
             if not created.unless:  # which the calls below tell better
-                told[created.name].add((_shape(created), _condition(created)))
+                tensors[created.name].add((_shape(created), _condition(created)))
         for call in re.findall(r"create_tensor_qkv\((.*?)\);", body, re.DOTALL):
             for name, shape in self._attention(call, {*SET.findall(body)}):
-                told[name].add((shape, ""))
+                tensors[name].add((shape, ""))
         if "create_tensor_gate_up_exps" in body:
             for part in ("GATE_UP_EXPS", "GATE_EXPS", "UP_EXPS"):
-                told[self._name(f"LLM_TENSOR_FFN_{part}", "weight")].add(("?", ""))
+                tensors[self._name(f"LLM_TENSOR_FFN_{part}", "weight")].add(("?", ""))
         for name, suffix in _NAME.findall(body):
-            told[self._name(name, suffix)] |= set()
-        return told
+            tensors[self._name(name, suffix)] |= set()
+        return tensors
 
     def _name(self, name: str, suffix: str) -> str:
         full = self.tensors.names[name].replace("%d", "{i}")
@@ -86,10 +89,10 @@ class KnownTensors:
 
     def _attention(self, call: str, own: set[str]) -> Iterator[tuple[str, str]]:
         """Yield what one call asks for; variables in `own` mean something else there."""
-        given = [" ".join(each.split()) for each in arguments(call)]
-        given = ["?" if own & {*re.findall(r"\w+", each)} else each for each in given]
-        width = MORE_WORDS.get(given[2], "?")
-        for part, count in zip(_QKV, given[3:6], strict=True):
+        words = [" ".join(argument.split()) for argument in arguments(call)]
+        words = ["?" if own & {*re.findall(r"\w+", argument)} else argument for argument in words]
+        width = MORE_WORDS.get(words[2], "?")
+        for part, count in zip(_QKV, words[3:6], strict=True):
             word = MORE_WORDS.get(count, "?")
             shape = "?" if "?" in (word, width) else f"{word},{width}"
             yield self._name(f"LLM_TENSOR_ATTN_{part.upper()}", "weight"), shape
@@ -100,8 +103,8 @@ class KnownTensors:
 
 def _only(forms: set[tuple[str, str]], place: int, otherwise: str) -> str:
     """Return what all forms agree on."""
-    found = {form[place] for form in forms}
-    return found.pop() if len(found) == 1 else otherwise
+    values = {form[place] for form in forms}
+    return values.pop() if len(values) == 1 else otherwise
 
 
 def _shape(created: Created) -> str:

@@ -38,11 +38,11 @@ def shapes(keys: int = HEADS) -> dict[str, tuple[int, ...]]:
 
 def tokens() -> list[tuple[bytes, float]]:
     """Return a vocabulary in LLaMA's order: specials, bytes, pieces."""
-    found = [(" \u2047 ".encode(), 0.0), (b"", 0.0), (b"", 0.0)]
-    found += [(bytes([byte]), 0.0) for byte in range(256)]
+    tokens_of_bytes = [(" \u2047 ".encode(), 0.0), (b"", 0.0), (b"", 0.0)]
+    tokens_of_bytes += [(bytes([byte]), 0.0) for byte in range(256)]
     pieces = [b" a", "ä".encode(), b"b c", b"", b"\xff\xfe"]
-    pieces += [b"p%d" % number for number in range(TOKENS - len(found) - len(pieces))]
-    return found + [(piece, -float(rank)) for rank, piece in enumerate(pieces)]
+    pieces += [b"p%d" % number for number in range(TOKENS - len(tokens_of_bytes) - len(pieces))]
+    return tokens_of_bytes + [(piece, -float(rank)) for rank, piece in enumerate(pieces)]
 
 
 def block(kind: str, version: int, draw: np.random.Generator) -> tuple[bytes, list[float]]:
@@ -80,11 +80,13 @@ def rows(
 ) -> tuple[bytes, np.ndarray[Any, Any]]:
     """Return random data of a tensor as it stands in a file, and its elements."""
     if kind in ("F32", "F16"):
-        made = draw.standard_normal(shape).astype("<f4" if kind == "F32" else "<f2")
-        return made.tobytes(), made.astype(np.float32)
+        array = draw.standard_normal(shape).astype("<f4" if kind == "F32" else "<f2")
+        return array.tobytes(), array.astype(np.float32)
     size = 16 if kind in ("Q4_2", "Q4_3") else 32
     blocks = [block(kind, version, draw) for _ in range(int(np.prod(shape)) // size)]
-    values = np.array([value for _, held in blocks for value in held], np.float32)
+    values = np.array(
+        [value for _, values_of_block in blocks for value in values_of_block], np.float32
+    )
     return b"".join(packed for packed, _ in blocks), values.reshape(shape)
 
 
@@ -105,11 +107,11 @@ def _start(kind: str, version: int) -> bytearray:
     return out
 
 
-def _info(kind: str, type: str, name: str, shape: tuple[int, ...], at: int) -> bytes:
+def _info(kind: str, type: str, name: str, shape: tuple[int, ...], offset: int) -> bytes:
     """Return the bytes before the data of a tensor that begins at byte `at`."""
     dims = struct.pack(f"<{len(shape)}I", *reversed(shape))
     info = struct.pack("<3I", len(shape), len(name), TYPES[type]) + dims + name.encode()
-    return info + bytes(-(at + len(info)) % 32 if kind == "GGJT" else 0)
+    return info + bytes(-(offset + len(info)) % 32 if kind == "GGJT" else 0)
 
 
 def write(
@@ -143,10 +145,10 @@ def write_parts(
             continue
         axis = 1 if any(part in name for part in ("tok_embeddings", "wo.", "w2.")) else 0
         shape = (whole[0] // count, whole[1]) if axis == 0 else (whole[0], whole[1] // count)
-        made = [rows(type, version if kind == "GGJT" else 0, shape, draw) for _ in parts]
-        for out, (data, _) in zip(parts, made, strict=True):
+        arrays = [rows(type, version if kind == "GGJT" else 0, shape, draw) for _ in parts]
+        for out, (data, _) in zip(parts, arrays, strict=True):
             out.extend(_info(kind, type, name, shape, len(out)) + data)
-        elements[name] = np.concatenate([values for _, values in made], axis)
+        elements[name] = np.concatenate([values for _, values in arrays], axis)
     for number, out in enumerate(parts):
         path = first.with_name(f"{first.name}.{number}") if number else first
         path.write_bytes(out)
@@ -157,8 +159,8 @@ def scales_first(packed: bytes, width: int, has_minimum: bool) -> bytes:
     """Return rows of Q4_0 or Q4_1 as the first files had them: minima, scales, then numbers."""
     size = 24 if has_minimum else 20
     out = b""
-    for at in range(0, len(packed), width // 32 * size):
-        row = packed[at : at + width // 32 * size]
+    for start in range(0, len(packed), width // 32 * size):
+        row = packed[start : start + width // 32 * size]
         blocks = [row[i : i + size] for i in range(0, len(row), size)]
         out += b"".join(block[4:8] for block in blocks) if has_minimum else b""
         out += b"".join(block[:4] for block in blocks)

@@ -25,12 +25,12 @@ def ids(path: Path, texts: list[str], *, special: bool = False) -> list[list[int
 
 def pieces(path: Path) -> list[bytes]:
     """Return the bytes that llama.cpp gives for each token."""
-    return [bytes.fromhex(each) for each in _answer({"model": str(path), "pieces": True})]
+    return [bytes.fromhex(piece) for piece in _answer({"model": str(path), "pieces": True})]
 
 
 def texts(path: Path, ids: list[list[int]]) -> list[bytes]:
     """Return the texts that llama.cpp makes of ids."""
-    return [bytes.fromhex(each) for each in _answer({"model": str(path), "ids": ids})]
+    return [bytes.fromhex(piece) for piece in _answer({"model": str(path), "ids": ids})]
 
 
 def _answer(job: dict[str, object]) -> list[Any]:
@@ -51,24 +51,26 @@ def main() -> None:
     chosen.vocab_only = True
     model = call.llama_model_load_from_file(os.fsencode(job["model"]), chosen)
     vocabulary = call.llama_model_get_vocab(model)
-    found: list[object] = []
+    answers: list[object] = []
     pointer = ctypes.c_void_p(vocabulary)
     buffer = ctypes.create_string_buffer(1 << 20)
     for number in range(call.llama_vocab_n_tokens(vocabulary)) if "pieces" in job else ():
         size = call.llama_token_to_piece(pointer, number, buffer, len(buffer), 0, True)
-        found.append(ctypes.string_at(buffer, size).hex())
+        answers.append(ctypes.string_at(buffer, size).hex())
     for ids in job.get("ids", []):
-        given = (ctypes.c_int32 * len(ids))(*ids)
-        size = call.llama_detokenize(pointer, given, len(ids), buffer, len(buffer), False, True)
-        found.append(ctypes.string_at(buffer, size).hex())
-    for text in job.get("texts", []):
-        said = text.encode()
-        room = (ctypes.c_int32 * (4 * len(said) + 9))()
-        count = call.llama_tokenize(
-            vocabulary, said, len(said), room, len(room), job["special"], True
+        ids_of_text = (ctypes.c_int32 * len(ids))(*ids)
+        size = call.llama_detokenize(
+            pointer, ids_of_text, len(ids), buffer, len(buffer), False, True
         )
-        found.append(room[:count])
-    print("\n" + json.dumps(found), flush=True)  # noqa: T201
+        answers.append(ctypes.string_at(buffer, size).hex())
+    for text in job.get("texts", []):
+        data = text.encode()
+        room = (ctypes.c_int32 * (4 * len(data) + 9))()
+        count = call.llama_tokenize(
+            vocabulary, data, len(data), room, len(room), job["special"], True
+        )
+        answers.append(room[:count])
+    print("\n" + json.dumps(answers), flush=True)  # noqa: T201
     os._exit(0)
 
 

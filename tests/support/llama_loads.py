@@ -26,8 +26,8 @@ FAILED: Final = 3
 
 def refusals(paths: Iterable[Path]) -> dict[Path, str]:
     """Return the last message of llama.cpp for each file that it refused."""
-    wanted = list(paths)
-    jobs = json.dumps([str(path) for path in wanted])
+    remaining = list(paths)
+    jobs = json.dumps([str(path) for path in remaining])
     done = subprocess.run(
         [sys.executable, __file__],
         input=jobs,
@@ -37,7 +37,9 @@ def refusals(paths: Iterable[Path]) -> dict[Path, str]:
         env=os.environ | {"GGML_NO_BACKTRACE": "1"},  # which takes longer than all else
     )
     answers = [json.loads(line) for line in done.stdout.splitlines()]
-    return {path: said for path, said in zip(wanted, answers, strict=True) if said is not None}
+    return {
+        path: answer for path, answer in zip(remaining, answers, strict=True) if answer is not None
+    }
 
 
 def _answer(path: str) -> str | None:

@@ -63,8 +63,8 @@ def report(path: Path, **options: Any) -> dict[str, Any]:
 
 def read(log: str) -> dict[str, Any]:
     """Return the figures of a log."""
-    caches = [tuple(map(float, found)) for found in _CACHE.findall(log)]
-    states = [float(found[0]) for found in _STATE.findall(log)]
+    caches = [tuple(map(float, figures)) for figures in _CACHE.findall(log)]
+    states = [float(figures[0]) for figures in _STATE.findall(log)]
     buffers: dict[str, float] = {}
     for _, kind, size in _BUFFER.findall(log):
         buffers[kind] = buffers.get(kind, 0) + float(size)
@@ -91,11 +91,11 @@ def main() -> None:
     context.swa_full = False
     for name, value in job.items():
         setattr(context, name, value)
-    made = model
+    context_pointer = model
     if model and not chosen.vocab_only:
-        made = library.llama_init_from_model(model, context)
+        context_pointer = library.llama_init_from_model(model, context)
     sys.stderr.flush()
-    os._exit(0 if made else 1)
+    os._exit(0 if context_pointer else 1)
 
 
 if __name__ == "__main__":

@@ -104,18 +104,18 @@ def types(source: Path, *recipes: str, **options: Any) -> list[dict[str, str] | 
     options["dry_run"] = True
     none = source.with_name("none")
     ran = _run([_job(source, none, recipe, options) for recipe in recipes])
-    return [_found(log) if done else None for done, log in ran]
+    return [_types_in(log) if done else None for done, log in ran]
 
 
-def _found(log: str) -> dict[str, str]:
+def _types_in(log: str) -> dict[str, str]:
     return {name: (after or old).upper() for name, old, after in _DRY_LINE.findall(log)}
 
 
 def _job(source: Path, target: Path, recipe: str, options: Mapping[str, Any]) -> dict[str, Any]:
     weights = options.get("weights", {})
     lists = {name: np.asarray(value).ravel().tolist() for name, value in weights.items()}
-    asked = {"source": str(source), "target": str(target), "recipe": recipe, "weights": lists}
-    return dict(options) | asked
+    job = {"source": str(source), "target": str(target), "recipe": recipe, "weights": lists}
+    return dict(options) | job
 
 
 def _run(jobs: list[dict[str, Any]]) -> list[tuple[bool, str]]:
@@ -132,52 +132,52 @@ def main() -> None:
     """Do the jobs read from stdin; write the outcomes to stdout."""
     library = ctypes.CDLL(str(real.libllama() / "libllama.so.0"))
     library.llama_model_quantize_default_params.restype = QuantizeParameters
-    said: list[bytes] = []
+    messages: list[bytes] = []
     log = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(
-        lambda _level, text, _data: said.append(text)
+        lambda _level, text, _data: messages.append(text)
     )
     library.llama_log_set(log, None)
     outcomes = []
     for job in json.load(sys.stdin):
-        said.clear()
+        messages.clear()
         done = _do(library, job)
-        outcomes.append((done, b"".join(said).decode(errors="replace")))
+        outcomes.append((done, b"".join(messages).decode(errors="replace")))
     json.dump(outcomes, sys.stdout)
 
 
-def _do(library: ctypes.CDLL, asked: dict[str, Any]) -> bool:
+def _do(library: ctypes.CDLL, job: dict[str, Any]) -> bool:
     chosen = library.llama_model_quantize_default_params()
     # What llama.h says of the defaults: these would not be so were the structure another.
     assert (chosen.file_type, chosen.quantize_output_tensor) == (NUMBER_OF["Q8_0"], True)
     assert chosen.max_buffer_bytes == 8 << 30
-    source, target = asked.pop("source").encode(), asked.pop("target").encode()
-    kept = _fill(chosen, asked)
+    source, target = job.pop("source").encode(), job.pop("target").encode()
+    alive = _fill(chosen, job)
     failed: int = library.llama_model_quantize(source, target, ctypes.byref(chosen))
-    del kept
+    del alive
     return failed == 0
 
 
-def _fill(chosen: QuantizeParameters, asked: dict[str, Any]) -> list[Any]:
+def _fill(chosen: QuantizeParameters, job: dict[str, Any]) -> list[Any]:
     """Set the parameters; return what must stay alive meanwhile."""
-    recipe = asked.pop("recipe")
+    recipe = job.pop("recipe")
     chosen.only_copy = recipe == "COPY"
     chosen.file_type = NUMBER_OF.get(recipe, 0)
     chosen.threads = 2
-    chosen.allow_requantize = asked.pop("allow_requantize", True)
-    weights = asked.pop("weights")
-    overrides = asked.pop("overrides", [])
+    chosen.allow_requantize = job.pop("allow_requantize", True)
+    weights = job.pop("weights")
+    overrides = job.pop("overrides", [])
     if weights:
-        overrides += _imatrix_keys(len(weights), **asked.pop("imatrix_keys", {}))
+        overrides += _imatrix_keys(len(weights), **job.pop("imatrix_keys", {}))
     arrays = [np.array(value, np.float32) for value in weights.values()]
     pointers = [a.ctypes.data_as(ctypes.POINTER(ctypes.c_float)) for a in arrays]
     sized = zip(weights, pointers, arrays, strict=True)
-    data = [Weights(name.encode(), at, array.size) for name, at, array in sized]
+    data = [Weights(name.encode(), offset, array.size) for name, offset, array in sized]
     patterns = [
         Pattern(text.lower().encode(), tensor_type(kind).id)
-        for text, kind in asked.pop("tensor_types", [])
+        for text, kind in job.pop("tensor_types", [])
     ]
-    pruned = sorted(asked.pop("prune_layers", []))
-    kept = [arrays]
+    pruned = sorted(job.pop("prune_layers", []))
+    alive = [arrays]
     for field, kind, rows, end in (
         ("imatrix", Weights, data, Weights()),
         ("kv_overrides", Override, [_override(*row) for row in overrides], Override()),
@@ -187,15 +187,15 @@ def _fill(chosen: QuantizeParameters, asked: dict[str, Any]) -> list[Any]:
         if rows:
             array = (kind * (len(rows) + 1))(*rows, end)
             setattr(chosen, field, array)
-            kept.append(array)
+            alive.append(array)
     for field in ("output_tensor_type", "token_embedding_type"):
-        if field in asked:
-            setattr(chosen, field, tensor_type(asked.pop(field)).id)
-    chosen.quantize_output_tensor = not asked.pop("leave_output_tensor", False)
-    for field, value in asked.items():
+        if field in job:
+            setattr(chosen, field, tensor_type(job.pop(field)).id)
+    chosen.quantize_output_tensor = not job.pop("leave_output_tensor", False)
+    for field, value in job.items():
         assert field in dict(QuantizeParameters._fields_), field
         setattr(chosen, field, value)
-    return kept
+    return alive
 
 
 def _imatrix_keys(entries: int, file: str, dataset: str, chunks: int) -> list[tuple[str, str, Any]]:
@@ -209,14 +209,14 @@ def _imatrix_keys(entries: int, file: str, dataset: str, chunks: int) -> list[tu
 
 
 def _override(key: str, kind: str, value: Any) -> Override:
-    made = Override(("int", "float", "bool", "str").index(kind), key.encode())
-    at = ctypes.addressof(made) + Override.value.offset
+    override = Override(("int", "float", "bool", "str").index(kind), key.encode())
+    address = ctypes.addressof(override) + Override.value.offset
     if kind == "str":
-        ctypes.memmove(at, value.encode()[:127] + b"\0", len(value.encode()[:127]) + 1)
-        return made
+        ctypes.memmove(address, value.encode()[:127] + b"\0", len(value.encode()[:127]) + 1)
+        return override
     form = {"int": ctypes.c_int64, "float": ctypes.c_double, "bool": ctypes.c_bool}[kind]
-    form.from_address(at).value = value
-    return made
+    form.from_address(address).value = value
+    return override
 
 
 if __name__ == "__main__":

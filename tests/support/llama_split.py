@@ -42,7 +42,7 @@ class _SplitParameters(ctypes.Structure):
 class _Opened:
     """A file as llama.cpp sees it, with the functions that it is read and written by."""
 
-    def __init__(self, library: ctypes.CDLL, path: Path, held: contextlib.ExitStack) -> None:
+    def __init__(self, library: ctypes.CDLL, path: Path, stack: contextlib.ExitStack) -> None:
         self.call = _functions(library)
         self.content = path.read_bytes()
         tensors = ctypes.c_void_p()
@@ -51,8 +51,8 @@ class _Opened:
         init.restype, init.argtypes = ctypes.c_void_p, (ctypes.c_char_p, _SplitParameters)
         self.context = init(str(path).encode(), parameters)
         assert self.context, f"llama.cpp does not read {path}"
-        held.callback(self.call["gguf_free"], self.context)
-        held.callback(self.call["ggml_free"], tensors)
+        stack.callback(self.call["gguf_free"], self.context)
+        stack.callback(self.call["ggml_free"], tensors)
         begin = self.call["gguf_get_data_offset"](self.context)
         self.tensors = []
         for number in range(self.call["gguf_get_n_tensors"](self.context)):
@@ -72,8 +72,8 @@ def split(
     no_tensor_first_split: bool = False,
 ) -> list[bytes]:
     """Return the files of --split with --split-max-size (in bytes) or --split-max-tensors."""
-    with contextlib.ExitStack() as held:
-        file = _Opened(library, path, held)
+    with contextlib.ExitStack() as stack:
+        file = _Opened(library, path, stack)
         groups: list[list[tuple[int, bytes]]] = [[], []] if no_tensor_first_split else [[]]
         used = 0
         for index, (tensor, data) in enumerate(file.tensors):
@@ -87,7 +87,7 @@ def split(
         shards = []
         for number, group in enumerate(groups):
             out = file.call["gguf_init_empty"]()
-            held.callback(file.call["gguf_free"], out)
+            stack.callback(file.call["gguf_free"], out)
             if number == 0:
                 file.call["gguf_set_kv"](out, file.context)
             file.call["gguf_set_val_u16"](out, NUMBER, number)
@@ -100,14 +100,14 @@ def split(
 
 def merge(library: ctypes.CDLL, paths: Sequence[Path]) -> bytes:
     """Return the file of --merge."""
-    with contextlib.ExitStack() as held:
-        files = [_Opened(library, path, held) for path in paths]
+    with contextlib.ExitStack() as stack:
+        files = [_Opened(library, path, stack) for path in paths]
         call = files[0].call
         out = call["gguf_init_empty"]()
-        held.callback(call["gguf_free"], out)
+        stack.callback(call["gguf_free"], out)
         call["gguf_set_val_u16"](files[0].context, COUNT, 0)
         call["gguf_set_kv"](out, files[0].context)
-        return _written(call, out, [each for file in files for each in file.tensors])
+        return _written(call, out, [tensor for file in files for tensor in file.tensors])
 
 
 def _written(
@@ -126,9 +126,9 @@ def _padded(contents: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _functions(library: ctypes.CDLL) -> dict[str, Callable[..., Any]]:
-    found: dict[str, Callable[..., Any]] = {}
+    functions: dict[str, Callable[..., Any]] = {}
     for name, (result, *arguments) in FUNCTIONS.items():
         function = library[name]
         function.restype, function.argtypes = result, arguments
-        found[name] = function
-    return found
+        functions[name] = function
+    return functions

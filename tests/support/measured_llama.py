@@ -14,9 +14,9 @@ SCALE = 0.1  # of the embeddings, so that probabilities are neither 0 nor 1
 
 def save(path: Path, noise: float = 0, **keys: object) -> Path:
     """Write the small Llama with that much noise in its matrices."""
-    made = np.random.default_rng(3)
+    random = np.random.default_rng(3)
     tensors = {
-        name: values if values.ndim == 1 else values + noise * made.standard_normal(values.shape)
+        name: values if values.ndim == 1 else values + noise * random.standard_normal(values.shape)
         for name, values in small_llama.tensors().items()
     }
     tensors["token_embd.weight"] = tensors["token_embd.weight"] * SCALE

@@ -57,7 +57,7 @@ HF = {  # the names of transformers
     "output.": "lm_head.", "layers.": "model.layers.", "tok_embeddings": "model.embed_tokens",
     "attention_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
     "feed_forward": "mlp", "w1.": "gate_proj.", "w2.": "down_proj.", "w3.": "up_proj.",
-    **{f"attention.w{each}": f"self_attn.{each}_proj" for each in "qkvo"},
+    **{f"attention.w{letter}": f"self_attn.{letter}_proj" for letter in "qkvo"},
 }  # fmt: skip
 MATRIX = re.compile(r"\.w\w\.weight$")
 
@@ -161,7 +161,7 @@ def seeing() -> MistralShapes:
     }
     for n in range(2):
         stem = f"vision_encoder.transformer.layers.{n}"
-        names |= {f"{stem}.attention.w{each}.weight": (64, 64) for each in "qkvo"}
+        names |= {f"{stem}.attention.w{letter}.weight": (64, 64) for letter in "qkvo"}
         names |= {f"{stem}.attention_norm.weight": (64,), f"{stem}.ffn_norm.weight": (64,)}
         names |= feed_forward(f"{stem}.feed_forward", 96)
     return names
@@ -204,13 +204,15 @@ def tekken(case: dict[str, Any]) -> dict[str, Any]:
 
 def pieces() -> bytes:
     """Return a SentencePiece model, BPE with bytes, as protobuf."""
-    named = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), ("[INST]", 0.0, 4)]
-    named += [(text, 0.0, 3) for text in ("[/INST]", "[IMG]", "[IMG_BREAK]", "[IMG_END]")]
-    named += [(f"<0x{byte:02X}>", 0.0, 6) for byte in range(256)]
-    named += [(f"word{n}", -float(n), 1) for n in range(rows() - len(named))]
-    rows_of = ((_field(1, text.encode()), struct.pack("<f", x), kind) for text, x, kind in named)
-    found = (_field(1, text + b"\x15" + x + bytes([0x18, kind])) for text, x, kind in rows_of)
-    return b"".join(found) + _field(
+    rows_of_pieces = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3), ("[INST]", 0.0, 4)]
+    rows_of_pieces += [(text, 0.0, 3) for text in ("[/INST]", "[IMG]", "[IMG_BREAK]", "[IMG_END]")]
+    rows_of_pieces += [(f"<0x{byte:02X}>", 0.0, 6) for byte in range(256)]
+    rows_of_pieces += [(f"word{n}", -float(n), 1) for n in range(rows() - len(rows_of_pieces))]
+    rows_of = (
+        (_field(1, text.encode()), struct.pack("<f", x), kind) for text, x, kind in rows_of_pieces
+    )
+    fields = (_field(1, text + b"\x15" + x + bytes([0x18, kind])) for text, x, kind in rows_of)
+    return b"".join(fields) + _field(
         2, b"\x18\x02\x98\x02\x01"
     )  # the kind, and that bytes are pieces
 
@@ -234,10 +236,10 @@ def _safetensors(shapes: MistralShapes, *, fp8: bool) -> bytes:
     header: dict[str, Any] = {}
     data = b""
     for name, (dtype, shape, numbers) in stored.items():
-        made = numbers.tobytes()
-        offsets = [len(data), len(data) + len(made)]
+        content = numbers.tobytes()
+        offsets = [len(data), len(data) + len(content)]
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
-        data += made
+        data += content
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text + data

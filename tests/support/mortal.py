@@ -60,11 +60,11 @@ FINISHED, REFUSED, BROKEN = 0, 7, 8
 class Life:
     """A run in which the `last`-th call to the system ends it, or fails."""
 
-    def __init__(self, last: int, end: str, told: int) -> None:
+    def __init__(self, last: int, end: str, pipe: int) -> None:
         self.count = -1
         self.last = last
         self.end = end
-        self.told = told
+        self.pipe = pipe
 
     def begin(self) -> None:
         for home, name in CALLS:
@@ -77,7 +77,7 @@ class Life:
             self.count += 1
             if self.count != self.last:
                 return call(*arguments, **options)
-            os.write(self.told, name.encode())
+            os.write(self.pipe, name.encode())
             return self.struck(name, functools.partial(call, *arguments, **options))
 
         return counted
@@ -158,10 +158,10 @@ WAYS: Final[dict[str, tuple[str, Callable[[], None], Callable[[Path], object], s
 }
 
 
-def fresh(folder: Path, kept: Path) -> Path:
+def fresh(folder: Path, original: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(kept, folder)
-    adopt(folder, kept)
+    shutil.copytree(original, folder)
+    adopt(folder, original)
     return folder / "model.gguf"
 
 
@@ -177,43 +177,43 @@ def journals(folder: Path) -> Iterator[tuple[Path, Path, edit_journal.EditJourna
                 yield model, path, journal
 
 
-def adopt(folder: Path, kept: Path) -> None:
+def adopt(folder: Path, original: Path) -> None:
     """Have the journals in a copied folder name the copies, and not the files they are made of."""
     for model, path, journal in journals(folder):
-        before = (kept / model.relative_to(folder)).stat().st_ino
+        before = (original / model.relative_to(folder)).stat().st_ino
         after = model.stat().st_ino
-        inodes = tuple(after if each == before else each for each in journal.inodes)
+        inodes = tuple(after if inode == before else inode for inode in journal.inodes)
         path.write_bytes(replace(journal, inodes=inodes).encode())
 
 
 def lives(way: str, folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the result of each run."""
-    kept, work = folder / "kept", folder / "work"
-    kept.mkdir()
-    make(kept / "model.gguf")
+    original, work = folder / "kept", folder / "work"
+    original.mkdir()
+    make(original / "model.gguf")
     taken, prepare, act, first = WAYS[way]
     prepare()
     if first:
-        plainly(kept / "model.gguf", first)
-    before = (kept / "model.gguf").read_bytes()
-    path = fresh(work, kept)
+        plainly(original / "model.gguf", first)
+    before = (original / "model.gguf").read_bytes()
+    path = fresh(work, original)
     assert in_place.apply(planned(act, path)).way == taken, way
     after = path.read_bytes()
     assert after != before
     known = {before: "before", after: "after"}
     for end in ENDS:
-        yield from deaths(end, lambda: fresh(work, kept), act, known)
+        yield from deaths(end, lambda: fresh(work, original), act, known)
 
 
 def planned(act: Callable[[Path], object], path: Path) -> in_place.EditPlan:
     """Return the plan of an edit."""
     if act is ggufkit.undo:
         return undo.plan_undo(path)
-    found: list[in_place.EditPlan] = []
+    plans: list[in_place.EditPlan] = []
     apply = in_place.apply
 
     def caught(plan: in_place.EditPlan, **options: Any) -> in_place.Edited:
-        found.append(plan)
+        plans.append(plan)
         return in_place.Edited(path, "patched", 0, ())
 
     in_place.apply = caught
@@ -221,7 +221,7 @@ def planned(act: Callable[[Path], object], path: Path) -> in_place.EditPlan:
         act(path)
     finally:
         in_place.apply = apply
-    return found[0]
+    return plans[0]
 
 
 def deaths(
@@ -234,17 +234,15 @@ def deaths(
             return
         if end == "torn" and name != "pwrite":  # only a write can be torn
             continue
-        found: dict[str, Any] = {"call": name, "end": end}
-        found["broken"] = os.WIFEXITED(status) and os.WEXITSTATUS(status) == BROKEN
-        found["left"] = known.get(path.read_bytes(), "between")
-        if found["left"] == "between":
-            yield from relapses(path, found, known)
-        yield found | seen(path, known)
+        row: dict[str, Any] = {"call": name, "end": end}
+        row["broken"] = os.WIFEXITED(status) and os.WEXITSTATUS(status) == BROKEN
+        row["content"] = known.get(path.read_bytes(), "between")
+        if row["content"] == "between":
+            yield from relapses(path, row, known)
+        yield row | seen(path, known)
 
 
-def relapses(
-    path: Path, found: dict[str, Any], known: dict[bytes, str]
-) -> Iterator[dict[str, Any]]:
+def relapses(path: Path, row: dict[str, Any], known: dict[bytes, str]) -> Iterator[dict[str, Any]]:
     """Also kill the recovery of an interrupted file at each call."""
     torn = path.parent.with_name("torn")
     shutil.rmtree(torn, ignore_errors=True)
@@ -255,23 +253,23 @@ def relapses(
         name, _ = live(lambda: ggufkit.recover(again), last, "torn")  # noqa: B023
         if not name:
             return
-        yield {**found, "call": f"{name} in recovery"} | seen(again, known)
+        yield {**row, "call": f"{name} in recovery"} | seen(again, known)
 
 
 def seen(path: Path, known: dict[bytes, str]) -> dict[str, Any]:
     """Open, which changes nothing, then recover; return what was read and the state of the file."""
-    left = path.read_bytes()
+    content = path.read_bytes()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InterruptedEditWarning)
         with ggufkit.open(path) as model:
             text = str(model.metadata["text"])
-    is_unchanged = path.read_bytes() == left
+    is_unchanged = path.read_bytes() == content
     ggufkit.recover(path)
     with ggufkit.open(path) as model:
         is_shown = str(model.metadata["text"]) == text and is_unchanged
-    remains = [each.name for each in path.parent.iterdir() if each.name.endswith(EDIT.suffix)]
-    found = known.get(path.read_bytes(), "between")
-    return {"found": found, "shown": is_shown, "remains": remains}
+    remains = [file.name for file in path.parent.iterdir() if file.name.endswith(EDIT.suffix)]
+    outcome = known.get(path.read_bytes(), "between")
+    return {"outcome": outcome, "is_shown": is_shown, "remains": remains}
 
 
 if __name__ == "__main__":

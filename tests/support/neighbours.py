@@ -125,6 +125,6 @@ def as_another(act: Callable[[], object]) -> None:
         os._exit(0)
     os.close(tell)
     os.waitpid(child, 0)
-    said = os.read(hear, 1 << 16).decode()
+    errors = os.read(hear, 1 << 16).decode()
     os.close(hear)
-    assert not said, said
+    assert not errors, errors

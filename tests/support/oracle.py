@@ -124,5 +124,5 @@ def array(character: str, rows: int, width: int, seed: int = 0) -> Floats:
     """Return an array of one kind; each row of 32 elements is drawn independently."""
     random = np.random.default_rng([seed, *character.encode()])
     with np.errstate(all="ignore"):
-        made = CHARACTERS[character](random.standard_normal((rows * width // 32, 32)), random)
-        return np.ascontiguousarray(made, np.float32).reshape(rows, width)
+        values = CHARACTERS[character](random.standard_normal((rows * width // 32, 32)), random)
+        return np.ascontiguousarray(values, np.float32).reshape(rows, width)

@@ -25,17 +25,17 @@ FAMILIES = Path(__file__).resolve().parents[1] / "oracle" / "projectors"
 
 def cases() -> dict[str, dict[str, Any]]:
     """Return the cases of all families by name."""
-    found: dict[str, dict[str, Any]] = {}
+    cases_by_name: dict[str, dict[str, Any]] = {}
     if str(FAMILIES.parent) not in sys.path:
         sys.path.append(str(FAMILIES.parent))
     for path in sorted(FAMILIES.glob("[a-z]*.py")):
         module = importlib.import_module(f"projectors.{path.stem}")
         for name, case in module.CASES.items():
-            found[name] = case
+            cases_by_name[name] = case
             for other in case.get("also", ()):
                 config = {**case["config"], "architectures": [other]}
-                found[f"{name}-{other}"] = {**case, "config": config}
-    return found
+                cases_by_name[f"{name}-{other}"] = {**case, "config": config}
+    return cases_by_name
 
 
 def make(case: dict[str, Any], folder: Path) -> Path:
@@ -66,16 +66,16 @@ def _spelled(case: dict[str, Any]) -> list[dict[str, tuple[int, ...]]]:
 def _safetensors(tensors: dict[str, tuple[int, ...]], dtype: str) -> bytes:
     header: dict[str, Any] = {}
     data = []
-    at = 0
+    offset = 0
     for name, shape in sorted(tensors.items()):
-        made = _numbers(name, shape, dtype)
+        array = _numbers(name, shape, dtype)
         header[name] = {
             "dtype": DTYPES[dtype],
             "shape": shape,
-            "data_offsets": [at, at + made.nbytes],
+            "data_offsets": [offset, offset + array.nbytes],
         }
-        at += made.nbytes
-        data.append(made.tobytes())
+        offset += array.nbytes
+        data.append(array.tobytes())
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text + b"".join(data)

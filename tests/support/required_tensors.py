@@ -88,7 +88,7 @@ class TensorSource:
     @property
     def counts(self) -> set[str]:
         """The names of variables in the words' expressions."""
-        return {each for word in self.words for each in re.findall(r"n_\w+", word)}
+        return {count_name for word in self.words for count_name in re.findall(r"n_\w+", word)}
 
     def owner_of(self, architecture: str) -> str:
         """Return the class that loads the tensors of an architecture."""
@@ -115,9 +115,9 @@ class TensorSource:
         for statement, end in _statements(body):
             text = " ".join(statement.split())
             scopes[-1].own |= {*SET.findall(text)} & self.counts
-            found = _CREATE.search(text)
-            if found and (name := _NAME.match(found[1])):
-                yield self._one(found[1], name, scopes, firm)
+            match = _CREATE.search(text)
+            if match and (name := _NAME.match(match[1])):
+                yield self._one(match[1], name, scopes, firm)
             if qkv := _QKV.search(text):
                 yield from self._split(arguments(qkv[1])[-1] in firm, scopes)
             if _LEAVING.search(text):
@@ -133,16 +133,16 @@ class TensorSource:
         """Yield what takes the place of queries, keys and values in one."""
         for part in "QKV":
             name, fused = (
-                f"{self.names[f'LLM_TENSOR_ATTN_{each}'].replace('%d', '{i}')}.weight"
-                for each in (part, "QKV")
+                f"{self.names[f'LLM_TENSOR_ATTN_{part_name}'].replace('%d', '{i}')}.weight"
+                for part_name in (part, "QKV")
             )
             yield Created(name, ("?",), is_required, _conditions(scopes), fused)
 
     def _one(self, call: str, name: re.Match[str], scopes: list[_Scope], firm: set[str]) -> Created:
         _, shape, *flags = arguments(call)
         own = set().union(*(scope.own for scope in scopes))
-        sizes = [" ".join(each.split()) for each in shape.strip("{} ").split(",")]
-        words = ("?" if {*re.findall(r"\w+", each)} & own else each for each in reversed(sizes))
+        sizes = [" ".join(size.split()) for size in shape.strip("{} ").split(",")]
+        words = ("?" if {*re.findall(r"\w+", size)} & own else size for size in reversed(sizes))
         full = self.names[name[1]].replace("%d", "{i}")
         return Created(
             f"{full}.{name[2]}" if name[2] else full,
@@ -153,8 +153,8 @@ class TensorSource:
 
 
 def _conditions(scopes: list[_Scope]) -> tuple[str, ...]:
-    left = ("left",) if any(scope.is_left for scope in scopes) else ()
-    return tuple(scope.header for scope in scopes[1:]) + left
+    condition = ("left",) if any(scope.is_left for scope in scopes) else ()
+    return tuple(scope.header for scope in scopes[1:]) + condition
 
 
 def _statements(body: str) -> Iterator[tuple[str, str]]:

@@ -63,8 +63,8 @@ def hyperparameters(architecture: str, **values: Any) -> dict[str, Any]:
         "attention.layer_norm_rms_epsilon": 1e-5,
         "attention.layer_norm_epsilon": 1e-5,
     }
-    named = {f"{architecture}.{key.replace('__', '.')}": v for key, v in (common | values).items()}
-    return {"general.architecture": architecture, "tokenizer.ggml.model": "none"} | named
+    keys = {f"{architecture}.{key.replace('__', '.')}": v for key, v in (common | values).items()}
+    return {"general.architecture": architecture, "tokenizer.ggml.model": "none"} | keys
 
 
 def dense(
@@ -108,8 +108,8 @@ def in_layers(layers: int, shapes: Shapes) -> Shapes:
 def without(model: tuple[dict[str, Any], Shapes], *parts: str) -> tuple[dict[str, Any], Shapes]:
     """Return a model without the tensors whose names hold one of `parts`."""
     metadata, shapes = model
-    kept = {k: v for k, v in shapes.items() if not any(part in k for part in parts)}
-    return metadata, kept
+    remaining = {k: v for k, v in shapes.items() if not any(part in k for part in parts)}
+    return metadata, remaining
 
 
 def with_tensors(

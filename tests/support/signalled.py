@@ -33,7 +33,7 @@ class Stopped(NamedTuple):
     """How a run ended: by a signal of its own if `code` is negative; None if it did not."""
 
     code: int | None
-    said: str
+    errors: str
     seconds: float  # from its beginning, or from the signal
 
 
@@ -46,17 +46,17 @@ class Signalled(faulty.Trial):
             self.arguments[self.arguments.index("--threads") + 1] = THREADS
         runs = []
         for _ in range(TRIALS):
-            faulty.renew(self.kept, self.work)
+            faulty.renew(self.original, self.work)
             runs.append(self.ended(None, 0).seconds)
         self.seconds = statistics.median(runs)
 
     def ended(self, number: int | None, after: float) -> Stopped:
         """Run the command, and send a signal after so many seconds."""
-        said = self.work.with_name("said")
+        errors = self.work.with_name("errors")
         signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
         process = os.fork()
         if not process:
-            self._run(said)
+            self._run(errors)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)
         begun = time.monotonic()
         if number is not None:
@@ -65,12 +65,14 @@ class Signalled(faulty.Trial):
             begun = time.monotonic()
         status = _waited(process)
         code = None if status is None else os.waitstatus_to_exitcode(status)
-        return Stopped(code, said.read_text() if said.exists() else "", time.monotonic() - begun)
+        return Stopped(
+            code, errors.read_text() if errors.exists() else "", time.monotonic() - begun
+        )
 
-    def _run(self, said: Path) -> None:
+    def _run(self, errors_path: Path) -> None:
         """Run the command in this process."""
         os.chdir(self.work)
-        os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        os.dup2(os.open(errors_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         os.dup2(2, 1)
         sys.argv = ["ggufkit", *self.arguments]
         cancellation.handle_signals()
@@ -89,7 +91,7 @@ class Signalled(faulty.Trial):
 
     def meet_at(self, number: int, after: float) -> dict[str, Any]:
         """Run the command, interrupt it by a signal, and return the state afterwards."""
-        faulty.renew(self.kept, self.work)
+        faulty.renew(self.original, self.work)
         ended = self.ended(number, after)
         there = faulty.content(self.work / "out")
         hidden = [name for name in there if Path(name).name.startswith(".")]
@@ -98,9 +100,9 @@ class Signalled(faulty.Trial):
             "after": round(after / self.seconds, 3),
             "seconds": ended.seconds,
             "code": ended.code,
-            "said": ended.said,
+            "errors": ended.errors,
             "hidden": [name for name in hidden if name not in self.old | self.new],
-            "inputs": faulty.inputs(self.work) == faulty.inputs(self.kept),
+            "inputs": faulty.inputs(self.work) == faulty.inputs(self.original),
             "output": faulty.state(there, self.old, self.new),
             "again": self.again(),
         }
@@ -110,8 +112,8 @@ def _waited(process: int) -> int | None:
     """Return the status of a process that ends, or None if it hangs."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
-        found, status = os.waitpid(process, os.WNOHANG)
-        if found:
+        process_id, status = os.waitpid(process, os.WNOHANG)
+        if process_id:
             return status
         time.sleep(0.002)
     os.kill(process, signal.SIGKILL)
@@ -124,11 +126,11 @@ def main(command: str, times: str, folder: str) -> None:
     faulty.replace_llama_cpp()
     trial = Signalled(command, Path(folder))
     draw = random.Random(command)
-    found = [
+    rows = [
         trial.meet_at(NUMBERS[number % 2], draw.uniform(0, 1.1 * trial.seconds))
         for number in range(int(times))
     ]
-    json.dump(found, sys.stdout)
+    json.dump(rows, sys.stdout)
 
 
 if __name__ == "__main__":

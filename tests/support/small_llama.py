@@ -61,5 +61,5 @@ def tensors() -> dict[str, np.ndarray]:
                 "ffn_down": (WIDTH, HIDDEN),
             }.items()
         }
-    made = np.random.default_rng(7)
-    return {name: made.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    random = np.random.default_rng(7)
+    return {name: random.standard_normal(shape, np.float32) for name, shape in shapes.items()}

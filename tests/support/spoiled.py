@@ -61,22 +61,22 @@ def _cut(model: Model) -> Model:
     """Return a real model with its first tokens only, and without its chat template."""
     metadata = model.metadata
     tokens = metadata[TOKENS].tolist()
-    kept = dict.fromkeys(tokens[:KEPT_TOKENS])
-    count = len(kept)
-    changed: dict[str, object] = {TOKENS: Strings(list(kept))}
+    tokens_kept = dict.fromkeys(tokens[:KEPT_TOKENS])
+    count = len(tokens_kept)
+    changed: dict[str, object] = {TOKENS: Strings(list(tokens_kept))}
     for key in ("tokenizer.ggml.scores", "tokenizer.ggml.token_type"):
         if key in metadata:
             changed[key] = metadata[key][:count]
     if "tokenizer.ggml.merges" in metadata:
         merges = metadata["tokenizer.ggml.merges"].tolist()
-        known = [m for m in merges if {*m.split(" "), m.replace(" ", "")} <= kept.keys()]
+        known = [m for m in merges if {*m.split(" "), m.replace(" ", "")} <= tokens_kept.keys()]
         changed["tokenizer.ggml.merges"] = Strings(known)
     for key in metadata:
         if key.endswith("_token_id") and int(metadata[key]) >= count:
             changed[key] = np.uint32(0)
-    gone = [key for key in metadata if key.startswith("tokenizer.chat_template")]
+    templates = [key for key in metadata if key.startswith("tokenizer.chat_template")]
     tensors = [_hole(t, len(tokens), count) for t in model.tensors.values()]
-    return Model(metadata.updated(changed).without(*gone, missing_ok=True), Tensors(tensors))
+    return Model(metadata.updated(changed).without(*templates, missing_ok=True), Tensors(tensors))
 
 
 def _hole(tensor: Tensor, tokens: int, count: int) -> Tensor:
@@ -85,10 +85,10 @@ def _hole(tensor: Tensor, tokens: int, count: int) -> Tensor:
 
 
 def _small(**others: object) -> Model:
-    held = small_llama.tensors()
+    arrays = small_llama.tensors()
     return shapes.model_of(
         small_llama.keys(tokenizer__chat_template=None, **others),
-        {name: data.shape for name, data in held.items()},
+        {name: data.shape for name, data in arrays.items()},
         "F32",
     )
 
@@ -96,21 +96,21 @@ def _small(**others: object) -> Model:
 def _experts() -> Model:
     """Return a small Llama with experts, as Mixtral has them."""
     count, width, hidden = 4, small_llama.WIDTH, small_llama.HIDDEN
-    held: dict[str, tuple[int, ...]] = {}
+    shapes_by_name: dict[str, tuple[int, ...]] = {}
     for name, data in small_llama.tensors().items():
         if ".ffn_" not in name or "norm" in name:
-            held[name] = data.shape
+            shapes_by_name[name] = data.shape
     for block in range(small_llama.BLOCKS):
-        held[f"blk.{block}.ffn_gate_inp.weight"] = (count, width)
-        held[f"blk.{block}.ffn_gate_exps.weight"] = (count, hidden, width)
-        held[f"blk.{block}.ffn_up_exps.weight"] = (count, hidden, width)
-        held[f"blk.{block}.ffn_down_exps.weight"] = (count, width, hidden)
+        shapes_by_name[f"blk.{block}.ffn_gate_inp.weight"] = (count, width)
+        shapes_by_name[f"blk.{block}.ffn_gate_exps.weight"] = (count, hidden, width)
+        shapes_by_name[f"blk.{block}.ffn_up_exps.weight"] = (count, hidden, width)
+        shapes_by_name[f"blk.{block}.ffn_down_exps.weight"] = (count, width, hidden)
     keys = small_llama.keys(
         tokenizer__chat_template=None,
         llama__expert_count=np.uint32(count),
         llama__expert_used_count=np.uint32(2),
     )
-    return shapes.model_of(keys, held, "F32")
+    return shapes.model_of(keys, shapes_by_name, "F32")
 
 
 def _opened(path: Callable[[], Any]) -> Model:
@@ -168,17 +168,17 @@ def _values(sound: Model) -> Iterator[tuple[str, str, Any]]:
             continue
         kind = metadata.type_name(key)
         for value in _wrong(kind, metadata[key]):
-            yield key, f"= {_told(value)}", value
+            yield key, f"= {_text_of(value)}", value
     known = requirements(architecture)
     optional = {f"{architecture}.{key}": kind for key, kind in known.types.items()}
     optional |= {f"tokenizer.ggml.{key}": kind for key, kind in TOKENIZER.items()}
     for key, kind in optional.items():
         if key not in metadata:
             for value in _others(kind):
-                yield key, f"added {_told(value)}", value
+                yield key, f"added {_text_of(value)}", value
 
 
-def _told(value: Any) -> str:
+def _text_of(value: Any) -> str:
     text = Metadata({"x": value}).type_name("x")
     plain = value.tolist() if hasattr(value, "tolist") else value
     return f"{text} {plain!r}"[:60]
@@ -224,15 +224,15 @@ def _wrong(kind: str, value: Any) -> Iterator[Any]:
 
 
 def _tensors(sound: Model) -> Iterator[tuple[str, list[Tensor]]]:
-    held = list(sound.tensors.values())
+    tensors_of_model = list(sound.tensors.values())
     seen = set()
-    for index, tensor in enumerate(held):
+    for index, tensor in enumerate(tensors_of_model):
         name = tensor.name
         role = "blk" + name.partition("blk.")[2].lstrip("0123456789") if "blk." in name else name
         if role in seen:
             continue
         seen.add(role)
-        yield f"without {name}", held[:index] + held[index + 1 :]
+        yield f"without {name}", tensors_of_model[:index] + tensors_of_model[index + 1 :]
         for shape in {
             (*tensor.shape[:-1], tensor.shape[-1] * 2),
             (tensor.shape[0] * 2, *tensor.shape[1:]),
@@ -241,8 +241,11 @@ def _tensors(sound: Model) -> Iterator[tuple[str, list[Tensor]]]:
         } - {tensor.shape}:
             if shape[-1] % tensor.type.block_size == 0:
                 other = Tensor.over(name, tensor.type, shape, shapes.Hole())
-                yield f"{name} {shape}", [*held[:index], other, *held[index + 1 :]]
-    donor = held[-1]
+                yield (
+                    f"{name} {shape}",
+                    [*tensors_of_model[:index], other, *tensors_of_model[index + 1 :]],
+                )
+    donor = tensors_of_model[-1]
     for name in (
         "nosuch.weight", "blk.0.attn_k_norm.weight", "blk.0.nosuch.weight", "blk.0.attn_q.bias",
         "blk.99.attn_q.weight", "output.weight", "rope_freqs.weight", "blk.0.ffn_gate_inp.weight",
@@ -251,4 +254,4 @@ def _tensors(sound: Model) -> Iterator[tuple[str, list[Tensor]]]:
     ):  # fmt: skip
         if name not in sound.tensors:
             other = Tensor.over(name, donor.type, donor.shape, shapes.Hole())
-            yield f"with {name}", [*held, other]
+            yield f"with {name}", [*tensors_of_model, other]

@@ -29,13 +29,13 @@ def encode(library: str, type: TensorType, cases: Sequence[Weighted]) -> list[By
     arrays = {f"x{i}": x for i, (x, _) in enumerate(cases)}
     arrays |= {f"w{i}": w for i, (_, w) in enumerate(cases) if w is not None}
     with tempfile.TemporaryDirectory() as folder:
-        given, made = Path(folder, "cases.npz"), Path(folder, "results.npz")
-        np.savez(given, **arrays)
+        cases_path, results_path = Path(folder, "cases.npz"), Path(folder, "results.npz")
+        np.savez(cases_path, **arrays)
         paths = os.pathsep.join(path for path in sys.path if path)
         environment = os.environ | {"GGML_NO_BACKTRACE": "1", "PYTHONPATH": paths}
-        command = [sys.executable, __file__, library, type.name, str(given), str(made)]
+        command = [sys.executable, __file__, library, type.name, str(cases_path), str(results_path)]
         subprocess.run(command, check=True, env=environment, stderr=subprocess.DEVNULL)
-        with np.load(made) as results:
+        with np.load(results_path) as results:
             return [results.get(f"r{i}") for i in range(len(cases))]
 
 
@@ -55,15 +55,15 @@ def encode_apart(library: str, type: TensorType, x: Floats, weights: Floats | No
     return np.frombuffer(shared[:], np.uint8).reshape(shape)
 
 
-def main(library: str, name: str, given: str, made: str) -> None:
+def main(library: str, name: str, cases_path: str, results_path: str) -> None:
     """Encode all cases of a file."""
     kind = tensor_type(name)
     oracle.LIBRARIES[library]().ggml_quantize_init(kind.id)  # once, not in every child
-    with np.load(given) as cases:
+    with np.load(cases_path) as cases:
         count = sum(key.startswith("x") for key in cases)
         pairs = [(cases[f"x{i}"], cases.get(f"w{i}")) for i in range(count)]
-    found = {f"r{i}": encode_apart(library, kind, *pair) for i, pair in enumerate(pairs)}
-    np.savez(made, **{key: value for key, value in found.items() if value is not None})
+    blocks = {f"r{i}": encode_apart(library, kind, *pair) for i, pair in enumerate(pairs)}
+    np.savez(results_path, **{key: value for key, value in blocks.items() if value is not None})
 
 
 if __name__ == "__main__":

@@ -45,8 +45,8 @@ def path_of(case: Case, forged: Path) -> Path:
 
 
 def verdict(findings: list[Finding]) -> str:
-    found = {finding.severity for finding in findings}
-    return "refuse" if "error" in found else "warn" if "warning" in found else "accept"
+    severities = {finding.severity for finding in findings}
+    return "refuse" if "error" in severities else "warn" if "warning" in severities else "accept"
 
 
 def test_corpus_is_large_and_breaks_every_rule(forged):
@@ -54,7 +54,7 @@ def test_corpus_is_large_and_breaks_every_rule(forged):
     assert verdicts["refuse"] >= 300
     assert verdicts["warn"] + verdicts["accept"] >= 60
     findings = (ggufkit.check(path_of(case, forged)) for case in CASES.values())
-    broken = {each.rule for found in findings for each in found}
+    broken = {finding.rule for findings in findings for finding in findings}
     assert broken - {"architecture-missing"} == STRUCTURE - ELSEWHERE
 
 
@@ -133,8 +133,8 @@ def test_any_damage_gives_a_header_and_printable_findings(data):
     damaged = bytearray(whole[: data.draw(st.integers(0, len(whole)))])
     for _ in range(data.draw(st.integers(0, 6))):
         if damaged:
-            at = data.draw(st.integers(0, len(damaged) - 1))
-            damaged[at] = data.draw(st.sampled_from([0, 1, 2, 8, 9, 0x7F, 0x80, 0xFF, 0x20]))
+            position = data.draw(st.integers(0, len(damaged) - 1))
+            damaged[position] = data.draw(st.sampled_from([0, 1, 2, 8, 9, 0x7F, 0x80, 0xFF, 0x20]))
     header = parse(bytes(damaged), len(damaged))
     assert all(finding.message.isprintable() for finding in header.findings)
     is_cut = any(finding.rule == CUT for finding in header.findings)

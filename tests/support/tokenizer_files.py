@@ -62,9 +62,9 @@ def bpe(pre=None, added=(), merges=("h e", "he l"), **more):
     vocabulary = {text: number for number, text in enumerate(texts)}
     tokens = []
     for number, token in enumerate(added, len(vocabulary)):
-        given = token if isinstance(token, dict) else {"content": token, "special": True}
+        entry = token if isinstance(token, dict) else {"content": token, "special": True}
         flags = dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized", "special"], False)
-        tokens.append({"id": number, **flags, **given})
+        tokens.append({"id": number, **flags, **entry})
     return {
         "added_tokens": tokens,
         "model": {"type": "BPE", "vocab": vocabulary, "merges": list(merges), **more},

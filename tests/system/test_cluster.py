@@ -81,10 +81,10 @@ def test_result_counts_even_if_its_worker_is_lost_right_after(cluster, monkeypat
     gather = Client._gather
 
     async def lost_afterwards(self, futures, *arguments, **options):
-        found = await gather(self, futures, *arguments, **options)
+        results = await gather(self, futures, *arguments, **options)
         for future in futures:
             future._state.lose()
-        return found
+        return results
 
     monkeypatch.setattr(Client, "_gather", lost_afterwards)
     with executor_of(cluster.scheduler_address) as executor:

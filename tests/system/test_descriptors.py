@@ -87,8 +87,8 @@ def test_reads_and_copies_beyond_the_end_of_a_source_are_errors(path, target):
 
 def test_continues_short_reads_and_writes(path, target, monkeypatch):
     pread, pwrite = os.pread, os.pwrite
-    monkeypatch.setattr(os, "pread", lambda fd, size, at: pread(fd, min(size, 7), at))
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[:5], at))
+    monkeypatch.setattr(os, "pread", lambda fd, size, offset: pread(fd, min(size, 7), offset))
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: pwrite(fd, data[:5], offset))
     source = os.open(path, os.O_RDONLY)
     assert read_at(source, 100, 3) == CONTENT[3:103]
     write_at(target, CONTENT[:100], 0)

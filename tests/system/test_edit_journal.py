@@ -47,17 +47,20 @@ numbers = st.integers(0, 2**63)
 def test_journal_is_unchanged_by_encoding_and_decoding(old, new, past, future, inodes, nbytes):
     edited = EditJournal(inodes, nbytes, old, new, DIGEST, (*past, old), tuple(future))
     undone = EditJournal(inodes, nbytes, old, new, DIGEST, tuple(past), (old, *future))
-    for made in (edited, undone):
-        found = EditJournal.decode(made.encode())
-        assert found == made
+    for journal in (edited, undone):
+        decoded = EditJournal.decode(journal.encode())
+        assert decoded == journal
 
 
 @given(st.data())
 def test_damaged_journal_counts_as_missing(data):
     whole = EditJournal((1, 2), 9, b"old", b"newer", DIGEST, (b"old",)).encode()
-    at = data.draw(st.integers(0, len(whole) - 1))
-    assert EditJournal.decode(whole[:at]) is None
-    assert EditJournal.decode(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]) is None
+    position = data.draw(st.integers(0, len(whole) - 1))
+    assert EditJournal.decode(whole[:position]) is None
+    assert (
+        EditJournal.decode(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+        is None
+    )
     assert EditJournal.decode(whole + b"\0") is None
 
 
@@ -77,11 +80,13 @@ def test_undo_and_redo_walk_along_all_steps():
 
 def test_history_has_limits(monkeypatch):
     def edited(count):
-        made = None
+        journal_so_far = None
         for number in range(count):
             old, new = bytes([number]) * 10, bytes([number + 1]) * 10
-            made = EditJournal((1, 1), 100, old, new, DIGEST, (old,)).after(made)
-        return made
+            journal_so_far = EditJournal((1, 1), 100, old, new, DIGEST, (old,)).after(
+                journal_so_far
+            )
+        return journal_so_far
 
     assert len(edited(20).past) == MAX_STEPS
     monkeypatch.setattr(edit_journal, "MAX_HISTORY", 25)
@@ -107,11 +112,11 @@ def test_other_content_is_foreign(path, journal, content):
     assert state(path, journal) == "foreign"
 
 
-@pytest.mark.parametrize("at", [8, -1])
+@pytest.mark.parametrize("offset", [8, -1])
 @pytest.mark.parametrize("head", [b"old head", b"new head"])
-def test_file_whose_data_changed_at_either_end_is_foreign(path, journal, at, head):
+def test_file_whose_data_changed_at_either_end_is_foreign(path, journal, offset, head):
     changed = bytearray(head + DATA)
-    changed[at] ^= 1
+    changed[offset] ^= 1
     path.write_bytes(changed)
     assert state(path, journal) == "foreign"
 

@@ -65,10 +65,10 @@ def test_refuses_a_link_that_replaces_a_file_before_it_is_opened(path, monkeypat
     status = OpenFolder.status
 
     def swapped(folder, name):
-        found = status(folder, name)
+        state = status(folder, name)
         path.unlink()
         path.symlink_to(precious)
-        return found
+        return state
 
     monkeypatch.setattr(OpenFolder, "status", swapped)
     with pytest.raises(ForeignFileError):
@@ -92,10 +92,10 @@ def test_files_work_where_folders_have_no_descriptors(tmp_path, monkeypatch, pat
     with OpenFolder(tmp_path) as folder:
         folder.replace(path.name, "model.gguf")
     assert (tmp_path / "model.gguf").exists()
-    with HiddenFolder(tmp_path / "made") as made:
-        (made.path / "sub").mkdir()
-        (made.path / "sub" / "file").write_bytes(b"x")
-        made.publish()
+    with HiddenFolder(tmp_path / "made") as hidden_folder:
+        (hidden_folder.path / "sub").mkdir()
+        (hidden_folder.path / "sub" / "file").write_bytes(b"x")
+        hidden_folder.publish()
     assert (tmp_path / "made" / "sub" / "file").read_bytes() == b"x"
 
 
@@ -126,11 +126,11 @@ def test_links_in_a_leftover_folder_are_removed_and_not_followed(tmp_path):
     (leftover / "deep" / "deeper").mkdir(parents=True)
     (leftover / "deep" / "deeper" / "file").touch()
     (leftover / "link").symlink_to(precious)
-    with HiddenFolder(tmp_path / "out") as made:
-        assert list(made.path.iterdir()) == []
-        made.publish()
+    with HiddenFolder(tmp_path / "out") as folder:
+        assert list(folder.path.iterdir()) == []
+        folder.publish()
     assert (precious / "file").read_bytes() == b"keep me"
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["out", "precious"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["out", "precious"]
 
 
 @posix
@@ -152,12 +152,12 @@ def test_does_not_remove_a_folder_that_replaced_ours(tmp_path):
 @posix
 def test_folder_with_private_sources_is_private(tmp_path):
     limit = ReadersLimit(((0o100600, os.geteuid(), os.getegid()),))
-    with HiddenFolder(tmp_path / "out", limit) as made:
-        assert stat.S_IMODE(made.path.stat().st_mode) == 0o700
-        made.publish()
+    with HiddenFolder(tmp_path / "out", limit) as folder:
+        assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
+        folder.publish()
     assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
-    with HiddenFolder(tmp_path / "plain", NO_LIMIT) as made:
-        assert stat.S_IMODE(made.path.stat().st_mode) == 0o755
+    with HiddenFolder(tmp_path / "plain", NO_LIMIT) as folder:
+        assert stat.S_IMODE(folder.path.stat().st_mode) == 0o755
     assert not (tmp_path / "plain").exists()
 
 

@@ -103,7 +103,7 @@ def test_refuses_what_is_not_a_regular_file_without_waiting(tmp_path):
 
 def test_closed_file_cannot_be_read(path, target):
     file = MappedFile(path)
-    kept = file.view(0, 10)
+    data = file.view(0, 10)
     file.close()
     file.close()
     for use in (
@@ -114,7 +114,7 @@ def test_closed_file_cannot_be_read(path, target):
     ):
         with pytest.raises(ClosedError, match="was closed"):
             use()
-    assert kept.tobytes() == CONTENT[:10]
+    assert data.tobytes() == CONTENT[:10]
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
@@ -305,9 +305,9 @@ CASES = {
 @pytest.mark.skipif(not hasattr(_native, "MapGuard"), reason="maps are not guarded here")
 @pytest.mark.parametrize("case", CASES)
 def test_handles_only_bus_errors_of_our_maps(path, tmp_path, case):
-    code, (ended, printed, said) = CASES[case]
+    code, (ended, printed, errors) = CASES[case]
     command = [sys.executable, "-c", PRELUDE + code, str(path), str(tmp_path / "other")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout.strip()) == (ended, printed), done.stderr
-    assert done.stderr.count("Fatal Python error") == bool(said)
-    assert said in done.stderr
+    assert done.stderr.count("Fatal Python error") == bool(errors)
+    assert errors in done.stderr

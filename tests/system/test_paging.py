@@ -19,7 +19,7 @@ def llama(tmp_path_factory):
     return shapes.write_sparse(model, folder / "llama-2-7b.gguf")
 
 
-def shown(*words, code=0, **environment):
+def page_through(*words, code=0, **environment):
     """Return what a terminal receives."""
     ours, theirs = pty.openpty()
     size = {"LINES": "24", "COLUMNS": "100", "TERM": "xterm", "PAGER": "sed s/^/paged:/"}
@@ -54,7 +54,7 @@ def _read(end):
     ],
 )
 def test_shows_a_long_report_in_the_pager(llama, words):
-    lines = shown(*(str(llama) if word == "FILE" else word for word in words)).splitlines()
+    lines = page_through(*(str(llama) if word == "FILE" else word for word in words)).splitlines()
     assert len(lines) > 24
     assert all(line.startswith("paged:") for line in lines)
 
@@ -62,7 +62,7 @@ def test_shows_a_long_report_in_the_pager(llama, words):
 def test_paged_diff_keeps_its_exit_code(llama, tmp_path):
     other = tmp_path / "other.gguf"
     done("select", llama, other, "--vocab-only")
-    lines = shown("diff", llama, other, "--no-data", code=1).splitlines()
+    lines = page_through("diff", llama, other, "--no-data", code=1).splitlines()
     assert lines[-1].endswith("differ")
     assert all(line.startswith("paged:") for line in lines)
 
@@ -73,20 +73,20 @@ def test_shows_findings_in_the_pager(llama, tmp_path):
     files = [tmp_path / f"{number}.gguf" for number in range(20)]
     for file in files:
         file.symlink_to(text)
-    lines = shown("check", *files, code=1).splitlines()
+    lines = page_through("check", *files, code=1).splitlines()
     assert len(lines) == 40
     assert all(line.startswith("paged:") for line in lines)
 
 
 def test_output_that_fits_the_terminal_is_not_paged(llama):
-    assert "paged:" not in shown("estimate", llama)
-    assert "paged:" not in shown("inspect", llama, LINES="5000")
+    assert "paged:" not in page_through("estimate", llama)
+    assert "paged:" not in page_through("inspect", llama, LINES="5000")
 
 
 def test_headings_are_bold_unless_color_is_off(llama):
-    assert "\x1b[1m" in shown("estimate", llama)
-    assert "\x1b" not in shown("estimate", llama, NO_COLOR="1")
-    assert "\x1b" not in shown("inspect", llama, NO_COLOR="1")
+    assert "\x1b[1m" in page_through("estimate", llama)
+    assert "\x1b" not in page_through("estimate", llama, NO_COLOR="1")
+    assert "\x1b" not in page_through("inspect", llama, NO_COLOR="1")
 
 
 def test_pipe_is_not_paged(llama):

@@ -47,7 +47,7 @@ def test_every_file_that_is_read_whole_has_a_limit():
                 continue
             text = ast.unparse(node)
             is_whole = node.func.attr in ("read_bytes", "read_text") or text.endswith(".read()")
-            is_known = name in OWN_LIMIT or any(each in text for each in INSTALLED)
+            is_known = name in OWN_LIMIT or any(part in text for part in INSTALLED)
             is_own = name in ("rules/rules.py", "diffusion/architecture.py")
             is_own |= name.startswith("checks/")
             assert not is_whole or is_known or is_own, f"{name}: {text}"
@@ -96,4 +96,4 @@ def test_huge_pointers_in_caches_are_passed_over(huge, tmp_path, monkeypatch):
     os.link(huge, home / ".lmstudio-home-pointer")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("HOME", str(home))
-    assert not [each for each in ggufkit.find_models() if each.name.startswith("a/b")]
+    assert not [model for model in ggufkit.find_models() if model.name.startswith("a/b")]

@@ -94,11 +94,11 @@ def test_results_come_in_order_or_as_they_are_done():
 
     with threads.pool_of(2) as pool:
         starts = [lambda: pool.submit(slow), lambda: pool.submit(quick)]
-        found = []
+        results = []
         for number in threads.as_completed(starts, 2):
-            found.append(number)
+            results.append(number)
             gate.set()
-        assert found == [2, 1]
+        assert results == [2, 1]
         assert list(threads.in_turn(pool, [slow, quick], 1)) == [1, 2]
 
 

@@ -47,12 +47,12 @@ def changed(document: Any, path: tuple[Any, ...], value: object) -> Any:
     """Return a copy with another value at a place."""
     if not path:
         return value
-    found = copy.deepcopy(document)
-    inner = found
+    copied = copy.deepcopy(document)
+    inner = copied
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = value
-    return found
+    return copied
 
 
 def variants(document: Any) -> Iterator[str]:
@@ -123,9 +123,9 @@ def test_odd_provenance_gives_a_typed_error(tmp_path: Path) -> None:
         for path in places(SETTINGS):
             for value in ODD:
                 settings = changed(SETTINGS, path, value)
-                made = model.replace(metadata=model.metadata.updated(provenance(settings)))
+                changed_model = model.replace(metadata=model.metadata.updated(provenance(settings)))
                 with contextlib.suppress(GGUFError):
-                    ggufkit.reproduce(made, model)
+                    ggufkit.reproduce(changed_model, model)
     assert options_of(SETTINGS)[0].name == "x"
 
 
@@ -138,8 +138,8 @@ def test_an_odd_adapter_gives_a_typed_error(tmp_path: Path) -> None:
     (tmp_path / "arch" / "plain.toml").write_text(plain_checkpoint.ARCH)
     weights = plain_checkpoint.whole(np.float32)
     base = tensors_file.write_checkpoint(tmp_path / "base", plain_checkpoint.CONFIG, model=weights)
-    made = adapters.factors({name: array.shape for name, array in weights.items()})
-    folder = adapters.write_adapter(tmp_path / "adapter", made)
+    arrays = adapters.factors({name: array.shape for name, array in weights.items()})
+    folder = adapters.write_adapter(tmp_path / "adapter", arrays)
     for text in variants(PEFT):
         (folder / "adapter_config.json").write_text(text)
         with contextlib.suppress(GGUFError):
@@ -153,8 +153,8 @@ SHAPES = [(0,), (2,), (2, 1), (2, 1, 1), (2, 1, 2), (2, 16, 33), (2, 32, 32), (2
 def test_an_odd_hessian_gives_a_typed_error(tmp_path: Path, sums: tuple[int, ...]) -> None:
     model, path = tmp_path / "m.gguf", tmp_path / "h.gguf"
     ggufkit.save(model, {"w": np.ones((8, 32), np.float32)}, {"general.architecture": "llama"})
-    said = {"general.type": "hessian", "general.architecture": "x"}
-    said |= {"hessian.matrices": ["w"], "hessian.owners": ["w"]}
+    keys = {"general.type": "hessian", "general.architecture": "x"}
+    keys |= {"hessian.matrices": ["w"], "hessian.owners": ["w"]}
     for counts in ((0,), (2,), (2, 1), (2, 3)):
         for first, tokens in (((32,), 5), ((31,), "x"), ((2, 32), np.uint64(2**64 - 1))):
             tensors = {
@@ -162,7 +162,7 @@ def test_an_odd_hessian_gives_a_typed_error(tmp_path: Path, sums: tuple[int, ...
                 "w.moment_counts": np.full(counts, 5),
                 "w.first_row": np.ones(first, np.float32),
             }
-            ggufkit.save(path, tensors, said | {"hessian.token_count": tokens})
+            ggufkit.save(path, tensors, keys | {"hessian.token_count": tokens})
             with contextlib.suppress(GGUFError):
                 Hessian.open(path).importance()
             with contextlib.suppress(GGUFError), ggufkit.quantize(model, "Q4_0", hessian=path) as q:
@@ -181,8 +181,8 @@ def test_an_odd_adapter_file_gives_a_typed_error(
         "w.lora_a": np.ones((*outer, 4, width), np.float32),
         "w.lora_b": np.ones((*outer, height, 4), np.float32),
     }
-    said = {"general.architecture": "x", "general.type": "adapter", "adapter.type": "lora"}
-    ggufkit.save(path, factors, said | {"adapter.lora.alpha": alpha})
+    keys = {"general.architecture": "x", "general.type": "adapter", "adapter.type": "lora"}
+    ggufkit.save(path, factors, keys | {"adapter.lora.alpha": alpha})
     with contextlib.suppress(GGUFError), ggufkit.merge_lora(model, path) as merged:
         merged.tensors["w"].numpy()
 
@@ -205,8 +205,8 @@ def test_an_odd_recipe_gives_a_typed_error(tmp_path: Path, value: str) -> None:
 def test_an_odd_number_of_a_recipe_is_replaced_by_a_guess(tmp_path: Path, number: object) -> None:
     keys = {"general.architecture": "llama", "general.file_type": number}
     ggufkit.save(tmp_path / "m.gguf", {"w": np.ones((8, 32), np.float32)}, keys)
-    with ggufkit.quantize(tmp_path / "m.gguf", "COPY") as made:
-        assert made.metadata["general.file_type"] == 1024  # guessed: F32
+    with ggufkit.quantize(tmp_path / "m.gguf", "COPY") as copied:
+        assert copied.metadata["general.file_type"] == 1024  # guessed: F32
 
 
 # Files of which every value comes in through a typed door: these, and all that parse a document.

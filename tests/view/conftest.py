@@ -16,30 +16,30 @@ from ggufkit.view.page_model import PageModel
 from ggufkit.view.serving.server import Address, bound, server_of
 
 
-def shown_of(path, name=None):
+def page_of(path, name=None):
     return PageModel(str(name or path), ggufkit.open(path))
 
 
 @pytest.fixture(scope="session")
-def shown_smollm2(smollm2):
+def smollm2_page(smollm2):
     """SmolLM2 as the page shows it."""
-    return shown_of(smollm2)
+    return page_of(smollm2)
 
 
 @pytest.fixture(scope="session")
-def shown_gemma3(gemma3):
+def gemma3_page(gemma3):
     """Gemma 3 as the page shows it."""
-    return shown_of(gemma3)
+    return page_of(gemma3)
 
 
 @pytest.fixture
-def shown(tmp_path):
+def model_page(tmp_path):
     """Make a function that writes a small model and shows it."""
 
     def make(tensors, metadata=None, name="small.gguf"):
         path = tmp_path / name
         ggufkit.model(tensors, metadata).write(path)
-        return shown_of(path)
+        return page_of(path)
 
     return make
 
@@ -70,8 +70,8 @@ class Running:
             place = path if raw else f"/{self.address.token}/{path}"
             connection.request(method, place, body, headers or {})
             response = connection.getresponse()
-            found = {name.lower(): value for name, value in response.getheaders()}
-            return Answer(response.status, found, response.read())
+            headers_by_name = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, headers_by_name, response.read())
 
     def post(self, path, document):
         """Send JSON to a path below the token."""

@@ -14,9 +14,11 @@ VALUES = np.random.default_rng(2).standard_normal((64, 512)).astype(np.float32)
 
 
 @pytest.fixture
-def pair(shown):
-    before = shown({"a": VALUES, "b": VALUES, "c": VALUES}, {"x": 1, "y": "z"}, "before.gguf")
-    after = shown({"a": (VALUES, "Q4_K"), "b": VALUES, "d": VALUES[:2]}, {"x": 2}, "after.gguf")
+def pair(model_page):
+    before = model_page({"a": VALUES, "b": VALUES, "c": VALUES}, {"x": 1, "y": "z"}, "before.gguf")
+    after = model_page(
+        {"a": (VALUES, "Q4_K"), "b": VALUES, "d": VALUES[:2]}, {"x": 2}, "after.gguf"
+    )
     return before, after
 
 
@@ -27,10 +29,10 @@ def test_errors_are_those_of_diff(pair):
         for change in ggufkit.diff(before.model, after.model).tensors
         if change.name == "a"
     ]
-    found = tensor_error(before, after, 0)
+    error = tensor_error(before, after, 0)
     for name in ("rmse", "max_abs", "cosine", "snr_db", "unequal"):
-        assert found[name] == getattr(expected, name)
-    assert not found["same"]
+        assert error[name] == getattr(expected, name)
+    assert not error["same"]
 
 
 def test_equal_tensors_have_no_error(pair):
@@ -46,16 +48,19 @@ def test_equal_tensors_have_no_error(pair):
 
 
 def test_headers_are_side_by_side(pair):
-    found = comparison(*pair)
-    assert [each["key"] for each in found["keys"]] == ["x", "y"]
-    sides = {each["name"]: (each["before_type"], each["after_type"]) for each in found["tensors"]}
+    document = comparison(*pair)
+    assert [key["key"] for key in document["keys"]] == ["x", "y"]
+    sides = {
+        tensor["name"]: (tensor["before_type"], tensor["after_type"])
+        for tensor in document["tensors"]
+    }
     assert sides == {
         "a": ("F32", "Q4_K"),
         "b": ("F32", "F32"),
         "c": ("F32", None),
         "d": (None, "F32"),
     }
-    assert [each["comparable"] for each in found["tensors"]] == [True, True, False, False]
+    assert [tensor["comparable"] for tensor in document["tensors"]] == [True, True, False, False]
 
 
 def test_a_difference_picture_is_the_second_minus_the_first(pair):

@@ -8,24 +8,31 @@ import ggufkit
 from ggufkit.view.faults_page import faults
 
 
-def test_findings_are_those_of_check(shown_gemma3):
-    found = faults(shown_gemma3)
-    expected = ggufkit.check(shown_gemma3.name)
-    assert [each["rule"] for each in found["findings"]] == [each.rule for each in expected]
-    assert [each["message"] for each in found["findings"]] == [each.message for each in expected]
+def test_findings_are_those_of_check(gemma3_page):
+    document = faults(gemma3_page)
+    expected = ggufkit.check(gemma3_page.name)
+    assert [finding["rule"] for finding in document["findings"]] == [
+        finding.rule for finding in expected
+    ]
+    assert [finding["message"] for finding in document["findings"]] == [
+        finding.message for finding in expected
+    ]
 
 
-def test_the_preview_names_what_fix_would_change(shown):
+def test_the_preview_names_what_fix_would_change(model_page):
     metadata = {"general.architecture": "llama", "llama.block_count": np.uint64(1)}
-    model = shown({"token_embd.weight": np.zeros((4, 32), np.float32)}, metadata)
-    found = faults(model)
-    changed = {each["key"]: (each["before_type"], each["after_type"]) for each in found["changes"]}
+    model = model_page({"token_embd.weight": np.zeros((4, 32), np.float32)}, metadata)
+    document = faults(model)
+    changed = {
+        change["key"]: (change["before_type"], change["after_type"])
+        for change in document["changes"]
+    }
     assert changed["llama.block_count"] == ("uint64", "uint32")
-    assert any(each["fixable"] and each["explanation"] for each in found["findings"])
+    assert any(finding["fixable"] and finding["explanation"] for finding in document["findings"])
 
 
-def test_looking_changes_no_byte(shown):
-    model = shown({}, {"general.architecture": "llama", "llama.block_count": np.uint64(1)})
+def test_looking_changes_no_byte(model_page):
+    model = model_page({}, {"general.architecture": "llama", "llama.block_count": np.uint64(1)})
     path = model.model.path
     before = path.read_bytes()
     faults(model)

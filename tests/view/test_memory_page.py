@@ -12,54 +12,54 @@ from ggufkit.view.memory_page import expert_bytes, memory, memory_facts
 MIB = 1 << 20
 
 
-def test_figures_are_those_of_estimate(shown_gemma3):
-    found = memory(shown_gemma3, {"context": 4096, "cache_type": "Q8_0"})
-    expected = ggufkit.estimate(shown_gemma3.model, context=4096, cache_type="Q8_0")
+def test_figures_are_those_of_estimate(gemma3_page):
+    document = memory(gemma3_page, {"context": 4096, "cache_type": "Q8_0"})
+    expected = ggufkit.estimate(gemma3_page.model, context=4096, cache_type="Q8_0")
     for name in ("weights", "cache", "state", "compute", "output", "total", "context"):
-        assert found[name] == getattr(expected, name)
-    assert len(found["layers"]) == len(expected.layers)
+        assert document[name] == getattr(expected, name)
+    assert len(document["layers"]) == len(expected.layers)
 
 
 @pytest.mark.parametrize("room", [0, 150 * MIB, 400 * MIB, 10_000 * MIB])
-def test_one_device_takes_what_estimate_says_fits(shown_gemma3, room):
-    found = memory(shown_gemma3, {"context": 4096, "devices": [room]})["split"]
-    fit = ggufkit.estimate(shown_gemma3.model, context=4096).fit(room)
-    assert (found["layers"], found["devices"][0]["nbytes"]) == (fit.layers, fit.device)
-    assert found["host"] == fit.host
-    assert found["fits"] == fit.is_whole
+def test_one_device_takes_what_estimate_says_fits(gemma3_page, room):
+    split = memory(gemma3_page, {"context": 4096, "devices": [room]})["split"]
+    fit = ggufkit.estimate(gemma3_page.model, context=4096).fit(room)
+    assert (split["layers"], split["devices"][0]["nbytes"]) == (fit.layers, fit.device)
+    assert split["host"] == fit.host
+    assert split["fits"] == fit.is_whole
 
 
-def test_a_second_device_takes_the_layers_that_are_left(shown_gemma3):
-    one = memory(shown_gemma3, {"context": 4096, "devices": [400 * MIB]})["split"]
-    two = memory(shown_gemma3, {"context": 4096, "devices": [400 * MIB, 4000 * MIB]})["split"]
+def test_a_second_device_takes_the_layers_that_are_left(gemma3_page):
+    one = memory(gemma3_page, {"context": 4096, "devices": [400 * MIB]})["split"]
+    two = memory(gemma3_page, {"context": 4096, "devices": [400 * MIB, 4000 * MIB]})["split"]
     assert two["layers"] > one["layers"]
     assert two["fits"]
 
 
-def test_fewer_layers_are_placed_when_fewer_are_wanted(shown_gemma3):
-    found = memory(shown_gemma3, {"devices": [10_000 * MIB], "layers": 3, "context": 512})["split"]
-    assert (found["layers"], found["wanted"]) == (3, 3)
+def test_fewer_layers_are_placed_when_fewer_are_wanted(gemma3_page):
+    split = memory(gemma3_page, {"devices": [10_000 * MIB], "layers": 3, "context": 512})["split"]
+    assert (split["layers"], split["wanted"]) == (3, 3)
 
 
-def test_experts_on_the_processor_leave_room(shown, shown_smollm2):
-    metadata = dict(shown_smollm2.model.metadata.typed_items())
-    tensors = {name: shown_smollm2.model[name] for name in shown_smollm2.model}
+def test_experts_on_the_processor_leave_room(model_page, smollm2_page):
+    metadata = dict(smollm2_page.model.metadata.typed_items())
+    tensors = {name: smollm2_page.model[name] for name in smollm2_page.model}
     tensors["blk.0.ffn_up_exps.weight"] = np.zeros((4, 64, 64), np.float32)
-    model = shown(tensors, metadata)
+    model = model_page(tensors, metadata)
     assert expert_bytes(model.model) == {0: 4 * 64 * 64 * 4}
     assert memory_facts(model)["expert_bytes"] == 4 * 64 * 64 * 4
-    asked = {"context": 512, "devices": [10_000 * MIB]}
-    all_there = memory(model, asked)["split"]["devices"][0]["nbytes"]
-    without = memory(model, {**asked, "cpu_experts": 1})["split"]
+    settings = {"context": 512, "devices": [10_000 * MIB]}
+    all_there = memory(model, settings)["split"]["devices"][0]["nbytes"]
+    without = memory(model, {**settings, "cpu_experts": 1})["split"]
     assert all_there - without["devices"][0]["nbytes"] == 4 * 64 * 64 * 4
     assert (
         without["host"] + without["devices"][0]["nbytes"]
-        == all_there + memory(model, asked)["split"]["host"]
+        == all_there + memory(model, settings)["split"]["host"]
     )
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "settings",
     [
         {"context": "x"},
         {"context": -1},
@@ -71,11 +71,11 @@ def test_experts_on_the_processor_leave_room(shown, shown_smollm2):
         {"sequences": 10**6},
     ],
 )
-def test_what_llama_cpp_would_refuse_is_refused(shown_gemma3, asked):
+def test_what_llama_cpp_would_refuse_is_refused(gemma3_page, settings):
     with pytest.raises(ggufkit.GGUFError):
-        memory(shown_gemma3, asked)
+        memory(gemma3_page, settings)
 
 
-def test_half_a_layer_is_refused(shown_gemma3):
+def test_half_a_layer_is_refused(gemma3_page):
     with pytest.raises(ValueTypeError, match="layers"):
-        memory(shown_gemma3, {"layers": 1.5, "devices": [MIB]})
+        memory(gemma3_page, {"layers": 1.5, "devices": [MIB]})

@@ -12,7 +12,7 @@ IMPORT = re.compile(r'^import [^"]*"(?P<path>[^"]+)";', re.MULTILINE)
 
 def test_the_scripts_do_not_import_in_a_circle():
     imports = {
-        path: {(path.parent / found["path"]).resolve() for found in IMPORT.finditer(text)}
+        path: {(path.parent / match["path"]).resolve() for match in IMPORT.finditer(text)}
         for path in PAGE.resolve().rglob("*.js")
         if (text := path.read_text("utf-8"))
     }

@@ -30,11 +30,11 @@ def matrix(tensor):
 
 def tile(tensor, place):
     """Return the values of a tile, which are in the rows and columns that it names."""
-    found = picture.tile(tensor, place)
-    if found.values.size:
-        expected = matrix(tensor)[np.ix_(found.rows, found.columns)]
-        assert np.array_equal(found.values, expected, equal_nan=True)
-    return found.values
+    image = picture.tile(tensor, place)
+    if image.values.size:
+        expected = matrix(tensor)[np.ix_(image.rows, image.columns)]
+        assert np.array_equal(image.values, expected, equal_nan=True)
+    return image.values
 
 
 def shown_by(tensor, place):
@@ -46,25 +46,25 @@ def shown_by(tensor, place):
 
 @pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_K", "Q6_K", "IQ4_XS"])
 @pytest.mark.parametrize("place", [TilePlace(0, 0, 0), TilePlace(0, 1, 2), TilePlace(1, 0, 1)])
-def test_a_tile_shows_the_values_that_numpy_gives(shown, kind, place):
-    tensor = shown({"a": (VALUES, kind)}).model["a"]
+def test_a_tile_shows_the_values_that_numpy_gives(model_page, kind, place):
+    tensor = model_page({"a": (VALUES, kind)}).model["a"]
     assert np.array_equal(tile(tensor, place), shown_by(tensor, place))
 
 
-def test_tiles_of_every_real_tensor_show_its_values(shown_gemma3):
+def test_tiles_of_every_real_tensor_show_its_values(gemma3_page):
     for name in ("blk.0.ffn_up.weight", "blk.0.attn_q.weight", "output_norm.weight"):
-        tensor = shown_gemma3.model[name]
+        tensor = gemma3_page.model[name]
         for level in range(picture_facts(tensor)["levels"]):
             place = TilePlace(level, 0, 0)
             assert np.array_equal(tile(tensor, place), shown_by(tensor, place)), (name, level)
 
 
-def test_the_last_level_shows_the_whole_matrix_in_one_tile(shown):
+def test_the_last_level_shows_the_whole_matrix_in_one_tile(model_page):
     for shape in ((1, 1), (1, 5000), (5000, 1), (513, 512), (512, 512), (1025, 700)):
         tensor = as_tensor("a", np.zeros(shape, np.float32))
         facts = picture_facts(tensor)
-        found = tile(tensor, TilePlace(facts["levels"] - 1, 0, 0))
-        assert max(found.shape) <= TILE
+        image = tile(tensor, TilePlace(facts["levels"] - 1, 0, 0))
+        assert max(image.shape) <= TILE
         assert tile(tensor, TilePlace(facts["levels"] - 1, 1, 0)).size == 0
         assert facts["levels"] == 1 + max(facts["row_level"], facts["column_level"])
 
@@ -80,13 +80,13 @@ def test_a_tile_outside_the_matrix_is_empty():
     assert tile(tensor, TilePlace(0, 10**12, 10**12)).size == 0
 
 
-def test_rows_so_wide_that_pixels_share_blocks_show_stored_values(shown):
+def test_rows_so_wide_that_pixels_share_blocks_show_stored_values(model_page):
     wide = np.arange(1 << 18, dtype=np.float32)[np.newaxis].repeat(2, 0)
-    tensor = shown({"a": (wide, "Q8_0")}).model["a"]
-    found = tile(tensor, TilePlace(9, 0, 0))
-    assert found.shape == (2, 512)
-    assert np.isin(found, tensor.numpy()).all()
-    assert np.all(np.diff(found[0]) >= 0)
+    tensor = model_page({"a": (wide, "Q8_0")}).model["a"]
+    image = tile(tensor, TilePlace(9, 0, 0))
+    assert image.shape == (2, 512)
+    assert np.isin(image, tensor.numpy()).all()
+    assert np.all(np.diff(image[0]) >= 0)
 
 
 def test_a_big_endian_tensor_shows_the_same_values(tmp_path):
@@ -99,8 +99,8 @@ def test_a_big_endian_tensor_shows_the_same_values(tmp_path):
 
 def test_a_tensor_that_is_computed_shows_its_values():
     tensor = as_tensor("a", (VALUES, "Q8_0"))
-    found = tile(tensor, TilePlace(0, 0, 0))
-    assert np.isin(found, matrix(tensor)).all()
+    image = tile(tensor, TilePlace(0, 0, 0))
+    assert np.isin(image, matrix(tensor)).all()
     assert np.array_equal(values_at(tensor, np.arange(3), np.arange(40)), matrix(tensor)[:3, :40])
 
 
@@ -109,25 +109,25 @@ def test_a_remote_tensor_is_read_by_few_requests(tmp_path):
     ggufkit.model({"a": (VALUES, "Q4_K")}).write(path)
     with Served({"/a.gguf": path.read_bytes()}) as served:
         model = ggufkit.open(served.url("/a.gguf"))
-        found = tile(model["a"], TilePlace(1, 0, 0))
-        assert found.shape == (350, 512)
-        assert np.isin(found, matrix(ggufkit.open(path)["a"])).all()
+        image = tile(model["a"], TilePlace(1, 0, 0))
+        assert image.shape == (350, 512)
+        assert np.isin(image, matrix(ggufkit.open(path)["a"])).all()
         assert picture_facts(model["a"])["is_sampled_by_rows"]
 
 
-def test_a_difference_reads_both_tensors_in_the_same_places(tmp_path, shown):
+def test_a_difference_reads_both_tensors_in_the_same_places(tmp_path, model_page):
     path = tmp_path / "a.gguf"
     ggufkit.model({"a": (VALUES, "Q4_K")}).write(path)
-    near = shown({"a": VALUES}).model["a"]
+    near = model_page({"a": VALUES}).model["a"]
     with Served({"/a.gguf": path.read_bytes()}) as served:
         far = ggufkit.open(served.url("/a.gguf"))["a"]
-        found = difference_tile(near, far, TilePlace(1, 0, 0))
-        expected = (matrix(ggufkit.open(path)["a"]) - VALUES)[np.ix_(found.rows, found.columns)]
-        assert np.array_equal(found.values, expected)
+        image = difference_tile(near, far, TilePlace(1, 0, 0))
+        expected = (matrix(ggufkit.open(path)["a"]) - VALUES)[np.ix_(image.rows, image.columns)]
+        assert np.array_equal(image.values, expected)
 
 
 def test_an_opaque_type_has_no_picture():
-    kind = next(each for each in TENSOR_TYPES.values() if each.is_opaque)
+    kind = next(row for row in TENSOR_TYPES.values() if row.is_opaque)
     tensor = ggufkit.Tensor("a", kind, (4, 4), 16, as_tensor("a", VALUES).source)
     with pytest.raises(TensorTypeError, match="cannot be decoded"):
         tile(tensor, TilePlace(0, 0, 0))
@@ -135,7 +135,7 @@ def test_an_opaque_type_has_no_picture():
 
 def test_a_sample_leaves_out_what_is_not_finite():
     tensor = as_tensor("a", np.array([[1.0, np.nan, -3.0, np.inf, 0.0]], np.float32))
-    found = sample_statistics(tensor)
-    assert (found["count"], found["largest"]) == (3, 3.0)
-    assert found["zeros"] == pytest.approx(1 / 3)
+    document = sample_statistics(tensor)
+    assert (document["count"], document["largest"]) == (3, 3.0)
+    assert document["zeros"] == pytest.approx(1 / 3)
     assert sample_statistics(as_tensor("a", np.full((2, 2), np.nan, np.float32))) == {"count": 0}

@@ -16,53 +16,53 @@ MESSAGES = [{"role": "user", "content": "Hello <b>"}, {"role": "assistant", "con
 KEY = "tokenizer.chat_template"
 
 
-def test_a_prompt_is_that_of_the_library(shown_smollm2):
-    found = prompt(shown_smollm2, {"messages": MESSAGES, "add_generation_prompt": True})
-    expected = ggufkit.chat_template(shown_smollm2.model).render(
+def test_a_prompt_is_that_of_the_library(smollm2_page):
+    document = prompt(smollm2_page, {"messages": MESSAGES, "add_generation_prompt": True})
+    expected = ggufkit.chat_template(smollm2_page.model).render(
         MESSAGES, add_generation_prompt=True
     )
-    assert found["text"] == expected
-    assert "".join(part["text"] for part in found["parts"]) == expected
-    marked = {part["text"] for part in found["parts"] if part["special"]}
+    assert document["text"] == expected
+    assert "".join(part["text"] for part in document["parts"]) == expected
+    marked = {part["text"] for part in document["parts"] if part["special"]}
     assert marked == {"<|im_start|>", "<|im_end|>"}
 
 
 @pytest.mark.matrix  # until the limit on time stops it
-def test_a_template_without_end_is_stopped(shown):
+def test_a_template_without_end_is_stopped(model_page):
     endless = "{% for a in range(10**5) %}{% for b in range(10**5) %}{% endfor %}{% endfor %}"
-    model = shown({}, {KEY: endless, "tokenizer.ggml.tokens": ["a"]})
+    model = model_page({}, {KEY: endless, "tokenizer.ggml.tokens": ["a"]})
     with pytest.raises(ChatTemplateError):
         prompt(model, {"messages": MESSAGES})
 
 
 @pytest.mark.parametrize("messages", [None, 5, "x", [5], {"role": "user"}])
-def test_messages_that_are_none_are_refused(shown_smollm2, messages):
+def test_messages_that_are_none_are_refused(smollm2_page, messages):
     with pytest.raises(ChatTemplateError, match="messages"):
-        prompt(shown_smollm2, {"messages": messages})
+        prompt(smollm2_page, {"messages": messages})
 
 
-def test_a_model_without_a_template_says_so(shown):
-    model = shown({}, {"general.architecture": "llama"})
+def test_a_model_without_a_template_says_so(model_page):
+    model = model_page({}, {"general.architecture": "llama"})
     assert templates(model)["templates"] == {}
     with pytest.raises(ChatTemplateError, match="no chat template"):
         prompt(model, {"messages": MESSAGES})
 
 
-def test_named_templates_are_listed(shown):
-    model = shown({}, {KEY: "a", f"{KEY}.tool_use": "b", "tokenizer.ggml.tokens": ["x"]})
+def test_named_templates_are_listed(model_page):
+    model = model_page({}, {KEY: "a", f"{KEY}.tool_use": "b", "tokenizer.ggml.tokens": ["x"]})
     assert templates(model)["templates"] == {"default": "a", "tool_use": "b"}
 
 
-def test_many_long_templates_are_shown_in_part(shown):
+def test_many_long_templates_are_shown_in_part(model_page):
     texts = {f"{KEY}.t{number}": "a" * 200_000 for number in range(20)}
-    found = templates(shown({}, texts))["templates"]
-    assert len(found) == 16
-    assert sum(map(len, found.values())) < 1_100_000
+    rows = templates(model_page({}, texts))["templates"]
+    assert len(rows) == 16
+    assert sum(map(len, rows.values())) < 1_100_000
 
 
 def test_lines_of_two_templates_are_told_apart():
-    found = compare_templates("a\nb\nc", "a\nB\nc")
-    assert [(line["in"], line["text"]) for line in found["lines"]] == [
+    document = compare_templates("a\nb\nc", "a\nB\nc")
+    assert [(line["in"], line["text"]) for line in document["lines"]] == [
         ("both", "a"),
         ("before", "b"),
         ("after", "B"),
@@ -90,13 +90,13 @@ def test_templates_that_difflib_takes_hours_for_are_compared():
 @pytest.mark.parametrize(
     "template", ["{{ 'a' * 10**8 }}", "{% for a in range(10**4) %}{{ 'a' * 10**4 }}{% endfor %}"]
 )
-def test_a_prompt_without_bounds_is_refused(shown, template):
-    model = shown({}, {KEY: template, "tokenizer.ggml.tokens": ["a"]})
+def test_a_prompt_without_bounds_is_refused(model_page, template):
+    model = model_page({}, {KEY: template, "tokenizer.ggml.tokens": ["a"]})
     with pytest.raises(ChatTemplateError, match="characters"):
         prompt(model, {"messages": MESSAGES})
 
 
-def test_a_prompt_longer_than_the_page_shows_is_refused(shown):
-    model = shown({}, {KEY: "{{ 'a' * 2**21 }}", "tokenizer.ggml.tokens": ["a"]})
+def test_a_prompt_longer_than_the_page_shows_is_refused(model_page):
+    model = model_page({}, {KEY: "{{ 'a' * 2**21 }}", "tokenizer.ggml.tokens": ["a"]})
     with pytest.raises(ChatTemplateError, match="2,097,152 characters"):
         prompt(model, {"messages": MESSAGES})

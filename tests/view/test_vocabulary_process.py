@@ -37,17 +37,19 @@ def test_the_longest_special_token_is_marked():
 def test_marks_are_those_of_a_regular_expression(text, specials):
     longest_first = sorted(specials, key=len, reverse=True)
     pattern = f"({'|'.join(longest_first)})" if specials else "(?!)()"
-    expected = [(part, at % 2 == 1) for at, part in enumerate(re.split(pattern, text)) if part]
+    expected = [
+        (part, number % 2 == 1) for number, part in enumerate(re.split(pattern, text)) if part
+    ]
     assert parts(text, specials) == expected
 
 
 def test_a_prompt_has_a_limited_number_of_parts():
-    found = parts("ab" * 2 * MAX_PARTS, {"a"})
-    assert len(found) == 2 * MAX_PARTS
-    assert "".join(text for text, _ in found) == "ab" * 2 * MAX_PARTS
+    pieces = parts("ab" * 2 * MAX_PARTS, {"a"})
+    assert len(pieces) == 2 * MAX_PARTS
+    assert "".join(text for text, _ in pieces) == "ab" * 2 * MAX_PARTS
 
 
-def test_many_long_special_tokens_do_not_keep_a_prompt_waiting(shown):
+def test_many_long_special_tokens_do_not_keep_a_prompt_waiting(model_page):
     texts = ["a" * length for length in range(1, 2000)] + [f"{'a' * 60}{n}" for n in range(20_000)]
     keys = {
         "tokenizer.ggml.tokens": texts,
@@ -55,29 +57,29 @@ def test_many_long_special_tokens_do_not_keep_a_prompt_waiting(shown):
         "tokenizer.chat_template": "{{ messages[0]['content'] }}",
     }
     messages = [{"role": "user", "content": "a" * 128 * 50 + "b"}]
-    found = prompt(shown({}, TOKENIZER | keys), {"messages": messages})
-    assert [part["special"] for part in found["parts"]] == [True] * 50 + [False]
+    document = prompt(model_page({}, TOKENIZER | keys), {"messages": messages})
+    assert [part["special"] for part in document["parts"]] == [True] * 50 + [False]
 
 
-def test_work_that_takes_too_long_is_stopped(shown, monkeypatch):
-    model = shown({}, TOKENIZER | {"tokenizer.ggml.tokens": ["a"]})
+def test_work_that_takes_too_long_is_stopped(model_page, monkeypatch):
+    model = model_page({}, TOKENIZER | {"tokenizer.ggml.tokens": ["a"]})
     monkeypatch.setattr(page_model, "MAX_SECONDS", 0.001)
     with pytest.raises(CheckpointError, match="stopped"):
         split_text(model, "a")
 
 
-def test_work_that_takes_too_much_memory_is_stopped(shown, monkeypatch):
+def test_work_that_takes_too_much_memory_is_stopped(model_page, monkeypatch):
     monkeypatch.setattr(page_model, "MAX_MEMORY", 64 << 20)
     with pytest.raises(CheckpointError, match="stopped"):
-        split_text(shown({}, TOKENIZER | {"tokenizer.ggml.tokens": ["a"]}), "a")
+        split_text(model_page({}, TOKENIZER | {"tokenizer.ggml.tokens": ["a"]}), "a")
 
 
-def test_errors_of_a_vocabulary_come_in_words(shown):
-    model = shown({"a": np.zeros(32, np.float32)}, {"tokenizer.ggml.model": "unheard-of"})
+def test_errors_of_a_vocabulary_come_in_words(model_page):
+    model = model_page({"a": np.zeros(32, np.float32)}, {"tokenizer.ggml.model": "unheard-of"})
     with pytest.raises(CheckpointError, match="unheard-of"):
         split_text(model, "a")
     keys = {"tokenizer.ggml.model": "bert", "tokenizer.ggml.tokens": ["a"]}
     with pytest.raises(CheckpointError, match="do not fit together"):
-        split_text(shown({}, TOKENIZER | keys, "bert.gguf"), "b")
+        split_text(model_page({}, TOKENIZER | keys, "bert.gguf"), "b")
     job = {"vocabulary": model.name, "task": "split", "text": "a", "special": True}
     assert "unheard-of" in answer(job)["error"]

@@ -128,14 +128,17 @@ def test_text_in_a_file_cannot_control_the_terminal(tmp_path):
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
 def test_error_for_a_truncated_real_model_says_how_much_is_missing(smollm2, tmp_path, share):
     size = smollm2.stat().st_size
-    kept = int(size * share)
+    size_of_cut = int(size * share)
     path = tmp_path / "cut.gguf"
     with smollm2.open("rb") as whole, path.open("wb") as cut:
-        cut.write(whole.read(min(2**24, kept)))
-        cut.truncate(kept)
+        cut.write(whole.read(min(2**24, size_of_cut)))
+        cut.truncate(size_of_cut)
     with pytest.raises(TruncatedError) as caught:
         ggufkit.open(path)
-    assert f"it has {kept} bytes, its tensors need {size}; {size - kept} bytes" in str(caught.value)
+    assert (
+        f"it has {size_of_cut} bytes, its tensors need {size}; {size - size_of_cut} bytes"
+        in str(caught.value)
+    )
     assert [finding.rule for finding in ggufkit.check(path)] == ["data-truncated"]
 
 
@@ -170,8 +173,8 @@ def path(tmp_path_factory):
 def test_damaged_file_opens_and_reads_or_raises_a_typed_error(path, seed, edits, share):
     content = bytearray(seed[: int(len(seed) * share)])
     for place, size, value in edits:
-        at = int(place * len(content))
-        content[at : at + size] = (value % (1 << 8 * size)).to_bytes(size, "little")
+        offset = int(place * len(content))
+        content[offset : offset + size] = (value % (1 << 8 * size)).to_bytes(size, "little")
     path.write_bytes(content)
     if any(finding.severity == "error" for finding in ggufkit.check(path)):
         with pytest.raises(FormatError) as caught:
@@ -188,8 +191,8 @@ def read_everything(model: ggufkit.Model) -> None:
             assert model.metadata.type_name(key)
             if not isinstance(value, str | bool | int | float):
                 value.tolist()
-        for each in model.tensors.values():
-            assert each.raw().nbytes == each.nbytes
-            if not each.type.is_opaque:
-                assert each.numpy().shape == each.shape
+        for tensor in model.tensors.values():
+            assert tensor.raw().nbytes == tensor.nbytes
+            if not tensor.type.is_opaque:
+                assert tensor.numpy().shape == tensor.shape
         ggufkit.write(model, Path(model.files[0].path).with_name("again.gguf"), byte_order="little")

@@ -53,10 +53,10 @@ def faults_of(command):
     return {*faulty.FAULTS} - (INPUT_FAULTS if command in CHANGING_INPUT else set())
 
 
-def runs(command, faults, at, folder):
+def runs(command, faults, places, folder):
     paths = os.pathsep.join([str(PROGRAM.parent), *(path for path in sys.path if path)])
-    named = ",".join(sorted(faults))
-    arguments = [sys.executable, str(PROGRAM), command, named, at, str(folder)]
+    joined = ",".join(sorted(faults))
+    arguments = [sys.executable, str(PROGRAM), command, joined, places, str(folder)]
     environment = os.environ | {"PYTHONPATH": paths}
     done = subprocess.run(
         arguments, env=environment, capture_output=True, text=True, check=False, timeout=600
@@ -65,38 +65,38 @@ def runs(command, faults, at, folder):
     return json.loads(done.stdout)
 
 
-def assert_lost_nothing(each):
-    assert each["inputs"], each
-    assert each["output"] in ("old", "new", "absent", "both"), each
-    assert each["again"] == "new", each  # and nothing besides, so leftovers are swept
-    assert "Traceback" not in each["said"], each
-    if CODES.get(each["fault"]) != -9:
-        journals = [name for name in each["hidden"] if name.endswith(EDIT.suffix)]
-        assert each["hidden"] == (journals if each["is_in_place"] else []), each
-    if each["code"] == 0:
-        assert each["output"] == "new", each
-    if each["code"] in (130, 143):
-        assert "interrupted; every output is whole, or as it was" in each["said"], each
-    if each["fault"] in CODES:  # a signal may come when there is nothing left to do
-        assert each["code"] in (CODES[each["fault"]], 0), each
+def assert_lost_nothing(row):
+    assert row["inputs"], row
+    assert row["output"] in ("old", "new", "absent", "both"), row
+    assert row["again"] == "new", row  # and nothing besides, so leftovers are swept
+    assert "Traceback" not in row["errors"], row
+    if CODES.get(row["fault"]) != -9:
+        journals = [name for name in row["hidden"] if name.endswith(EDIT.suffix)]
+        assert row["hidden"] == (journals if row["is_in_place"] else []), row
+    if row["code"] == 0:
+        assert row["output"] == "new", row
+    if row["code"] in (130, 143):
+        assert "interrupted; every output is whole, or as it was" in row["errors"], row
+    if row["fault"] in CODES:  # a signal may come when there is nothing left to do
+        assert row["code"] in (CODES[row["fault"]], 0), row
         return
-    if each["fault"] == "rivalled":
-        assert_one_was_first(each)
+    if row["fault"] == "rivalled":
+        assert_one_was_first(row)
         return
-    assert each["code"] in (0, 1), each
-    assert each["code"] == 0 or "error: " in each["said"], each
-    assert each["code"] == 0 or each["output"] != "new" or each["is_in_place"], each
-    if each["call"] == "pread" and each["code"]:
-        assert SOURCE.search(each["said"]), each
+    assert row["code"] in (0, 1), row
+    assert row["code"] == 0 or "error: " in row["errors"], row
+    assert row["code"] == 0 or row["output"] != "new" or row["is_in_place"], row
+    if row["call"] == "pread" and row["code"]:
+        assert SOURCE.search(row["errors"]), row
 
 
-def assert_one_was_first(each):
+def assert_one_was_first(row):
     """Of two commands with the same output, one succeeds; the other succeeds or is refused."""
-    ends = [(each["code"], each["said"]), tuple(each["rival"])]
-    assert any(code == 0 for code, _ in ends), each
-    assert each["output"] == "new", each
-    for code, said in ends:
-        assert code == 0 or (code == 1 and "error: " in said and REFUSED.search(said)), each
+    ends = [(row["code"], row["errors"]), tuple(row["rival"])]
+    assert any(code == 0 for code, _ in ends), row
+    assert row["output"] == "new", row
+    for code, errors in ends:
+        assert code == 0 or (code == 1 and "error: " in errors and REFUSED.search(errors)), row
 
 
 def test_every_command_that_writes_meets_faults():
@@ -106,12 +106,12 @@ def test_every_command_that_writes_meets_faults():
     assert meeting == writing | {"recover"}  # which has no option that says so
 
 
-def assert_loses_nothing(command, faults, at, folder):
-    found = runs(command, faults, at, folder)
-    for each in found:
-        assert_lost_nothing(each | {"is_in_place": command in faulty.IN_PLACE})
-    assert {each["fault"] for each in found} == faults - UNMET.get(command, set())
-    return found
+def assert_loses_nothing(command, faults, places, folder):
+    rows = runs(command, faults, places, folder)
+    for row in rows:
+        assert_lost_nothing(row | {"is_in_place": command in faulty.IN_PLACE})
+    assert {row["fault"] for row in rows} == faults - UNMET.get(command, set())
+    return rows
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -123,13 +123,13 @@ def test_fault_while_writing_the_output_loses_nothing(tmp_path, command):
     "command", ["copy", *(pytest.param(c, marks=pytest.mark.matrix) for c in OTHERS)]
 )
 def test_command_killed_at_any_call_loses_nothing(tmp_path, command):
-    found = assert_loses_nothing(
+    rows = assert_loses_nothing(
         command, {"killed", "torn", "failed", "interrupted"}, "every", tmp_path
     )
-    calls = {each["call"] for each in found}
+    calls = {row["call"] for row in rows}
     writing = {"pwrite", "fsync", "replace", "flock"}
     assert ({"hard_link", "unlink"} if command == "rename" else writing) <= calls
-    outputs = {each["output"] for each in found}
+    outputs = {row["output"] for row in rows}
     assert "new" in outputs
     assert outputs & {"old", "absent"}  # faults lie on both sides of publishing
 
@@ -202,15 +202,15 @@ def unprivileged():
         yield
         return
     libc, about = ctypes.CDLL(None, use_errno=True), struct.pack("Ii", CAPABILITY_VERSION, 0)
-    held = ctypes.create_string_buffer(24)
-    assert libc.capget(about, held) == 0
-    words = list(struct.unpack("6I", held.raw))
+    capabilities = ctypes.create_string_buffer(24)
+    assert libc.capget(about, capabilities) == 0
+    words = list(struct.unpack("6I", capabilities.raw))
     words[0] = words[3] = 0  # what is in effect, of two halves; what is permitted stays
     assert libc.capset(about, struct.pack("6I", *words)) == 0
     try:
         yield
     finally:
-        assert libc.capset(about, held.raw) == 0
+        assert libc.capset(about, capabilities.raw) == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="root may write anywhere")

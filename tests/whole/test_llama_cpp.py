@@ -72,7 +72,7 @@ def repaired(path):
     length = np.uint64(ggufkit.open(path).metadata["llama.context_length"])
     types = {"llama.context_length": "uint64"}
     ggufkit.edit_in_place(path, set={"llama.context_length": length}, types=types, force=True)
-    assert "key-type" in {found.rule for found in ggufkit.check(path)}
+    assert "key-type" in {finding.rule for finding in ggufkit.check(path)}
     apply(plan_repair(path))
     return path
 
@@ -86,5 +86,5 @@ def test_shard_set_edited_in_place_knows_the_capital_of_france_too(smollm2, tmp_
 def test_llama_cpp_loads_a_vocabulary_only_file(smollm2, tmp_path):
     with ggufkit.open(smollm2) as model:
         ggufkit.write(ggufkit.select(model, vocab_only=True), tmp_path / "vocabulary.gguf")
-    told = llama_memory.report(tmp_path / "vocabulary.gguf", vocab_only=True)
-    assert "n_vocab" in told["log"]
+    memory = llama_memory.report(tmp_path / "vocabulary.gguf", vocab_only=True)
+    assert "n_vocab" in memory["log"]

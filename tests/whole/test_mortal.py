@@ -59,15 +59,15 @@ def sharing(request, tmp_path_factory):
     subprocess.run(["umount", str(mounted)], check=True)
 
 
-def assert_all_survived(found):
-    assert {life["end"] for life in found} == {"killed", "torn", "failed"}
-    for life in found:
-        assert life["found"] in ("before", "after"), life
-        assert life["shown"], life  # by reading alone, which changed nothing
+def assert_all_survived(rows):
+    assert {life["end"] for life in rows} == {"killed", "torn", "failed"}
+    for life in rows:
+        assert life["outcome"] in ("before", "after"), life
+        assert life["is_shown"], life  # by reading alone, which changed nothing
         assert not life["remains"], life
         assert not life["broken"], life
-        if life["left"] != "between":
-            assert life["found"] == life["left"], life
+        if life["content"] != "between":
+            assert life["outcome"] == life["content"], life
 
 
 MANY = dict.fromkeys(("patched back", "copied back"), pytest.mark.matrix)
@@ -80,14 +80,14 @@ MANY = dict.fromkeys(("patched back", "copied back"), pytest.mark.matrix)
 def test_file_has_the_old_or_new_content_wherever_the_edit_ends(tmp_path, way):
     if way.startswith("moved") and not moves_blocks(tmp_path):
         pytest.skip("this file system cannot move blocks")
-    found = lives(way, tmp_path)
-    assert_all_survived(found)
-    count = Counter(life["found"] for life in found)
+    rows = lives(way, tmp_path)
+    assert_all_survived(rows)
+    count = Counter(life["outcome"] for life in rows)
     assert min(count["before"], count["after"]) > 5  # ends lie on both sides of the change
-    calls = {life["call"] for life in found}
+    calls = {life["call"] for life in rows}
     assert {"open", "pwrite", "fsync", "replace", "flock"} <= calls
     if not way.startswith("copied"):  # a copy takes its place at once
-        assert any(life["left"] == "between" for life in found)
+        assert any(life["content"] == "between" for life in rows)
         assert "pwrite in recovery" in calls
 
 

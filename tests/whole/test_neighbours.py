@@ -32,20 +32,20 @@ def clear(*paths):
 
 
 @pytest.mark.parametrize(
-    "each", [EACH, pytest.param(len(POSSIBLE), marks=pytest.mark.matrix)], ids="{}-kinds".format
+    "change", [EACH, pytest.param(len(POSSIBLE), marks=pytest.mark.matrix)], ids="{}-kinds".format
 )
 @pytest.mark.parametrize("command", COMMANDS)
-def test_command_neither_follows_nor_changes_a_neighbour(tmp_path, monkeypatch, command, each):
-    kept, work = tmp_path / "kept", tmp_path / "work"
-    kept.mkdir()
-    faulty.make(kept)
-    faulty.tear(kept)
+def test_command_neither_follows_nor_changes_a_neighbour(tmp_path, monkeypatch, command, change):
+    original, work = tmp_path / "kept", tmp_path / "work"
+    original.mkdir()
+    faulty.make(original)
+    faulty.tear(original)
     faulty.replace_llama_cpp(monkeypatch.setattr)
     (target,) = targets_of(COMMANDS[command])[:1]
     kinds = itertools.cycle(POSSIBLE)
     for name in HIDDEN_NAMES:
-        for kind in itertools.islice(kinds, each):
-            faulty.renew(kept, work)
+        for kind in itertools.islice(kinds, change):
+            faulty.renew(original, work)
             monkeypatch.chdir(work)
             clear(hidden(target, name))
             neighbour = place(hidden(target.absolute(), name), kind)

@@ -65,37 +65,37 @@ def test_functions_that_are_done_close_what_they_opened(path, monkeypatch):
     monkeypatch.setattr(
         "ggufkit.models.any_model.open_model", lambda p: opened.append(real(p)) or opened[-1]
     )
-    found = ggufkit.diff(path, ggufkit.edit(path, set={"general.tags": ["a"]}))
+    difference = ggufkit.diff(path, ggufkit.edit(path, set={"general.tags": ["a"]}))
     ggufkit.digest(path)
     ggufkit.write(path, path.with_name("copy.gguf"))
     ggufkit.write_many([(path, path.with_name("two.gguf"))])
     assert [model.closed for model in opened] == [False, True, True, True, True] or [
         model.closed for model in opened
     ] == [True, False, True, True, True]
-    assert list(found.keys[0].after) == ["a"]
+    assert list(difference.keys[0].after) == ["a"]
 
 
 def test_result_of_a_path_owns_its_file(path):
-    made = ggufkit.quantize(path, "Q8_0")
-    assert not made.closed
-    made.close()
-    assert made.closed
+    quantized = ggufkit.quantize(path, "Q8_0")
+    assert not quantized.closed
+    quantized.close()
+    assert quantized.closed
 
 
 def test_closing_a_derived_model_does_not_close_its_parent(path):
     with ggufkit.open(path) as model:
-        for made in (
+        for derived in (
             model.replace(),
             model.edit(set={"a": 1}),
             model.quantize("Q8_0"),
             model.select(keep="blk.*"),
             model.select(graft=[(model, "output_norm.weight")]),
         ):
-            made.close()
+            derived.close()
             assert not model.closed
-            assert next(iter(made.tensors.values())).numpy().size
+            assert next(iter(derived.tensors.values())).numpy().size
     with pytest.raises(ClosedError):
-        next(iter(made.tensors.values())).numpy()
+        next(iter(derived.tensors.values())).numpy()
 
 
 def test_metadata_stays_readable_after_closing(path):
@@ -118,10 +118,10 @@ def test_models_pickle_by_path(path):
     with ggufkit.open(path) as model:
         data = pickle.dumps(model)
         assert len(data) < 1000 + len(str(path))
-        for each in (model, model.edit(set={"a": 1}), ggufkit.quantize(model, "Q8_0")):
-            with pickle.loads(pickle.dumps(each)) as again:
-                assert not ggufkit.diff(each, again)
-                assert again.metadata == each.metadata
+        for original in (model, model.edit(set={"a": 1}), ggufkit.quantize(model, "Q8_0")):
+            with pickle.loads(pickle.dumps(original)) as again:
+                assert not ggufkit.diff(original, again)
+                assert again.metadata == original.metadata
     path.write_bytes(path.read_bytes() + bytes(32))
     with pytest.raises(ValueError, match="replaced"):
         pickle.loads(data)
@@ -143,21 +143,21 @@ def test_nothing_leaks_at_exit(path):
 
 
 def test_model_of_rows_that_a_function_yields(tmp_path):
-    asked = []
+    requests = []
 
     def rows(start, stop):
-        asked.append((start, stop))
+        requests.append((start, stop))
         yield from np.arange(start * 64, stop * 64, dtype=np.float32).reshape(-1, 64)
 
     whole = np.arange(40000 * 64, dtype=np.float32).reshape(40000, 64)
     model = ggufkit.model({"a": ((40000, 64), "Q8_0", rows), "b": ((50, 800, 64), "F32", rows)})
-    assert not asked
+    assert not requests
     model.write(tmp_path / "m.gguf")
-    with ggufkit.open(tmp_path / "m.gguf") as made:
+    with ggufkit.open(tmp_path / "m.gguf") as written:
         expected = ggufkit.quants.quantize(whole, "Q8_0")
-        assert np.array_equal(made["a"].raw(), expected)
-        assert np.array_equal(made["b"].numpy(), whole.reshape(50, 800, 64))
-    assert max(stop - start for start, stop in asked) < 40000
+        assert np.array_equal(written["a"].raw(), expected)
+        assert np.array_equal(written["b"].numpy(), whole.reshape(50, 800, 64))
+    assert max(stop - start for start, stop in requests) < 40000
 
 
 def test_function_may_return_packed_rows():
@@ -202,13 +202,16 @@ def test_opened_model_knows_its_path(path):
 def test_model_that_is_not_in_a_file_is_checked_as_the_file_that_it_would_become(path):
     broken = {"output.weight": np.full((3, 32), np.nan, np.float32)}
     keys = {"general.architecture": "llama", BAD: "{{"}
-    for made in (ggufkit.model(broken, keys), ggufkit.open(path).edit(set={BAD: "{{"}, force=True)):
+    for model in (
+        ggufkit.model(broken, keys),
+        ggufkit.open(path).edit(set={BAD: "{{"}, force=True),
+    ):
         written = path.with_name("written.gguf")
-        ggufkit.write(made, written)
+        ggufkit.write(model, written)
         expected = ggufkit.check(written, data=True)
         assert expected
-        assert made.check(data=True) == expected
-        assert {Path(each.path).name for each in made.check()} == {"<model>"}
+        assert model.check(data=True) == expected
+        assert {Path(finding.path).name for finding in model.check()} == {"<model>"}
         with written.open("rb") as opened:
             for content in (written.read_bytes(), opened):
                 assert ggufkit.check(ggufkit.open(content), data=True) == expected
@@ -220,9 +223,9 @@ def test_spawned_processes_read_models_metadata_and_tensors(path):
         ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as processes,
     ):
         name = next(iter(model))
-        for given in (model, model.edit(set={"a": 1}).tensors, model.tensors):
-            found = processes.submit(operator.getitem, given, name).result()
-            assert (found.raw() == model[name].raw()).all()
+        for mapping in (model, model.edit(set={"a": 1}).tensors, model.tensors):
+            tensor = processes.submit(operator.getitem, mapping, name).result()
+            assert (tensor.raw() == model[name].raw()).all()
         assert processes.submit(len, model.metadata).result() == len(model.metadata)
 
 
@@ -232,22 +235,22 @@ def test_what_is_neither_path_nor_model_is_not_checked():
 
 
 def test_notebook_shows_plans_findings_and_metadata_as_tables(path):
-    made = ggufkit.edit(
+    edited = ggufkit.edit(
         path, set={"general.name": "<b>", BAD: "{{", "words": ["a"] * 1000}, force=True
     )
-    plan = ggufkit.layout(made, "m.gguf", shard_tensors=2)
-    shown = [each._repr_html_() for each in (plan, made.check(), made.metadata)]
-    assert "m-00002-of-" in shown[0]
-    assert "template-syntax" in shown[1]
-    assert "&lt;b&gt;" in shown[2]
-    assert all(text.count("<table>") == text.count("</table>") > 0 for text in shown)
-    assert all("<b><" not in text and len(text) < 10_000 for text in shown)
+    plan = ggufkit.layout(edited, "m.gguf", shard_tensors=2)
+    tables = [value._repr_html_() for value in (plan, edited.check(), edited.metadata)]
+    assert "m-00002-of-" in tables[0]
+    assert "template-syntax" in tables[1]
+    assert "&lt;b&gt;" in tables[2]
+    assert all(text.count("<table>") == text.count("</table>") > 0 for text in tables)
+    assert all("<b><" not in text and len(text) < 10_000 for text in tables)
     assert ggufkit.check(path)._repr_html_() == "<p>no findings</p>"
 
 
 def test_notebook_shows_a_difference_escaped(path):
-    found = ggufkit.diff(path, ggufkit.edit(path, set={"general.name": "<script>"}))
-    assert "&lt;script&gt;" in found._repr_html_()
+    difference = ggufkit.diff(path, ggufkit.edit(path, set={"general.name": "<script>"}))
+    assert "&lt;script&gt;" in difference._repr_html_()
 
 
 WRONG_ARGUMENTS = {

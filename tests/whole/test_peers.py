@@ -174,17 +174,17 @@ def values_of_all_types():
 
 
 def tensors_of_all_types():
-    made = {}
+    arrays = {}
     for dtype in (np.float32, np.float16, np.float64, np.int8, np.int16, np.int32, np.int64):
-        made[np.dtype(dtype).name] = np.arange(24).reshape(2, 3, 4).astype(dtype)
-    made["bfloat16"] = np.arange(8).astype(ml_dtypes.bfloat16)
-    made["scalar"] = np.float32(7)
+        arrays[np.dtype(dtype).name] = np.arange(24).reshape(2, 3, 4).astype(dtype)
+    arrays["bfloat16"] = np.arange(8).astype(ml_dtypes.bfloat16)
+    arrays["scalar"] = np.float32(7)
     random_bytes = np.random.default_rng(0).bytes
     for kind in TYPES:
         if kind.dtype is None and kind.name != "BF16":
             data = np.frombuffer(random_bytes(6 * kind.block_bytes), np.uint8)
-            made[kind.name] = (data.reshape(2, -1), kind)
-    return made
+            arrays[kind.name] = (data.reshape(2, -1), kind)
+    return arrays
 
 
 @pytest.mark.parametrize("alignment", [32, 64])
@@ -193,10 +193,10 @@ def test_official_reader_agrees_with_every_saved_value(tmp_path, alignment):
     path = tmp_path / "all.gguf"
     ggufkit.save(path, tensors, values, alignment=alignment)
     reader = gguf.GGUFReader(path)
-    found = {key: field.contents() for key, field in reader.fields.items()}
+    fields = {key: field.contents() for key, field in reader.fields.items()}
     for key, value in values.items():
         expected = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-        assert found[key] == expected, key
+        assert fields[key] == expected, key
     assert reader.alignment == alignment
     assert [tensor.name for tensor in reader.tensors] == list(tensors)
     with ggufkit.open(path) as model:
@@ -338,4 +338,4 @@ def test_check_warns_of_what_ggml_refuses(tmp_path, peer):
         path = tmp_path / f"{name}.gguf"
         ggufkit.save(path, tensors, values)
         assert peer.read(path) is None, name
-        assert {found.breaks for found in ggufkit.check(path)} == {"llama.cpp"}, name
+        assert {finding.breaks for finding in ggufkit.check(path)} == {"llama.cpp"}, name

@@ -27,17 +27,17 @@ some = settings(max_examples=60)
 @st.composite
 def tensors(draw):
     """Tensors of any type and shape, none and empty ones among them, of random bytes."""
-    found = []
+    tensors_of_file = []
     kinds = draw(st.lists(st.sampled_from(TYPES), max_size=6))
     random = np.random.default_rng(draw(st.integers(0, 99)))
     for number, kind in enumerate(kinds):
         blocks, *others = draw(st.lists(st.integers(0, 3), min_size=1, max_size=4))
         count = int(np.prod([blocks, *others])) * kind.block_bytes
         name = draw(st.sampled_from(["blk.{}.weight", "größe.{}", "a b\t{}"])).format(number)
-        found.append(
+        tensors_of_file.append(
             SpelledTensor(name, (blocks * kind.block_size, *others), kind.id, random.bytes(count))
         )
-    return found
+    return tensors_of_file
 
 
 @st.composite
@@ -53,11 +53,11 @@ def files(draw, spellings=SPELLINGS):
 
 def meaning(model):
     """Return the content of a model in one form: metadata as bytes, so that any NaN counts."""
-    held = [
+    facts = [
         (t.name, t.type, t.shape, in_order(t, "little").read(0, t.rows).tobytes())
         for t in model.tensors.values()
     ]
-    return model.metadata.without("general.alignment", missing_ok=True).encode(Encoding()), held
+    return model.metadata.without("general.alignment", missing_ok=True).encode(Encoding()), facts
 
 
 @pytest.fixture(scope="module")
@@ -95,11 +95,13 @@ def test_opened_file_is_rewritten_byte_for_byte(folder, content):
 
 @some
 @given(files(SPELLINGS[2:]), st.integers(1, 4))
-def test_split_and_merge_differ_only_by_the_keys_that_llama_cpp_leaves(folder, content, held):
+def test_split_and_merge_differ_only_by_the_keys_that_llama_cpp_leaves(
+    folder, content, tensors_of_file
+):
     source, out, plain = (folder / name for name in ("in.gguf", "out.gguf", "plain.gguf"))
     source.write_bytes(content)
     with ggufkit.open(source) as model:
-        first, *others = ggufkit.write(model, folder / "set.gguf", shard_tensors=held)
+        first, *others = ggufkit.write(model, folder / "set.gguf", shard_tensors=tensors_of_file)
         expected = {name: as_ggml_counts(tensor) for name, tensor in model.tensors.items()}
         is_split = bool(others)
         changed = model.replace(
@@ -112,11 +114,11 @@ def test_split_and_merge_differ_only_by_the_keys_that_llama_cpp_leaves(folder, c
         ggufkit.write(model, out)
     with ggufkit.open(out) as merged:
         assert merged.metadata.get("split.count") == (0 if is_split else None)
-        left = merged.replace(
+        metadata_left = merged.replace(
             metadata=merged.metadata.without(*SPLIT_KEYS, missing_ok=True) if is_split else None
         )
-        left.end_padded = merged.end_padded
-        ggufkit.write(left, folder / "left.gguf")
+        metadata_left.end_padded = merged.end_padded
+        ggufkit.write(metadata_left, folder / "left.gguf")
     assert (folder / "left.gguf").read_bytes() == plain.read_bytes()
 
 

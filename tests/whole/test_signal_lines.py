@@ -33,8 +33,8 @@ ARGUMENTS = {
 class RunWithSignal:
     """A command that gets SIGINT at its `at`-th new line of the traced code; never for 0."""
 
-    def __init__(self, at, names):
-        self.at = at
+    def __init__(self, number, names):
+        self.at = number
         self.names = names  # of functions; all for None
         self.lines = []
 
@@ -77,27 +77,29 @@ class RunWithSignal:
     ],
 )
 def test_signal_at_any_line_leaves_no_hidden_file(tmp_path, monkeypatch, command, names):
-    kept, work = tmp_path / "kept", tmp_path / "work"
-    kept.mkdir()
-    faulty.make(kept)
+    original, work = tmp_path / "kept", tmp_path / "work"
+    original.mkdir()
+    faulty.make(original)
     if command == "recover":
-        faulty.tear(kept)
+        faulty.tear(original)
     arguments = ARGUMENTS.get(command) or faulty.arguments_of(command)
     if command in faulty.COMMANDS.keys() - faulty.UNTHREADED:
         arguments = (*arguments, "--threads", "1")
-    at = 0
-    old, new, whole = faulty.content(kept / "out"), {}, RunWithSignal(0, names)
-    while at <= len(whole.lines):
+    number = 0
+    old, new, whole = faulty.content(original / "out"), {}, RunWithSignal(0, names)
+    while number <= len(whole.lines):
         monkeypatch.chdir(tmp_path)
-        faulty.renew(kept, work)
+        faulty.renew(original, work)
         monkeypatch.chdir(work)
-        code = RunWithSignal(at, names).code_of(arguments) if at else whole.run(arguments).code
+        code = (
+            RunWithSignal(number, names).code_of(arguments) if number else whole.run(arguments).code
+        )
         there = faulty.content(work / "out")
-        new = new if at else there
-        line = whole.lines[at - 1] if at else ""
-        assert code == (130 if at else 0), line
+        new = new if number else there
+        line = whole.lines[number - 1] if number else ""
+        assert code == (130 if number else 0), line
         extra = [name for name in there if Path(name).name.startswith(".")]
         assert not [name for name in extra if name not in old | new], (line, extra)
         assert faulty.state(there, old, new) in ("old", "new", "both", "absent"), line
-        at += 1
-    assert at > 1
+        number += 1
+    assert number > 1

@@ -33,17 +33,17 @@ def ends(command, times, folder):
     return json.loads(done.stdout)
 
 
-def assert_nothing_is_lost(each):
-    assert each["code"] is not None, f"it hangs: {each}"
-    assert each["inputs"], each
-    assert each["output"] in ("old", "new", "absent", "both"), each
-    assert each["again"] == "new", each
-    assert "Traceback" not in each["said"], each
-    assert each["code"] in {0, CODES[each["fault"]]}, each
-    assert each["code"] or each["output"] == "new", each
-    assert each["said"].count("interrupted; ") == bool(each["code"]), each
-    assert each["seconds"] < SOON, each
-    assert not each["hidden"], each
+def assert_nothing_is_lost(row):
+    assert row["code"] is not None, f"it hangs: {row}"
+    assert row["inputs"], row
+    assert row["output"] in ("old", "new", "absent", "both"), row
+    assert row["again"] == "new", row
+    assert "Traceback" not in row["errors"], row
+    assert row["code"] in {0, CODES[row["fault"]]}, row
+    assert row["code"] or row["output"] == "new", row
+    assert row["errors"].count("interrupted; ") == bool(row["code"]), row
+    assert row["seconds"] < SOON, row
+    assert not row["hidden"], row
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,6 @@ def assert_nothing_is_lost(each):
 )
 @pytest.mark.parametrize("command", COMMANDS)
 def test_signals_at_any_moment_end_a_command_and_lose_nothing(tmp_path, command, times):
-    found = ends(command, times, tmp_path)
-    for each in found:
-        assert_nothing_is_lost(each)
+    rows = ends(command, times, tmp_path)
+    for row in rows:
+        assert_nothing_is_lost(row)

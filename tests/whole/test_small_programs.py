@@ -109,8 +109,8 @@ def test_copy_with_new_metadata(path, tmp_path):
     with ggufkit.open(path) as model:
         changed = model.metadata.updated({"general.name": "Copy"})
         model.replace(metadata=changed).write(tmp_path / "copy.gguf")
-    found = ggufkit.diff(path, tmp_path / "copy.gguf")
-    assert [change.key for change in found.keys] == ["general.name"]
+    difference = ggufkit.diff(path, tmp_path / "copy.gguf")
+    assert [change.key for change in difference.keys] == ["general.name"]
 
 
 def test_split_and_merge(path, tmp_path):
@@ -126,15 +126,15 @@ def test_convert_to_big_endian(path, tmp_path):
 
 
 def test_quantize_in_a_chain(path, tmp_path):
-    made = ggufkit.open(path).quantize("Q8_0").edit(set={"general.name": "Small"})
-    made.write(tmp_path / "q8.gguf")
+    quantized = ggufkit.open(path).quantize("Q8_0").edit(set={"general.name": "Small"})
+    quantized.write(tmp_path / "q8.gguf")
     assert ggufkit.open(tmp_path / "q8.gguf").nbytes < ggufkit.open(path).nbytes
 
 
 def test_drop_a_tensor_and_rename_the_rest(path):
-    made = ggufkit.select(path, drop="output_norm.weight", renames="blk.*=layer.*")
-    assert "output_norm.weight" not in made
-    assert any(name.startswith("layer.") for name in made)
+    selected = ggufkit.select(path, drop="output_norm.weight", renames="blk.*=layer.*")
+    assert "output_norm.weight" not in selected
+    assert any(name.startswith("layer.") for name in selected)
 
 
 # As with safetensors: arrays by name.
@@ -172,8 +172,8 @@ def test_do_arithmetic_with_a_tensor(path):
 
 def test_load_in_threads(path):
     with ggufkit.open(path) as model, ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda name: model[name].numpy().sum(), model))
-    assert len(found) == len(tensors())
+        sums = list(pool.map(lambda name: model[name].numpy().sum(), model))
+    assert len(sums) == len(tensors())
 
 
 def sum_of(tensor):
@@ -183,11 +183,11 @@ def sum_of(tensor):
 
 def test_load_in_processes(path):
     with ggufkit.open(path) as model:
-        held = list(model.tensors.values())[:3]
+        tensors = list(model.tensors.values())[:3]
         with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
-            assert list(pool.map(pickle.dumps, held))
-        assert [sum_of(pickle.loads(pickle.dumps(each))) for each in held] == [
-            sum_of(each) for each in held
+            assert list(pool.map(pickle.dumps, tensors))
+        assert [sum_of(pickle.loads(pickle.dumps(tensor))) for tensor in tensors] == [
+            sum_of(tensor) for tensor in tensors
         ]
 
 
@@ -219,7 +219,7 @@ def test_choose_the_largest_recipe_that_fits(path):
 
 
 def test_check_before_loading(path):
-    errors = [found for found in ggufkit.check(path) if found.severity == "error"]
+    errors = [finding for finding in ggufkit.check(path) if finding.severity == "error"]
     assert not errors
 
 

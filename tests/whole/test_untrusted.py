@@ -147,23 +147,23 @@ def runs(command):
     """Return the arguments to try: those listed above, or those that the help asks for."""
     if command in RUNS:
         return RUNS[command]
-    found = derived.leaves()[command]
-    given = derived.words(found, "IN", "OUT")
-    return [given, (*given, "--json")] if "--json" in derived.spellings(found) else [given]
+    row = derived.leaves()[command]
+    words = derived.words(row, "IN", "OUT")
+    return [words, (*words, "--json")] if "--json" in derived.spellings(row) else [words]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("folder", ["", "broken/"])
 def test_no_command_lets_a_file_control_the_terminal(work, command, folder):
     for words in runs(command):
-        given = [
+        words_of_command = [
             word.replace("IN", folder + NAME).replace("OUT", f"out{EVIL}.gguf") for word in words
         ]
-        done = ggufkit(command, *given)
-        shown = done.raw.decode("utf-8", "backslashreplace") + done.err
-        assert all(char.isprintable() or char == "\n" for char in shown), (words, shown)
-        assert "Traceback" not in shown
-        assert done.code in range(6), (words, shown)
+        done = ggufkit(command, *words_of_command)
+        text = done.raw.decode("utf-8", "backslashreplace") + done.err
+        assert all(char.isprintable() or char == "\n" for char in text), (words, text)
+        assert "Traceback" not in text
+        assert done.code in range(6), (words, text)
         if "--json" in words and done.out.strip():
             done.json()
 

@@ -100,14 +100,14 @@ def attempt(tmp_path_factory):
     """Run a command on a model with one key of another kind."""
     folder = tmp_path_factory.mktemp("kinds")
     api.save(folder / "sound.gguf", tensors(), SOUND)
-    named = {"IN": folder / "in.gguf", "OUT": folder / "out.gguf", "SOUND": folder / "sound.gguf"}
+    paths = {"IN": folder / "in.gguf", "OUT": folder / "out.gguf", "SOUND": folder / "sound.gguf"}
 
     def place(word):
         name, colon, rest = word.partition(":")
-        return f"{named[name]}{colon}{rest}" if name in named else word
+        return f"{paths[name]}{colon}{rest}" if name in paths else word
 
     def attempt(command, key, value):
-        api.save(named["IN"], tensors(), SOUND | {key: value})
+        api.save(paths["IN"], tensors(), SOUND | {key: value})
         return ggufkit(*map(place, COMMANDS[command]))
 
     return attempt
@@ -151,7 +151,7 @@ DIGITS = "9" * 5000  # more than Python reads as one integer
 )
 def test_number_of_thousands_of_digits_ends_in_a_message(tmp_path, words):
     api.save(tmp_path / "sound.gguf", tensors(), SOUND)
-    named = {"SOUND": tmp_path / "sound.gguf", "OUT": tmp_path / "out.gguf"}
-    result = ggufkit(*(named.get(word, word) for word in words))
+    paths = {"SOUND": tmp_path / "sound.gguf", "OUT": tmp_path / "out.gguf"}
+    result = ggufkit(*(paths.get(word, word) for word in words))
     assert result.code in (1, 2)
     assert "Error" in result.err or "error" in result.err

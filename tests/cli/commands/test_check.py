@@ -47,9 +47,9 @@ def test_finding_is_one_line_with_place_severity_rule_and_remedy(cut):
     result = ggufkit("check", cut)
     assert result.code == 1
     assert not result.err
-    found = api.check(cut)
-    assert len(result.lines) == len(found) + 1
-    for line, finding in zip(result.lines, found, strict=False):
+    findings = api.check(cut)
+    assert len(result.lines) == len(findings) + 1
+    for line, finding in zip(result.lines, findings, strict=False):
         assert line == (
             f"{cut}:{finding.offset}: {finding.severity}: {finding.message} "
             f"[{finding.rule}, breaks the specification]. {finding.remedy}."
@@ -185,12 +185,16 @@ def test_sarif_has_what_its_schema_requires(odd, cut):
     assert driver["name"] == "ggufkit"
     assert [rule["id"] for rule in driver["rules"]] == list(all_rules())
     assert all(rule["defaultConfiguration"]["level"] in LEVELS for rule in driver["rules"])
-    found = [finding for path in (odd, cut) for finding in api.check(path)]
-    for each, finding in zip(run["results"], found, strict=True):
-        assert driver["rules"][each["ruleIndex"]]["id"] == each["ruleId"] == finding.rule
-        assert each["level"] == finding.severity
-        assert each["message"]["text"].startswith(finding.message)
-        place = each["locations"][0]["physicalLocation"]
+    findings = [finding for path in (odd, cut) for finding in api.check(path)]
+    for result_of_sarif, finding in zip(run["results"], findings, strict=True):
+        assert (
+            driver["rules"][result_of_sarif["ruleIndex"]]["id"]
+            == result_of_sarif["ruleId"]
+            == finding.rule
+        )
+        assert result_of_sarif["level"] == finding.severity
+        assert result_of_sarif["message"]["text"].startswith(finding.message)
+        place = result_of_sarif["locations"][0]["physicalLocation"]
         assert place["artifactLocation"]["uri"] == Path(finding.path).as_uri()
         assert place["region"] == {"byteOffset": finding.offset, "byteLength": 0}
 
@@ -213,11 +217,11 @@ def test_each_model_of_a_folder_has_an_entry(sound, cut, tmp_path):
 
 
 def test_explanation_can_be_json():
-    told = done("check", "--explain", "key-type", "--json").json()
-    assert told["rule"] == "key-type"
-    assert told["fixable"]
-    assert told["explanation"].endswith(".")
-    assert set(told) == {
+    document = done("check", "--explain", "key-type", "--json").json()
+    assert document["rule"] == "key-type"
+    assert document["fixable"]
+    assert document["explanation"].endswith(".")
+    assert set(document) == {
         "rule", "severity", "breaks", "message", "explanation", "remedy", "fixable",
     }  # fmt: skip
 

@@ -45,7 +45,7 @@ def test_path_with_a_final_slash_creates_a_folder(checkpoint, tmp_path):
     (path,) = (tmp_path / "new" / "folder").iterdir()
     with library.open(path) as model:
         assert model.files[0].path.name == "Tiny-Plain-1.2K-v1.0-F16.gguf"
-    assert not [each for each in library.check(path) if each.rule == "file-name"]
+    assert not [finding for finding in library.check(path) if finding.rule == "file-name"]
 
 
 def test_dry_run_creates_no_folder(checkpoint, tmp_path):
@@ -105,9 +105,9 @@ def test_search_and_importance_data_give_the_blocks_of_quantize(wide_checkpoint,
     done = run(wide_checkpoint, out, "--quantize", "Q4_0", *flags)
     assert done.code == 0, done.err
     assert out.read_bytes() == (tmp_path / "expected.gguf").read_bytes()
-    with library.open(out) as found, library.open(tmp_path / "usual.gguf") as usual:
+    with library.open(out) as written, library.open(tmp_path / "usual.gguf") as usual:
         assert any(
-            found.tensors[name].raw().tobytes() != usual.tensors[name].raw().tobytes()
+            written.tensors[name].raw().tobytes() != usual.tensors[name].raw().tobytes()
             for name in usual.tensors
         )
 

@@ -45,8 +45,8 @@ def test_split_and_merge_differ_only_by_the_keys_that_llama_cpp_leaves(source):
     assert names == [f"s-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
     done("copy", source.with_name(names[2]), merged)
     with api.open(source) as before, api.open(merged) as after:
-        gone = {key: after.metadata[key] for key in after.metadata if key not in before.metadata}
-        assert gone == {"split.no": 0, "split.tensors.count": 6, "split.count": 0}
+        removed = {key: after.metadata[key] for key in after.metadata if key not in before.metadata}
+        assert removed == {"split.no": 0, "split.tensors.count": 6, "split.count": 0}
     assert done("diff", source, merged).code == 0
 
 
@@ -86,12 +86,12 @@ def test_shards_respect_the_tensor_limit(source):
 
 def test_dry_run_lists_the_files_that_a_run_writes(source):
     words = ("copy", source, source.with_name("s.gguf"), "--shard-size", "250K")
-    told = done(*words, "--dry-run", "--json").json()
+    document = done(*words, "--dry-run", "--json").json()
     assert not list(source.parent.glob("s-*"))
-    assert done(*words, "--json").json() == told
-    assert [file["tensors"] for file in told["files"]] == [2, 2, 2]
-    assert all(Path(file["path"]).stat().st_size == file["nbytes"] for file in told["files"])
-    assert done(*words, "--dry-run").lines[1].split()[:2] == [told["files"][0]["path"], "2"]
+    assert done(*words, "--json").json() == document
+    assert [file["tensors"] for file in document["files"]] == [2, 2, 2]
+    assert all(Path(file["path"]).stat().st_size == file["nbytes"] for file in document["files"])
+    assert done(*words, "--dry-run").lines[1].split()[:2] == [document["files"][0]["path"], "2"]
 
 
 def test_model_and_its_report_do_not_share_a_stream(source):
@@ -126,9 +126,9 @@ def test_changes_one_property_and_nothing_else(source, options, attribute, value
 
 def test_pipe_gets_the_same_bytes(source):
     with process("copy", source, "-") as command:
-        piped, said = command.communicate()
+        piped, errors = command.communicate()
     assert piped == source.read_bytes()
-    assert not said
+    assert not errors
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes as POSIX has them")
@@ -148,11 +148,11 @@ def test_model_is_not_written_to_a_terminal(source):
     pty = pytest.importorskip("pty")
     ours, theirs = pty.openpty()
     with process("copy", source, "-", stdout=theirs) as command:
-        _, said = command.communicate()
+        _, errors = command.communicate()
     os.close(ours)
     os.close(theirs)
     assert command.returncode == 2
-    assert b"redirect" in said
+    assert b"redirect" in errors
 
 
 def test_progress_is_shown_on_a_terminal(source):
@@ -164,19 +164,19 @@ def test_progress_is_shown_on_a_terminal(source):
     )
     command = [sys.executable, "-c", script, source, source.with_name("out.gguf")]
     subprocess.run(command, stderr=theirs, check=True)
-    shown = os.read(ours, 65536).decode()
+    text = os.read(ours, 65536).decode()
     os.close(ours)
     os.close(theirs)
-    assert "100%" in shown
-    assert "B/s" in shown
+    assert "100%" in text
+    assert "B/s" in text
 
 
 def test_refuses_to_write_shards_to_a_pipe(source):
     with process("copy", source, "-", "--shard-tensors", 1) as command:
-        piped, said = command.communicate()
+        piped, errors = command.communicate()
     assert command.returncode == 1
     assert not piped
-    assert b"cannot hold several shards" in said
+    assert b"cannot hold several shards" in errors
 
 
 @pytest.mark.parametrize(

@@ -46,15 +46,15 @@ def test_same_models_with_different_shards_do_not_differ(saved):
 def test_different_tensors_are_listed_with_figures(saved):
     saved({"x.weight": (ARRAY, "Q4_0"), "y.weight": ARRAY.reshape(2, 512), "new": ARRAY})
     lines = different("a.gguf", "b.gguf").lines
-    told = {line.split()[1]: line for line in lines[1:-2]}
+    figures = {line.split()[1]: line for line in lines[1:-2]}
     assert lines[0].split() == ["TENSOR", "SHAPE", "TYPE", "RMSE", "LARGEST", "COSINE", "SNR", "dB"]
-    assert "F32 -> Q4_0" in told["x.weight"]
-    rmse, largest, cosine, snr = map(float, told["x.weight"].split()[-4:])
+    assert "F32 -> Q4_0" in figures["x.weight"]
+    rmse, largest, cosine, snr = map(float, figures["x.weight"].split()[-4:])
     assert rmse < largest < 1
     assert 0.99 < cosine < 1
     assert 15 < snr < 30
-    assert "4 x 256 -> 2 x 512" in told["y.weight"]
-    assert told["new"].startswith("+")
+    assert "4 x 256 -> 2 x 512" in figures["y.weight"]
+    assert figures["new"].startswith("+")
     assert lines[-1] == "4 tensors: 1 retyped, 1 reshaped, 1 added; 4 keys: all the same"
 
 
@@ -218,15 +218,15 @@ def names(lines):
 )
 def test_tensors_are_sorted_with_the_worst_first(quants, order, expected):
     assert names(different("a.gguf", "b.gguf", "--sort", order).lines) == expected
-    found = different("a.gguf", "b.gguf", "--sort", order, "--json").json()["tensors"]
-    assert [each["name"] for each in found] == expected
+    rows = different("a.gguf", "b.gguf", "--sort", order, "--json").json()["tensors"]
+    assert [row["name"] for row in rows] == expected
 
 
 def test_only_the_first_tensors_are_shown(quants):
-    found = different("a.gguf", "b.gguf", "--sort", "snr", "--top", 1)
-    assert names(found.lines) == ["y.weight"]
-    assert "... and 1 tensor more" in found.lines
-    assert found.lines[-1].startswith("3 tensors: 2 retyped")
+    result = different("a.gguf", "b.gguf", "--sort", "snr", "--top", 1)
+    assert names(result.lines) == ["y.weight"]
+    assert "... and 1 tensor more" in result.lines
+    assert result.lines[-1].startswith("3 tensors: 2 retyped")
 
 
 def test_one_row_sums_up_all_tensors(quants):
@@ -258,16 +258,16 @@ def test_several_models_are_shown_side_by_side(quants):
 
 
 def test_each_of_several_models_is_compared_with_the_first(quants):
-    found = different("a.gguf", "b.gguf", "c.gguf", "--json").json()
-    assert found["before"] == "a.gguf"
-    for model in found["models"]:
+    document = different("a.gguf", "b.gguf", "c.gguf", "--json").json()
+    assert document["before"] == "a.gguf"
+    for model in document["models"]:
         alone = different("a.gguf", model.pop("path"), "--json").json()
         assert model == alone
 
 
 def test_several_equal_models_do_not_differ(saved):
-    found = done("diff", "a.gguf", "b.gguf", "b.gguf")
-    assert found.lines[-1] == "C  no difference"
+    result = done("diff", "a.gguf", "b.gguf", "b.gguf")
+    assert result.lines[-1] == "C  no difference"
 
 
 def test_a_missing_third_model_is_an_error(saved):

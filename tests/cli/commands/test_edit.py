@@ -76,7 +76,7 @@ def _plain(value):
         (["--special-token", "pad=3"], "tokenizer.ggml.padding_token_id", ("uint32", 3)),
         (["--add-tags", "a, b", "--add-tags", "b"], "general.tags", ("array[string]", ["a", "b"])),
     ],
-    ids=lambda each: " ".join(each) if isinstance(each, list) else "",
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
 def test_option_gives_a_value_of_the_right_type(path, arguments, key, expected):
     others = {k: v for k, v in metadata(path).items() if k != key and "my.small" not in (k, key)}
@@ -84,7 +84,7 @@ def test_option_gives_a_value_of_the_right_type(path, arguments, key, expected):
     after = metadata(path)
     assert after[key] == expected
     assert others.items() <= after.items()
-    broken = [found for found in api.check(path) if found.rule in STRUCTURE]
+    broken = [finding for finding in api.check(path) if finding.rule in STRUCTURE]
     assert not broken or "array[array]" in expected or ":" in key
 
 
@@ -106,15 +106,15 @@ def test_chat_template_comes_from_a_file(path, tmp_path):
 def test_text_of_a_new_key_is_shown_on_one_line(path, tmp_path):
     document = tmp_path / "keys.json"
     document.write_text(json.dumps({"my.text": "one\ntwo", "my.long": "x" * 900}))
-    shown = done("edit", path, "--set-json", document, "--dry-run").lines
-    assert shown[0] == r'+ my.text  string "one\ntwo"'
-    assert shown[1].endswith('... (900 characters)"')
+    lines = done("edit", path, "--set-json", document, "--dry-run").lines
+    assert lines[0] == r'+ my.text  string "one\ntwo"'
+    assert lines[1].endswith('... (900 characters)"')
 
 
 def test_json_file_sets_many_keys(path, tmp_path):
-    given = {"general.name": "x", "my.sizes": [5], "my.new": {"type": "uint64", "value": 3}}
+    changes = {"general.name": "x", "my.sizes": [5], "my.new": {"type": "uint64", "value": 3}}
     document = tmp_path / "keys.json"
-    document.write_text(json.dumps(given))
+    document.write_text(json.dumps(changes))
     done("edit", path, "--set-json", document)
     after = metadata(path)
     assert after["general.name"] == ("string", "x")
@@ -143,9 +143,9 @@ def test_dry_run_shows_and_writes_nothing(path):
 def test_json_holds_the_same_changes(path):
     arguments = ["--set", "general.name=new", "--set", "tokenizer.ggml.tokens[3]=z"]
     planned = done("edit", path, *arguments, "--json", "--dry-run").json()
-    told = done("edit", path, *arguments, "--json").json()
-    assert planned == told | {"way": None}
-    assert told == {
+    document = done("edit", path, *arguments, "--json").json()
+    assert planned == document | {"way": None}
+    assert document == {
         "file": str(path),
         "way": "patched",
         "shift": 0,
@@ -215,7 +215,7 @@ def test_notes_a_new_key_that_looks_like_a_typing_error(path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "--set"),
         (["--set", "novalue"], "K=V"),
@@ -231,11 +231,11 @@ def test_notes_a_new_key_that_looks_like_a_typing_error(path):
         (["--set", "a=1", "--json", "--output", "-"], "stdout"),
     ],
 )
-def test_reports_wrong_usage(path, arguments, said):
+def test_reports_wrong_usage(path, arguments, message):
     before = path.read_bytes()
     result = ggufkit("edit", path, *arguments)
     assert result.code == 2
-    assert said in result.err
+    assert message in result.err
     assert path.read_bytes() == before
 
 
@@ -247,7 +247,7 @@ def test_json_of_the_wrong_shape_is_wrong_usage(path, tmp_path, content):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--unset", "general.nme"], "general.name"),
         (["--set", "my.small=256"], "my.small"),
@@ -261,11 +261,11 @@ def test_json_of_the_wrong_shape_is_wrong_usage(path, tmp_path, content):
         (["--redo"], "no edit to redo"),
     ],
 )
-def test_failure_is_reported_and_changes_nothing(path, arguments, said):
+def test_failure_is_reported_and_changes_nothing(path, arguments, message):
     before = path.read_bytes()
     result = ggufkit("edit", path, *arguments)
     assert result.code == 1
-    assert said in result.err
+    assert message in result.err
     assert "Traceback" not in result.err
     assert path.read_bytes() == before
 
@@ -353,8 +353,8 @@ def test_refuses_an_excessive_slack_at_once(path, tmp_path, size, output):
 def test_texts_with_very_many_lines_are_not_compared_line_by_line(path, tmp_path):
     template = tmp_path / "long.jinja"
     template.write_text("x\n" * 20_000)
-    shown = done("edit", path, "--chat-template", template, "--dry-run")
-    assert "2 lines -> 20,000 lines" in shown.out
+    result = done("edit", path, "--chat-template", template, "--dry-run")
+    assert "2 lines -> 20,000 lines" in result.out
 
 
 @pytest.mark.parametrize(

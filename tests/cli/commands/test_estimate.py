@@ -30,14 +30,14 @@ def test_shows_memory_use_in_a_table(llama):
 
 
 def test_json_holds_the_exact_bytes(llama):
-    told = done("estimate", llama, "--context", 8192, "--cache-type", "q8_0", "--json").json()
-    assert told["context"] == 8192
-    assert told["cache"] == 32 * 2 * 4096 // 32 * 34 * 8192
-    assert told["total"] == sum(
-        told[kind] for kind in ("weights", "cache", "state", "compute", "output")
+    facts = done("estimate", llama, "--context", 8192, "--cache-type", "q8_0", "--json").json()
+    assert facts["context"] == 8192
+    assert facts["cache"] == 32 * 2 * 4096 // 32 * 34 * 8192
+    assert facts["total"] == sum(
+        facts[kind] for kind in ("weights", "cache", "state", "compute", "output")
     )
-    assert [layer["number"] for layer in told["layers"]] == list(range(32))
-    assert "fit" not in told
+    assert [layer["number"] for layer in facts["layers"]] == list(range(32))
+    assert "fit" not in facts
 
 
 def test_memory_option_shows_what_fits(llama):
@@ -45,9 +45,9 @@ def test_memory_option_shows_what_fits(llama):
     assert "All 33 layers fit" in done(*words, "8GiB").out
     assert "--n-gpu-layers" in done(*words, "4G").out
     assert "No layer fits" in done(*words, "2M").out
-    told = done(*words, "6G", "--json").json()
-    assert told["fit"]["layers"] > 0
-    assert told["largest_context"] % 256 == 0 < told["largest_context"] < 4096
+    document = done(*words, "6G", "--json").json()
+    assert document["fit"]["layers"] > 0
+    assert document["largest_context"] % 256 == 0 < document["largest_context"] < 4096
 
 
 def test_each_layer_has_a_line(llama):
@@ -56,8 +56,8 @@ def test_each_layer_has_a_line(llama):
 
 
 def test_shows_the_largest_context_at_which_all_layers_fit(tmp_path):
-    made = shapes.dense("llama", 32, 4096, 32, 8, 14336, vocabulary=128256)
-    path = shapes.write_sparse(shapes.model_of(*made, "Q8_0"), tmp_path / "llama-3-8b.gguf")
+    large = shapes.dense("llama", 32, 4096, 32, 8, 14336, vocabulary=128256)
+    path = shapes.write_sparse(shapes.model_of(*large, "Q8_0"), tmp_path / "llama-3-8b.gguf")
     words = ("estimate", path, "--memory", "8GiB", "--context")
     assert "All 33 layers fit" in done(*words, 2048).out
     assert "All layers fit with a context of up to 2,048 tokens" in done(*words, 2048).out
@@ -133,12 +133,12 @@ def test_projector_shows_its_weights(tmp_path):
     folder = projector_folders.make(projector_folders.cases()["gemma3"], tmp_path / "model")
     with api.convert(folder, mmproj=True) as model:
         api.write(model, tmp_path / "mmproj.gguf")
-    shown = ggufkit("estimate", tmp_path / "mmproj.gguf", "--memory", "8G", "--layers")
-    assert shown.code == 0, shown.err
-    assert "weights" in shown.out
-    assert "cache" not in shown.out
-    assert "The weights fit." in shown.out
-    assert "compute buffer" in shown.err
+    result = ggufkit("estimate", tmp_path / "mmproj.gguf", "--memory", "8G", "--layers")
+    assert result.code == 0, result.err
+    assert "weights" in result.out
+    assert "cache" not in result.out
+    assert "The weights fit." in result.out
+    assert "compute buffer" in result.err
 
 
 # Tables.
@@ -146,8 +146,8 @@ def test_projector_shows_its_weights(tmp_path):
 
 def test_contexts_and_recipes_make_a_table(llama):
     words = ("--recipe", "Q8_0,Q4_K_M", "--context", "4k", "--context", "8k")
-    found = done("estimate", llama, *words)
-    header, *rows = [line.split() for line in found.lines]
+    result = done("estimate", llama, *words)
+    header, *rows = [line.split() for line in result.lines]
     assert header == ["RECIPE", "CONTEXT", "WEIGHTS", "CACHE", "TOTAL"]
     assert [row[:2] for row in rows] == [
         ["Q8_0", "4,096"],
@@ -165,10 +165,10 @@ def test_contexts_and_recipes_make_a_table(llama):
 
 def test_the_largest_recipe_for_a_memory_is_named(llama):
     words = ("estimate", llama, "--recipe", "all", "--context", "8k", "--memory", "8GiB")
-    found = done(*words)
-    last = found.lines[-1]
+    result = done(*words)
+    last = result.lines[-1]
     assert last.startswith("Largest recipe for 8GiB with 8,192 tokens: ")
-    fitting = [line.split()[0] for line in found.lines if line.endswith("fits")]
+    fitting = [line.split()[0] for line in result.lines if line.endswith("fits")]
     assert last.split()[-1] == fitting[0]  # the largest come first
     (largest,) = done(*words, "--json").json()["largest"]
     assert largest["recipe"] == fitting[0]
@@ -179,8 +179,8 @@ def test_the_largest_recipe_for_a_memory_is_named(llama):
 
 
 def test_a_memory_that_no_recipe_fits_is_named_too(llama):
-    found = done("estimate", llama, "--recipe", "all", "--memory", "1GiB")
-    assert found.lines[-1] == "Largest recipe for 1GiB with 4,096 tokens: none fits"
+    result = done("estimate", llama, "--recipe", "all", "--memory", "1GiB")
+    assert result.lines[-1] == "Largest recipe for 1GiB with 4,096 tokens: none fits"
 
 
 def test_a_model_that_fits_as_it_is_needs_no_recipe(llama):
@@ -215,6 +215,6 @@ def test_two_devices_take_no_more_than_one_of_their_size(llama):
 
 
 def test_each_layer_is_shown_for_one_model_only(llama):
-    found = ggufkit("estimate", llama, "--context", "1k", "--context", "2k", "--layers")
-    assert (found.code, found.out) == (2, "")
-    assert "--layers shows one context, recipe and memory" in found.err
+    result = ggufkit("estimate", llama, "--context", "1k", "--context", "2k", "--layers")
+    assert (result.code, result.out) == (2, "")
+    assert "--layers shows one context, recipe and memory" in result.err

@@ -21,8 +21,8 @@ def models(tmp_path_factory):
 
 
 def evaluate(models, *names, **options):
-    given = {"context": 16, "threads": 1} | options
-    listed = [part for name, value in given.items() for part in (f"--{name}", value)]
+    options_of_eval = {"context": 16, "threads": 1} | options
+    listed = [part for name, value in options_of_eval.items() for part in (f"--{name}", value)]
     return shell.ggufkit("eval", *[models[name] for name in names], *listed)
 
 
@@ -87,7 +87,7 @@ def test_a_base_file_is_written_alone_and_read_without_text(models, tmp_path):
     ],
 )
 def test_usage_errors_say_what_to_write(models, arguments, reason):
-    done = shell.ggufkit("eval", *[models.get(each, each) for each in arguments])
+    done = shell.ggufkit("eval", *[models.get(argument, argument) for argument in arguments])
     assert done.code == 2
     assert reason in done.err
 

@@ -18,8 +18,8 @@ def model(tmp_path):
     (tmp_path / "arch").mkdir()
     (tmp_path / "arch" / "plain.toml").write_text(ARCH)
     folder = write_checkpoint(tmp_path / "tiny", CONFIG, model=whole())
-    with library.convert(folder, arch_path=[tmp_path / "arch"]) as made:
-        return library.write(made, tmp_path / "tiny.gguf")[0]
+    with library.convert(folder, arch_path=[tmp_path / "arch"]) as converted:
+        return library.write(converted, tmp_path / "tiny.gguf")[0]
 
 
 def run(model, out, *options):

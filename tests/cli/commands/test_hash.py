@@ -141,10 +141,10 @@ def test_uuid_is_checked_against_its_own_entry(model):
 
 def test_reads_names_with_spaces_and_output_of_a_check(model):
     model.rename(model.with_name("my model.gguf"))
-    made = model.with_name("m")
-    made.write_bytes(done("hash", "my model.gguf", "--sha1").raw)
-    made.write_bytes(done("hash", "my model.gguf", "--check", made).raw)
-    assert done("hash", "my model.gguf", "--check", made).lines[1].endswith("  -  Ok")
+    named_m = model.with_name("m")
+    named_m.write_bytes(done("hash", "my model.gguf", "--sha1").raw)
+    named_m.write_bytes(done("hash", "my model.gguf", "--check", named_m).raw)
+    assert done("hash", "my model.gguf", "--check", named_m).lines[1].endswith("  -  Ok")
 
 
 def test_json_of_a_check_holds_results_and_verdict(model, manifest):
@@ -173,9 +173,9 @@ def test_notes_a_renamed_file_once(model):
 
 def test_whole_files_are_hashed_and_checked(model):
     (model.parent / "notes").write_bytes(b"abc")
-    made = done("hash", "--sha256sum", "model.gguf", "notes")
-    assert made.lines[1] == f"{hashlib.sha256(b'abc').hexdigest()}  notes"
-    (model.parent / "SHA256SUMS").write_bytes(made.raw)
+    result = done("hash", "--sha256sum", "model.gguf", "notes")
+    assert result.lines[1] == f"{hashlib.sha256(b'abc').hexdigest()}  notes"
+    (model.parent / "SHA256SUMS").write_bytes(result.raw)
     checked = done("hash", "--sha256sum", "--check", "SHA256SUMS")
     assert checked.lines == ["model.gguf: OK", "notes: OK"]
     (model.parent / "notes").write_bytes(b"abd")

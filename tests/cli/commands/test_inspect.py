@@ -131,8 +131,8 @@ def test_key_prints_one_value(path, key, text):
 
 @pytest.mark.parametrize("key", ["tokenizer.chat_template", "a.bytes", "a.long"])
 def test_key_writes_the_exact_bytes_of_a_string_to_a_pipe(path, key):
-    wanted = METADATA[key].encode("utf-8", "surrogateescape")  # and no newline of ours
-    assert done("inspect", path, "--key", key).raw == wanted
+    expected = METADATA[key].encode("utf-8", "surrogateescape")  # and no newline of ours
+    assert done("inspect", path, "--key", key).raw == expected
 
 
 def test_key_sends_no_control_characters_to_a_terminal(path):
@@ -142,10 +142,10 @@ def test_key_sends_no_control_characters_to_a_terminal(path):
     ours, theirs = pty.openpty()
     with process("inspect", path, "--key", "tokenizer.chat_template", stdout=theirs) as command:
         command.communicate()
-    shown = os.read(ours, 4096).decode()
+    text = os.read(ours, 4096).decode()
     os.close(ours)
     os.close(theirs)
-    assert shown.splitlines() == TEMPLATE.replace("\t", r"\t").replace("\x1b", r"\x1b").split("\n")
+    assert text.splitlines() == TEMPLATE.replace("\t", r"\t").replace("\x1b", r"\x1b").split("\n")
 
 
 def test_key_with_json_shows_the_type(path):
@@ -197,13 +197,13 @@ def test_summary_keys_match_the_documentation(path):
 
 
 def test_bytes_show_the_header_as_stored(path):
-    shown = done("inspect", path, "--bytes").lines
-    assert shown[0] == f"00000000  {'47 47 55 46':47}  magic"
+    lines = done("inspect", path, "--bytes").lines
+    assert lines[0] == f"00000000  {'47 47 55 46':47}  magic"
     content = path.read_bytes()
-    for line in shown:
+    for line in lines:
         if not line.startswith(" "):
-            at, row = int(line[:8], 16), bytes.fromhex(line[10:57])
-            assert content[at : at + len(row)] == row
+            offset, row = int(line[:8], 16), bytes.fromhex(line[10:57])
+            assert content[offset : offset + len(row)] == row
 
 
 def test_bytes_of_a_damaged_file_end_at_the_error(path):
@@ -235,17 +235,17 @@ def test_shown_value_can_be_stored_again_with_any_line_endings(tmp_path, ends):
     with api.open(path) as model:
         assert model.metadata["tokenizer.chat_template"] == template
     assert ("line ends" in result.out) == (ends != ("\n", "") and between != "\r")
-    shown = done("inspect", path, "--key", "tokenizer.chat_template").raw
-    assert shown == template.encode()
-    text.write_bytes(shown)
+    data = done("inspect", path, "--key", "tokenizer.chat_template").raw
+    assert data == template.encode()
+    text.write_bytes(data)
     assert "already has these values" in done("edit", path, "--chat-template", text).out
 
 
 def test_several_keys_are_all_shown(path):
     keys = ("--key", "general.name", "--key", "llama.block_count", "--key", "general.name")
     assert done("inspect", path, *keys).out == "Tiny\n2\n"
-    told = done("inspect", path, *keys, "--json").json()
-    assert {key: one["value"] for key, one in told.items()} == {
+    document = done("inspect", path, *keys, "--json").json()
+    assert {key: one["value"] for key, one in document.items()} == {
         "general.name": "Tiny",
         "llama.block_count": 2,
     }
@@ -258,13 +258,13 @@ def test_values_use_the_width_of_the_terminal(path, width):
     size = {"COLUMNS": str(width), "LINES": "999", "NO_COLOR": "1"}
     with process("inspect", path, stdout=ours, env=size) as command:
         os.close(ours)
-        shown = b""
+        output = b""
         with contextlib.suppress(OSError):  # the end of a terminal
             while piece := os.read(theirs, 1 << 16):
-                shown += piece
+                output += piece
         os.close(theirs)
         assert command.wait() == 0
-    (line,) = (line for line in shown.decode().splitlines() if line.startswith("a.long"))
+    (line,) = (line for line in output.decode().splitlines() if line.startswith("a.long"))
     assert width - 20 < len(line) <= width
 
 
@@ -282,12 +282,12 @@ def test_closed_pipe_is_not_a_failure(tmp_path):
 
 
 def test_several_files_are_shown_one_after_the_other(path):
-    found = done("inspect", path, path).lines
-    places = [at for at, line in enumerate(found) if line == f"{path}:"]
+    lines = done("inspect", path, path).lines
+    places = [number for number, line in enumerate(lines) if line == f"{path}:"]
     assert places[0] == 0
-    assert found[places[1] - 1] == ""
+    assert lines[places[1] - 1] == ""
     once = done("inspect", path).lines
-    assert found[1 : places[1] - 1] == once == found[places[1] + 1 :]
+    assert lines[1 : places[1] - 1] == once == lines[places[1] + 1 :]
 
 
 def test_several_files_are_a_list_in_json(path):
@@ -297,14 +297,14 @@ def test_several_files_are_a_list_in_json(path):
 
 
 def test_keys_of_several_files_stand_under_their_names(path):
-    found = done("inspect", path, path, "--key", "general.name")
-    assert found.lines == [f"{path}:", "Tiny", f"{path}:", "Tiny"]
+    result = done("inspect", path, path, "--key", "general.name")
+    assert result.lines == [f"{path}:", "Tiny", f"{path}:", "Tiny"]
 
 
 def test_the_list_of_tensors_can_be_left_out(path):
-    found = done("inspect", path, "--no-tensors")
-    assert "a.weight" not in found.out
-    assert "general.architecture" in found.out
+    result = done("inspect", path, "--no-tensors")
+    assert "a.weight" not in result.out
+    assert "general.architecture" in result.out
     document = done("inspect", path, "--json").json()
     del document["tensors"]
     assert done("inspect", path, "--no-tensors", "--json").json() == document
@@ -312,22 +312,22 @@ def test_the_list_of_tensors_can_be_left_out(path):
 
 @pytest.mark.parametrize("pattern", ["a.w*", "re:weight$", "a.weight"])
 def test_only_tensors_that_match_are_listed(path, pattern):
-    found = done("inspect", path, "--tensors", pattern)
-    assert [line.split()[0] for line in found.lines] == ["TENSOR", "a.weight"]
+    result = done("inspect", path, "--tensors", pattern)
+    assert [line.split()[0] for line in result.lines] == ["TENSOR", "a.weight"]
     everything = done("inspect", path, "--json").json()["tensors"]
-    named = done("inspect", path, "--tensors", pattern, "--json").json()
-    assert named == [each for each in everything if each["name"] == "a.weight"]
+    document = done("inspect", path, "--tensors", pattern, "--json").json()
+    assert document == [tensor for tensor in everything if tensor["name"] == "a.weight"]
 
 
 def test_several_patterns_keep_the_order_of_the_file(path):
-    found = done("inspect", path, "--tensors", "a.b*", "--tensors", "*").lines
-    assert [line.split()[0] for line in found[1:]] == ["a.weight", "a.bias"]
+    lines = done("inspect", path, "--tensors", "a.b*", "--tensors", "*").lines
+    assert [line.split()[0] for line in lines[1:]] == ["a.weight", "a.bias"]
 
 
 def test_a_pattern_that_matches_nothing_is_an_error(path):
-    found = ggufkit("inspect", path, "--tensors", "a.wait")
-    assert (found.code, found.out) == (1, "")
-    assert "no tensor matches 'a.wait'\n  Did you mean 'a.weight'?" in found.err
+    result = ggufkit("inspect", path, "--tensors", "a.wait")
+    assert (result.code, result.out) == (1, "")
+    assert "no tensor matches 'a.wait'\n  Did you mean 'a.weight'?" in result.err
 
 
 @pytest.mark.parametrize(
@@ -339,17 +339,17 @@ def test_a_pattern_that_matches_nothing_is_an_error(path):
     ],
 )
 def test_options_that_exclude_each_other_are_refused(path, options):
-    found = ggufkit("inspect", path, *options)
-    assert found.code == 2
-    assert "not both" in found.err
+    result = ggufkit("inspect", path, *options)
+    assert result.code == 2
+    assert "not both" in result.err
 
 
 def test_a_table_fits_the_terminal(path, monkeypatch):
     name = "blk.0." + 8 * "long_" + "name.weight"
     api.save(path, {name: WEIGHTS}, {})
     monkeypatch.setattr(output, "_terminal_columns", lambda: 70)
-    found = done("inspect", path, "--tensors", "*").lines
-    assert max(map(len, found)) <= 70
-    assert "".join(line.split()[0] for line in found[1:3]) == name
+    lines = done("inspect", path, "--tensors", "*").lines
+    assert max(map(len, lines)) <= 70
+    assert "".join(line.split()[0] for line in lines[1:3]) == name
     monkeypatch.undo()
     assert name in done("inspect", path, "--tensors", "*").out

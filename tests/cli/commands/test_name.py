@@ -76,14 +76,14 @@ def test_part_that_the_convention_lacks_is_wrong_usage(model, option, text):
     ],
 )
 def test_shown_parts_match_the_proposed_name(name, expected):
-    told = done("name", name, "--json").json()
-    assert told["conventional_name"] == expected
-    parts = told["conventional"]
+    document = done("name", name, "--json").json()
+    assert document["conventional_name"] == expected
+    parts = document["conventional"]
     order = ("sidecar", "basename", "size_label", "finetune", "version", "encoding", "type")
     assert "-".join(parts[part] for part in order if parts[part]) + ".gguf" == expected
     # The convention's expression wants a size.
-    said = done("name", expected, "--json").json()["file_name"]
-    assert said["conventional"] == bool(parts["size_label"])
+    file_name = done("name", expected, "--json").json()["file_name"]
+    assert file_name["conventional"] == bool(parts["size_label"])
 
 
 def test_version_that_is_only_a_number_gets_its_letter(model):

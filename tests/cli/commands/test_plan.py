@@ -24,12 +24,12 @@ def test_recipes_are_listed_with_the_largest_first(llama):
 
 
 def test_json_holds_the_exact_bytes(llama):
-    told = done("plan", llama, "--json").json()
-    by_name = {one["recipe"]: one for one in told["recipes"]}
+    document = done("plan", llama, "--json").json()
+    by_name = {one["recipe"]: one for one in document["recipes"]}
     assert by_name["Q8_0"]["nbytes"] // 10**7 == 716
     assert by_name["IQ2_XXS"]["uncovered"] == 188
-    assert [one["nbytes"] for one in told["recipes"]] == sorted(
-        (one["nbytes"] for one in told["recipes"]), reverse=True
+    assert [one["nbytes"] for one in document["recipes"]] == sorted(
+        (one["nbytes"] for one in document["recipes"]), reverse=True
     )
 
 
@@ -43,16 +43,16 @@ def test_search_adds_a_column_for_tensors_without_one(llama):
     assert lines["RECIPE"].endswith("NO SEARCH")
     assert lines["Q8_0"].split()[-1] == "226"  # every matrix
     assert lines["Q4_K_M"].split()[-1] == "4.84"
-    told = done("plan", llama, "--search", "best", "--json").json()
-    assert {one["recipe"]: one["unsearched"] for one in told["recipes"]}["TQ1_0"] == 224
+    document = done("plan", llama, "--search", "best", "--json").json()
+    assert {one["recipe"]: one["unsearched"] for one in document["recipes"]}["TQ1_0"] == 224
 
 
 def test_explains_the_types_of_one_recipe(llama):
     table = done("plan", llama, "--explain", "q4_k_m")
     assert any(line.split()[:3] == ["output.weight", "F16", "Q6_K"] for line in table.lines)
-    told = done("plan", llama, "--explain", "Q4_K_M", "--search", "best", "--json").json()
-    assert told["recipe"] == "Q4_K_M"
-    assert any("searched for (best)" in one["why"] for one in told["explanations"])
+    document = done("plan", llama, "--explain", "Q4_K_M", "--search", "best", "--json").json()
+    assert document["recipe"] == "Q4_K_M"
+    assert any("searched for (best)" in one["why"] for one in document["explanations"])
 
 
 def test_unknown_recipe_to_explain_is_a_usage_error(llama):

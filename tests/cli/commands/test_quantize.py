@@ -220,8 +220,8 @@ def test_keys_are_set_with_their_types(source):
         for text, (kind, value) in overrides.items():
             key = text.partition("=")[0]
             assert model.metadata.type_name(key) == kind
-            held = model.metadata[key]
-            assert (list(held) if isinstance(value, list) else held) == value
+            stored = model.metadata[key]
+            assert (list(stored) if isinstance(value, list) else stored) == value
 
 
 @pytest.mark.parametrize(
@@ -282,8 +282,8 @@ def test_dry_run_shows_what_is_then_written(source):
 
 
 def test_dry_run_shows_the_old_types(source):
-    told = done("quantize", source, "Q8_0", "--dry-run", "--json").json()
-    before = {t["name"]: (t["type"], t["nbytes"]) for t in told["tensors"]}
+    document = done("quantize", source, "Q8_0", "--dry-run", "--json").json()
+    before = {t["name"]: (t["type"], t["nbytes"]) for t in document["tensors"]}
     with api.open(source) as model:
         assert before == {t.name: (t.type.name, t.nbytes) for t in model.tensors.values()}
 
@@ -294,8 +294,8 @@ def test_dry_run_shows_what_would_be_refused(tmp_path):
     api.save(path, tensors, KEYS | {"llama.block_count": 3})
     result = done("quantize", path, "IQ2_XXS", "--dry-run")
     assert "3 tensors (blk.0-2.attn_q.weight)" in result.err
-    told = done("quantize", path, "IQ2_XXS", "--dry-run", "--json").json()
-    assert told["uncovered"] == list(tensors)
+    document = done("quantize", path, "IQ2_XXS", "--dry-run", "--json").json()
+    assert document["uncovered"] == list(tensors)
     refused = ggufkit("quantize", path, tmp_path / "out.gguf", "IQ2_XXS")
     assert refused.code == 1
     assert "3 tensors (blk.0-2.attn_q.weight)" in refused.err
@@ -328,7 +328,7 @@ def test_model_and_json_cannot_share_a_pipe(source):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ([], "Name a recipe"),
         (["Q8_0"], "Name the output"),
@@ -340,10 +340,10 @@ def test_model_and_json_cannot_share_a_pipe(source):
         (["out.gguf", "Q8_0", "--include-weights", "a", "--exclude-weights", "b"], "not both"),
     ],
 )
-def test_wrong_usage_error_shows_right_usage(source, arguments, told):
+def test_wrong_usage_error_shows_right_usage(source, arguments, message):
     result = ggufkit("quantize", source, *arguments)
     assert result.code == 2
-    assert told in " ".join(result.err.split())
+    assert message in " ".join(result.err.split())
     assert list(source.parent.iterdir()) == [source]
 
 
@@ -375,8 +375,8 @@ def test_json_is_one_document(source):
 
 
 def test_search_is_shown_with_the_types_that_have_none(source):
-    shown = done("quantize", source, "Q4_0", "--dry-run", "--search", "better")
-    assert "search better: 1 tensor" in shown.out
+    dry_run = done("quantize", source, "Q4_0", "--dry-run", "--search", "better")
+    assert "search better: 1 tensor" in dry_run.out
     mixed = ["--tensor-type", "ffn_up=Q8_0", "--search", "best"]
     result = done("quantize", source, "Q4_0", "--dry-run", "--json", *mixed)
     assert "1 tensor without a search: Q8_0 has none" in result.err
@@ -390,13 +390,15 @@ def test_explain_shows_reasons_errors_and_shares(source):
     planned = done("quantize", source, "Q4_0", "--dry-run", "--explain").out
     assert "base type of the recipe" in planned
     assert "%" not in planned
-    said = done("quantize", source, out, "Q4_0", "--explain").out
-    assert "base type of the recipe" in said
-    assert "100.0%" in said
-    assert f"wrote {out}" in said
-    told = done("quantize", source, out, "Q4_0", "--explain", "--json").json()["explanations"]
-    assert {each["name"] for each in told} == set(TENSORS)
-    assert sum(each["share"] for each in told) == pytest.approx(1)
+    text = done("quantize", source, out, "Q4_0", "--explain").out
+    assert "base type of the recipe" in text
+    assert "100.0%" in text
+    assert f"wrote {out}" in text
+    explanations = done("quantize", source, out, "Q4_0", "--explain", "--json").json()[
+        "explanations"
+    ]
+    assert {row["name"] for row in explanations} == set(TENSORS)
+    assert sum(row["share"] for row in explanations) == pytest.approx(1)
 
 
 def test_explain_needs_a_file_to_measure(source):

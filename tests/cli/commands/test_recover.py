@@ -43,17 +43,17 @@ def test_any_shard_or_the_folder_means_the_whole_set(tmp_path):
     parts = done("copy", whole, tmp_path / "set" / "s.gguf", "--shard-tensors", 1)
     first, second = sorted((tmp_path / "set").iterdir())
     assert parts.code == 0
-    for named in (second, tmp_path / "set", first):
+    for path in (second, tmp_path / "set", first):
         before = first.read_bytes()
-        api.edit_in_place(second, set={"text": str(named).ljust(100, "y")[-100:]})
+        api.edit_in_place(second, set={"text": str(path).ljust(100, "y")[-100:]})
         after = first.read_bytes()
         done_journal = first.with_name(f".{first.name}.ggufkit-undo")
         done_journal.rename(first.with_name(f".{first.name}.ggufkit-edit"))
-        upto = next(at for at, byte in enumerate(after) if byte != before[at]) + 1
+        upto = next(offset for offset, byte in enumerate(after) if byte != before[offset]) + 1
         first.write_bytes(after[:upto] + before[upto:])
-        assert done("recover", named).lines == [f"{named}: finished the edit"]
+        assert done("recover", path).lines == [f"{path}: finished the edit"]
         assert first.read_bytes() == after
-        assert done("recover", named).lines == [f"{named}: no edit was interrupted"]
+        assert done("recover", path).lines == [f"{path}: no edit was interrupted"]
 
 
 def test_failure_on_one_file_does_not_stop_the_others(path):
@@ -63,7 +63,7 @@ def test_failure_on_one_file_does_not_stop_the_others(path):
     _, after = interrupt(path, 100)
     result = ggufkit("recover", other, path, "--json")
     assert result.code == 1
-    assert [each["outcome"] for each in result.json()] == [None, "after"]
+    assert [row["outcome"] for row in result.json()] == [None, "after"]
     assert ".ggufkit-edit" in result.err
     assert path.read_bytes() == after
     assert ggufkit("recover", path.with_name("missing.gguf")).code == 1

@@ -22,12 +22,16 @@ def source(tmp_path, monkeypatch):
 
 def test_file_of_quantize_is_proven(source):
     done("quantize", "in.gguf", "out.gguf", "Q4_K_M", "--provenance", "--keep-order")
-    said = done("reproduce", "out.gguf", "--source", "in.gguf").out
-    assert said == "out.gguf derives from in.gguf byte for byte: 3 tensors, recipe Q4_K_M\n"
-    told = done("reproduce", "out.gguf", "--source", "in.gguf", "--json").json()
-    assert (told["derives"], told["has_same_layout"], told["first"]) == (True, True, None)
-    assert told["settings"]["keep_order"] is True
-    assert done("hash", "--content", "in.gguf").out.split()[1] == told["source"]
+    text = done("reproduce", "out.gguf", "--source", "in.gguf").out
+    assert text == "out.gguf derives from in.gguf byte for byte: 3 tensors, recipe Q4_K_M\n"
+    document = done("reproduce", "out.gguf", "--source", "in.gguf", "--json").json()
+    assert (document["derives"], document["has_same_layout"], document["first"]) == (
+        True,
+        True,
+        None,
+    )
+    assert document["settings"]["keep_order"] is True
+    assert done("hash", "--content", "in.gguf").out.split()[1] == document["source"]
 
 
 def test_first_tensor_of_another_source_is_named(source):
@@ -36,8 +40,8 @@ def test_first_tensor_of_another_source_is_named(source):
     assert failed.code == 1
     assert "1 of 3 tensors differ; the first is blk.1.ffn_up.weight" in failed.out
     assert "the source is another one" in failed.out
-    told = ggufkit("reproduce", "out.gguf", "--source", "other.gguf", "--json").json()
-    assert told["tensors"] == [{"name": "blk.1.ffn_up.weight", "difference": "changed"}]
+    document = ggufkit("reproduce", "out.gguf", "--source", "other.gguf", "--json").json()
+    assert document["tensors"] == [{"name": "blk.1.ffn_up.weight", "difference": "changed"}]
 
 
 def test_importance_matrix_is_asked_for_and_may_have_moved(source):

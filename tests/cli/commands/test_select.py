@@ -43,8 +43,10 @@ def content(path):
 def commands(section):
     """The commands of a section of the page."""
     text = (DOCS / "select.md").read_text(encoding="utf-8").partition(f"## {section}")[2]
-    found = re.findall(r"^ {4}ggufkit (select .*)$", text.partition("\n## ")[0], re.MULTILINE)
-    return [shlex.split(command) for command in found]
+    commands_of_page = re.findall(
+        r"^ {4}ggufkit (select .*)$", text.partition("\n## ")[0], re.MULTILINE
+    )
+    return [shlex.split(command) for command in commands_of_page]
 
 
 def test_mtp_head_can_be_split_off_and_put_back_as_documented(model):
@@ -139,7 +141,7 @@ def test_wrong_usage_error_names_what_is_expected(model, options):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("--keep", "mm.0.wait"), "Did you mean 'mm.0.weight'?"),
         (("--prune-layers", "47"), "layers 0 to 46"),
@@ -148,10 +150,10 @@ def test_wrong_usage_error_names_what_is_expected(model, options):
         (("--graft", "none.gguf:*"), "none.gguf: No such file"),
     ],
 )
-def test_failure_gives_the_reason_and_writes_nothing(model, options, said):
+def test_failure_gives_the_reason_and_writes_nothing(model, options, message):
     result = ggufkit("select", "model.gguf", "out.gguf", *options)
     assert result.code == 1
-    assert said in result.err
+    assert message in result.err
     assert list(model.parent.iterdir()) == [model]
 
 

@@ -47,8 +47,8 @@ def test_the_prompt_is_printed_as_it_is(path, chat):
 
 
 def test_the_prompt_ends_where_the_answer_begins(path, chat):
-    found = done("template", path, "--messages", chat, "--add-generation-prompt")
-    assert found.out.endswith("\n<assistant>")
+    result = done("template", path, "--messages", chat, "--add-generation-prompt")
+    assert result.out.endswith("\n<assistant>")
 
 
 def test_tools_come_from_their_file_or_with_the_messages(path, chat, tmp_path):
@@ -66,27 +66,27 @@ def test_messages_come_from_standard_input(path, monkeypatch):
 
 def test_standard_input_is_used_once(path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"[]")))
-    found = ggufkit("template", path, "--messages", "-", "--tools", "-")
-    assert found.code == 2
+    result = ggufkit("template", path, "--messages", "-", "--tools", "-")
+    assert result.code == 2
 
 
 @pytest.mark.parametrize(
-    ("given", "shown"), [("x=false", "false"), ("x=a b", '"a b"'), ("x=[1]", "[1]"), ("x=", '""')]
+    ("variable", "text"), [("x=false", "false"), ("x=a b", '"a b"'), ("x=[1]", "[1]"), ("x=", '""')]
 )
-def test_variables_are_json_or_text(path, chat, given, shown):
-    assert done("template", path, "--messages", chat, "--set", given).out.endswith(f"\n{shown}")
+def test_variables_are_json_or_text(path, chat, variable, text):
+    assert done("template", path, "--messages", chat, "--set", variable).out.endswith(f"\n{text}")
 
 
 def test_a_template_is_chosen_by_name(path, chat):
     assert done("template", path, "--messages", chat, "--name", "rag").out == "rag"
-    found = ggufkit("template", path, "--messages", chat, "--name", "x")
-    assert (found.code, found.out) == (1, "")
-    assert "the model has no chat template 'x'\n  Use one of its names: default, rag" in found.err
+    result = ggufkit("template", path, "--messages", chat, "--name", "x")
+    assert (result.code, result.out) == (1, "")
+    assert "the model has no chat template 'x'\n  Use one of its names: default, rag" in result.err
 
 
 def test_json_holds_the_prompt(path, chat):
-    found = done("template", path, "--messages", chat, "--json").json()
-    assert found == {"prompt": "<s><user>Hi & 日本\n", "templates": ["default", "rag"]}
+    document = done("template", path, "--messages", chat, "--json").json()
+    assert document == {"prompt": "<s><user>Hi & 日本\n", "templates": ["default", "rag"]}
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,9 @@ def test_json_holds_the_prompt(path, chat):
 )
 def test_wrong_messages_are_explained(path, chat, content, message):
     chat.write_text(content)
-    found = ggufkit("template", path, "--messages", chat)
-    assert (found.code, found.out) == (2, "")
-    assert message in found.err
+    result = ggufkit("template", path, "--messages", chat)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
 
 
 def test_a_setting_needs_a_name(path, chat):
@@ -115,16 +115,16 @@ def test_a_template_that_takes_too_long_is_stopped(path, chat, monkeypatch):
     monkeypatch.setattr(chat_template, "MAX_SECONDS", 1)
     endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     api.save(path, {}, {"tokenizer.ggml.tokens": ["a"], "tokenizer.chat_template": endless})
-    found = ggufkit("template", path, "--messages", chat)
-    assert (found.code, found.out) == (1, "")
-    assert "the chat template was stopped" in found.err
+    result = ggufkit("template", path, "--messages", chat)
+    assert (result.code, result.out) == (1, "")
+    assert "the chat template was stopped" in result.err
 
 
 def test_a_model_without_a_template_is_an_error(tmp_path, chat):
     api.save(tmp_path / "bare.gguf", {}, {"general.architecture": "llama"})
-    found = ggufkit("template", tmp_path / "bare.gguf", "--messages", chat)
-    assert (found.code, found.out) == (1, "")
-    assert "the model has no chat template" in found.err
+    result = ggufkit("template", tmp_path / "bare.gguf", "--messages", chat)
+    assert (result.code, result.out) == (1, "")
+    assert "the model has no chat template" in result.err
 
 
 def test_a_text_is_a_question_and_without_one_there_is_a_sample(path):

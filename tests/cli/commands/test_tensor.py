@@ -18,29 +18,29 @@ def path(tmp_path_factory):
 
 
 def test_facts_and_the_first_rows_are_shown(path):
-    found = done("tensor", path, "plain")
-    assert found.lines[:3] == ["name   plain", "shape  2 x 3 x 64", "type   F32"]
-    assert found.lines[5].split() == ["ROW", *map(str, range(8)), "..."]
-    assert found.lines[6].split() == ["0", *map(str, range(-100, -92)), "..."]
-    assert len(found.lines) == 6 + 6
+    result = done("tensor", path, "plain")
+    assert result.lines[:3] == ["name   plain", "shape  2 x 3 x 64", "type   F32"]
+    assert result.lines[5].split() == ["ROW", *map(str, range(8)), "..."]
+    assert result.lines[6].split() == ["0", *map(str, range(-100, -92)), "..."]
+    assert len(result.lines) == 6 + 6
 
 
 def test_rows_are_counted_through_all_axes(path):
-    found = done("tensor", path, "plain", "--rows", "3:5")
-    assert [line.split()[:2] for line in found.lines[6:]] == [["3", "92"], ["4", "156"]]
+    result = done("tensor", path, "plain", "--rows", "3:5")
+    assert [line.split()[:2] for line in result.lines[6:]] == [["3", "92"], ["4", "156"]]
 
 
 def test_rows_in_json_have_all_their_values(path):
-    found = done("tensor", path, "packed", "--rows", "4:", "--json").json()
+    document = done("tensor", path, "packed", "--rows", "4:", "--json").json()
     with api.open(path) as model:
         expected = model["packed"].numpy()[1, 1:]
-    np.testing.assert_array_equal(np.float32(found["values"]), expected)
-    assert (found["type"], found["shape"]) == ("Q8_0", [2, 3, 64])
+    np.testing.assert_array_equal(np.float32(document["values"]), expected)
+    assert (document["type"], document["shape"]) == ("Q8_0", [2, 3, 64])
 
 
 def test_json_names_numbers_that_are_not_finite(path):
-    found = done("tensor", path, "vector", "--rows", ":", "--json").json()
-    assert found["values"] == [[1.0, "NaN", -2.0]]
+    document = done("tensor", path, "vector", "--rows", ":", "--json").json()
+    assert document["values"] == [[1.0, "NaN", -2.0]]
 
 
 def test_json_without_rows_has_no_values(path):
@@ -48,22 +48,22 @@ def test_json_without_rows_has_no_values(path):
 
 
 def test_statistics_are_those_of_the_library(path):
-    found = done("tensor", path, "packed", "--stats", "--json").json()["statistics"]
+    statistics = done("tensor", path, "packed", "--stats", "--json").json()["statistics"]
     with api.open(path) as model:
-        assert found == api.tensor_statistics(model["packed"]).to_dict()
+        assert statistics == api.tensor_statistics(model["packed"]).to_dict()
 
 
 def test_statistics_in_text_have_histograms_of_values_scales_and_levels(path):
-    found = done("tensor", path, "packed", "--stats")
-    assert {"min", "max", "norm", "zeros"} <= {line.split(" ")[0] for line in found.lines}
+    result = done("tensor", path, "packed", "--stats")
+    assert {"min", "max", "norm", "zeros"} <= {line.split(" ")[0] for line in result.lines}
     for title in ("VALUES", "SCALES", "LEVEL"):
-        assert [line for line in found.lines if line.split()[:1] == [title]]
-    assert max(map(len, found.lines)) <= 120
+        assert [line for line in result.lines if line.split()[:1] == [title]]
+    assert max(map(len, result.lines)) <= 120
 
 
 def test_statistics_of_rows_are_of_these_rows_only(path):
-    found = done("tensor", path, "plain", "--stats", "--rows", "0:1", "--json").json()
-    assert (found["statistics"]["min"], found["statistics"]["max"]) == (-100, -37)
+    document = done("tensor", path, "plain", "--stats", "--rows", "0:1", "--json").json()
+    assert (document["statistics"]["min"], document["statistics"]["max"]) == (-100, -37)
 
 
 def test_numbers_that_are_not_finite_are_counted(path):
@@ -71,12 +71,12 @@ def test_numbers_that_are_not_finite_are_counted(path):
 
 
 def test_a_block_is_shown_field_by_field(path):
-    found = done("tensor", path, "packed", "--block", "5,40")
-    assert "block  row 5, columns 32 to 63" in found.lines
+    result = done("tensor", path, "packed", "--block", "5,40")
+    assert "block  row 5, columns 32 to 63" in result.lines
     with api.open(path) as model:
         block = api.tensor_block(model["packed"], 5, 40)
-    assert f"d      {block.fields['d'][0]:.4g}" in found.lines
-    assert found.lines[-1].split()[2:5] == [str(level) for level in block.levels[:3]]
+    assert f"d      {block.fields['d'][0]:.4g}" in result.lines
+    assert result.lines[-1].split()[2:5] == [str(level) for level in block.levels[:3]]
     assert done("tensor", path, "packed", "--block", "5,40", "--json").json() == {
         "name": "packed",
         "type": "Q8_0",
@@ -116,9 +116,9 @@ def test_no_clobber_keeps_an_existing_file(path, tmp_path):
     ],
 )
 def test_wrong_usage_says_what_to_write(path, arguments, message):
-    found = ggufkit("tensor", path, *arguments)
-    assert (found.code, found.out) == (2, "")
-    assert message in found.err
+    result = ggufkit("tensor", path, *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
 
 
 @pytest.mark.parametrize(
@@ -130,6 +130,6 @@ def test_wrong_usage_says_what_to_write(path, arguments, message):
     ],
 )
 def test_what_a_tensor_lacks_is_an_error(path, arguments, message):
-    found = ggufkit("tensor", path, *arguments)
-    assert (found.code, found.out) == (1, "")
-    assert message in found.err
+    result = ggufkit("tensor", path, *arguments)
+    assert (result.code, result.out) == (1, "")
+    assert message in result.err

@@ -15,29 +15,29 @@ def path(vocabularies):
     return next(path for path in vocabularies if path.stem == "ggml-vocab-llama-spm")
 
 
-def given(monkeypatch, data):
+def feed(monkeypatch, data):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
 def test_ids_pieces_and_their_number_are_listed(path):
-    found = done("tokenize", path, "Hello 🚀").lines
-    assert found[0].split() == ["ID", "PIECE"]
-    assert found[1].split() == ["1", '"<s>"']
-    assert found[2].split() == ["15043", '"', 'Hello"']
-    assert found[-2].split() == ["131", '"\\x80"']
-    assert found[-1] == "7 tokens"
+    lines = done("tokenize", path, "Hello 🚀").lines
+    assert lines[0].split() == ["ID", "PIECE"]
+    assert lines[1].split() == ["1", '"<s>"']
+    assert lines[2].split() == ["15043", '"', 'Hello"']
+    assert lines[-2].split() == ["131", '"\\x80"']
+    assert lines[-1] == "7 tokens"
 
 
 def test_text_comes_from_standard_input(path, monkeypatch):
-    given(monkeypatch, b"Hello\n")
-    found = done("tokenize", path, "--json").json()
-    assert "".join(each["text"] for each in found["tokens"]) == "<s> Hello\n"
+    feed(monkeypatch, b"Hello\n")
+    document = done("tokenize", path, "--json").json()
+    assert "".join(token["text"] for token in document["tokens"]) == "<s> Hello\n"
 
 
 def test_ids_alone_are_one_line_that_decodes_to_the_text(path, monkeypatch):
     ids = done("tokenize", path, "a  b\n", "--ids", "--no-special").out
     assert ids.count("\n") == 1
-    given(monkeypatch, ids.encode())
+    feed(monkeypatch, ids.encode())
     assert done("tokenize", path, "-", "--decode").raw == b"a  b\n"
 
 
@@ -52,16 +52,16 @@ def test_the_number_alone_is_a_number(path):
 
 
 def test_json_shows_parts_of_characters_as_bytes(path):
-    found = done("tokenize", path, "🚀", "--json").json()
-    assert found["count"] == len(found["tokens"])
-    last = found["tokens"][-1]
+    document = done("tokenize", path, "🚀", "--json").json()
+    assert document["count"] == len(document["tokens"])
+    last = document["tokens"][-1]
     assert (last["text"], bytes.fromhex(last["bytes"])) == (None, b"\x80")
-    json.dumps(found)
+    json.dumps(document)
 
 
 def test_ids_are_those_of_the_library(path):
-    found = done("tokenize", path, "one two", "--json").json()["tokens"]
-    assert tuple(each["id"] for each in found) == api.tokenize(path, "one two").ids
+    tokens = done("tokenize", path, "one two", "--json").json()["tokens"]
+    assert tuple(token["id"] for token in tokens) == api.tokenize(path, "one two").ids
 
 
 @pytest.mark.parametrize(
@@ -74,20 +74,20 @@ def test_ids_are_those_of_the_library(path):
     ],
 )
 def test_wrong_usage_is_explained(path, arguments, message):
-    found = ggufkit("tokenize", path, *arguments)
-    assert (found.code, found.out) == (2, "")
-    assert message in found.err
+    result = ggufkit("tokenize", path, *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
 
 
 def test_standard_input_must_be_text(path, monkeypatch):
-    given(monkeypatch, b"ab\xff\xfe")
+    feed(monkeypatch, b"ab\xff\xfe")
     assert "not valid UTF-8 at byte 2" in ggufkit("tokenize", path, "-").err
 
 
 def test_an_unknown_id_is_an_error(path):
-    found = ggufkit("tokenize", path, "--decode", "32000")
-    assert (found.code, found.out) == (1, "")
-    assert "the vocabulary has no token 32000\n  Use ids from 0 to 31999" in found.err
+    result = ggufkit("tokenize", path, "--decode", "32000")
+    assert (result.code, result.out) == (1, "")
+    assert "the vocabulary has no token 32000\n  Use ids from 0 to 31999" in result.err
 
 
 def test_a_model_without_tokens_is_an_error(tmp_path):

@@ -31,21 +31,21 @@ def path(tmp_path):
 @pytest.fixture
 def served(monkeypatch):
     """Let the command end at once; collect what it would serve."""
-    found = []
+    calls = []
 
     def serve(models, address, *, opens_browser, started):
         started(address.url)
-        found.append(([shown.name for shown in models], address, opens_browser))
+        calls.append(([model.name for model in models], address, opens_browser))
 
     monkeypatch.setattr("ggufkit.cli.commands.view.serve", serve)
-    return found
+    return calls
 
 
 def test_the_address_is_printed_and_a_browser_opened(path, served):
-    found = ggufkit("view", path)
-    assert URL.match(found.out)
-    assert "Ctrl-C" in found.out
-    assert found.err == ""
+    result = ggufkit("view", path)
+    assert URL.match(result.out)
+    assert "Ctrl-C" in result.out
+    assert result.err == ""
     ((names, _, opens),) = served
     assert (names, opens) == ([str(path)], True)
 
@@ -56,22 +56,22 @@ def test_several_files_are_shown_on_one_page(path, served):
 
 
 def test_an_address_for_others_gets_a_warning(path, served):
-    found = ggufkit("view", path, "--host", "0.0.0.0")  # noqa: S104 (closed again at once)
-    assert "others on the network can reach this page" in found.err
+    result = ggufkit("view", path, "--host", "0.0.0.0")  # noqa: S104 (closed again at once)
+    assert "others on the network can reach this page" in result.err
 
 
 @pytest.mark.parametrize("host", ["256.256.256.256", "no.such.host.invalid"])
 def test_a_host_that_is_not_ours_is_an_error(path, host):
-    found = ggufkit("view", path, "--no-browser", "--host", host)
-    assert found.code == 1
-    assert f"cannot listen on {host}" in found.err
+    result = ggufkit("view", path, "--no-browser", "--host", host)
+    assert result.code == 1
+    assert f"cannot listen on {host}" in result.err
 
 
 def test_a_port_that_is_taken_is_an_error(path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        found = ggufkit("view", path, "--no-browser", "--port", port)
-    assert (found.code, "another port" in found.err) == (1, True)
+        result = ggufkit("view", path, "--no-browser", "--port", port)
+    assert (result.code, "another port" in result.err) == (1, True)
 
 
 @pytest.mark.parametrize("words", [(), ("--port", "70000"), ("--port", "x")])
@@ -85,9 +85,9 @@ def test_a_missing_file_is_an_error(tmp_path):
 
 def test_a_missing_extra_is_named(path, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    found = ggufkit("view", path)
-    assert found.code == 1
-    assert "pip install 'ggufkit[view]'" in found.err
+    result = ggufkit("view", path)
+    assert result.code == 1
+    assert "pip install 'ggufkit[view]'" in result.err
 
 
 def test_only_view_imports_the_server():
@@ -117,9 +117,9 @@ def test_a_signal_stops_the_server_without_a_traceback(path, sent, code):
         with urllib.request.urlopen(url) as page:  # noqa: S310 (our own server)
             assert b"ggufkit view" in page.read()
         process.send_signal(sent)
-        _, said = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == code
-    assert "Traceback" not in said
+    assert "Traceback" not in errors
 
 
 # Work that takes an hour, in a servant or in a thread of the server; `view` says when it has begun.
@@ -163,9 +163,9 @@ def test_a_signal_stops_the_server_while_it_works(path, tmp_path, work, sent, co
         client.sendall(f"{head}\r\n{length}\r\n\r\n".encode() + body)
         assert [process.stdout.readline() for _ in range(2)][1] == "works\n"
         process.send_signal(sent)
-        _, said = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == code
-    assert "Traceback" not in said
+    assert "Traceback" not in errors
     assert not list((tmp_path / "temporary").iterdir())
 
 

@@ -89,9 +89,9 @@ def test_dry_run_shows_the_types_and_writes_nothing(source):
 
 
 def test_explanations_say_that_types_are_chosen_for_the_target_size(source, tmp_path):
-    shown = done("quantize", source, tmp_path / "out.gguf", "--target-bpw", 5, "--explain")
-    assert shown.out.count("chosen for the target size") == len(NAMES)
-    assert "given for its name" not in shown.out
+    result = done("quantize", source, tmp_path / "out.gguf", "--target-bpw", 5, "--explain")
+    assert result.out.count("chosen for the target size") == len(NAMES)
+    assert "given for its name" not in result.out
 
 
 def test_error_says_how_much_larger_the_target_must_be(source, tmp_path):

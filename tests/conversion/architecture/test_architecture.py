@@ -38,7 +38,12 @@ def test_every_shipped_file_serves_classes_and_names_a_known_vocabulary(stem):
 
 def test_no_two_shipped_files_serve_the_same_class_without_a_condition():
     every = architectures().values()
-    served = [name for each in every if not each.convert_if for name in each.classes]
+    served = [
+        name
+        for architecture in every
+        if not architecture.convert_if
+        for name in architecture.classes
+    ]
     assert len(served) == len(set(served))
 
 
@@ -48,8 +53,8 @@ def test_condition_on_the_configuration_chooses_among_files_of_a_class(tmp_path)
     assert find(["NewForCausalLM"], folders).path == str(tmp_path / "plain.toml")
     nested = {"text_config": {"num_experts": 4}}
     for config in ({"num_experts": 4}, nested):
-        found = find(["NewForCausalLM"], folders, config)
-        assert found.path == str(tmp_path / "with_experts.toml")
+        architecture = find(["NewForCausalLM"], folders, config)
+        assert architecture.path == str(tmp_path / "with_experts.toml")
 
 
 def test_llama_model_class_is_converted_like_llama():
@@ -117,25 +122,25 @@ def test_child_inherits_replaces_and_removes(tmp_path):
         "gone" = "absent"
     """
     folders = written(tmp_path, base=base, child=child)
-    found = find(["Child"], folders)
-    assert found.name == "child"
-    assert found.classes == ("Child",)
-    assert found.skip[-2:] == ("a", "b")
-    assert list(found.metadata) == [("one", "x"), ("two", "y"), ("two", 2), ("four", "w")]
-    targets = {rule.pattern: rule.targets[0].name for rule in found.rules}
+    architecture = find(["Child"], folders)
+    assert architecture.name == "child"
+    assert architecture.classes == ("Child",)
+    assert architecture.skip[-2:] == ("a", "b")
+    assert list(architecture.metadata) == [("one", "x"), ("two", "y"), ("two", 2), ("four", "w")]
+    targets = {rule.pattern: rule.targets[0].name for rule in architecture.rules}
     assert targets == {"t.weight": "v.weight", "t.bias": "u.bias"}
 
 
 def test_fresh_tables_are_not_inherited(tmp_path):
     base = 'classes = ["Base"]\n[metadata]\none = "x"\n[tensors]\na = "b"'
     child = 'like = "base"\nfresh = ["metadata"]\nclasses = ["Child"]'
-    found = find(["Child"], written(tmp_path, base=base, child=child))
-    assert list(found.metadata) == []
-    assert len(found.rules) == 1
+    architecture = find(["Child"], written(tmp_path, base=base, child=child))
+    assert list(architecture.metadata) == []
+    assert len(architecture.rules) == 1
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("classes = [", "not valid TOML"),
         ('clases = ["X"]', "unknown word 'clases'.*classes"),
@@ -150,8 +155,8 @@ def test_fresh_tables_are_not_inherited(tmp_path):
         ('required = ["x y"]', "not an expression"),
     ],
 )
-def test_error_in_a_file_names_its_place(tmp_path, text, told):
-    with pytest.raises(FormatError, match=told) as caught:
+def test_error_in_a_file_names_its_place(tmp_path, text, message):
+    with pytest.raises(FormatError, match=message) as caught:
         architectures(written(tmp_path, wrong=text))
     assert str(tmp_path / "wrong.toml") in str(caught.value)
 

@@ -58,15 +58,17 @@ def test_inverse_gives_arguments_that_restore_the_value(name):
     row, arguments = FUNCTIONS[name], CASES[name]
     value = row.do(*arguments)
     value = getattr(value, "item", lambda: value)()  # as metadata gives it
-    found = [*row.undo(value, arguments), *(OPEN for _ in arguments)]
-    again = [given if new is OPEN else new for new, given in zip(found, arguments, strict=False)]
+    solution = [*row.undo(value, arguments), *(OPEN for _ in arguments)]
+    again = [
+        argument if new is OPEN else new for new, argument in zip(solution, arguments, strict=False)
+    ]
     assert row.do(*again) == value
     assert again == arguments
 
 
 @pytest.mark.parametrize("name", ["gating", "pooling_mode", "trained_positions"])
 def test_value_that_no_argument_gives_has_no_solution(name):
-    assert all(each is OPEN for each in FUNCTIONS[name].undo(99, [None, None]))
+    assert all(solution is OPEN for solution in FUNCTIONS[name].undo(99, [None, None]))
 
 
 def test_layers_of_two_kinds_keep_both_names():
@@ -79,10 +81,10 @@ def test_layers_of_two_kinds_keep_both_names():
 def test_slopes_of_alibi_give_the_bias_that_made_them(heads, most):
     closest = 2 ** (heads.bit_length() - 1)
     slopes = np.float32(2.0) ** (-most / closest * np.arange(1, heads + 1))
-    held = {"transformer.relative_pe.slopes": from_array("s", slopes.astype(np.float32))}
-    facts = SimpleNamespace(checkpoint=SimpleNamespace(tensors=held))
+    tensors = {"transformer.relative_pe.slopes": from_array("s", slopes.astype(np.float32))}
+    facts = SimpleNamespace(checkpoint=SimpleNamespace(tensors=tensors))
     assert FUNCTIONS["bias_of_slopes"].do(facts, heads) == most
-    held.clear()
+    tensors.clear()
     assert FUNCTIONS["bias_of_slopes"].do(facts, heads) is None
 
 
@@ -90,16 +92,16 @@ def test_zero_rows_are_ids_beyond_the_vocabulary_of_the_tokenizer():
     rows = np.zeros((6, 2), np.float32)
     rows[[0, 4]] = 1, 0.5
     files = {"tokenizer.json": {"model": {"vocab": {"a": 0, "b": 1, "c": 2}}}}
-    held = SimpleNamespace(json=files.get, tensors={"embeddings": from_array("e", rows)})
+    checkpoint = SimpleNamespace(json=files.get, tensors={"embeddings": from_array("e", rows)})
     zero_rows = FUNCTIONS["zero_rows"].do
-    assert zero_rows(SimpleNamespace(checkpoint=held), "embeddings") == [3, 5]
-    assert zero_rows(SimpleNamespace(checkpoint=held), "others") is None
+    assert zero_rows(SimpleNamespace(checkpoint=checkpoint), "embeddings") == [3, 5]
+    assert zero_rows(SimpleNamespace(checkpoint=checkpoint), "others") is None
 
 
 def test_integers_of_a_tensor_are_exact_and_unsigned():
     large = np.array([2**45 + 1, 7], np.int64)
-    held = SimpleNamespace(tensors={"a.b": from_array("a.b", large)})
-    facts = SimpleNamespace(checkpoint=held)
+    checkpoint = SimpleNamespace(tensors={"a.b": from_array("a.b", large)})
+    facts = SimpleNamespace(checkpoint=checkpoint)
     assert FUNCTIONS["integers"].do(facts, ".b").tolist() == [2**45 + 1, 7]
     assert FUNCTIONS["integers"].do(facts, ".c") is None
 

@@ -32,8 +32,8 @@ def facts(maker: str, fields: Mapping[str, Any], rope: object = None) -> ConfigF
 
 
 def test_positions_have_the_columns_of_a_tensor() -> None:
-    (made,) = generate(facts("sinusoids", {"audio.hidden_size": 8}))
-    assert made.shape == (1500, 8)
+    (tensor,) = generate(facts("sinusoids", {"audio.hidden_size": 8}))
+    assert tensor.shape == (1500, 8)
     tracemalloc.start()
     with pytest.raises(CheckpointError, match="no tensor has the 100000 columns"):
         list(generate(facts("sinusoids", {"audio.hidden_size": 100_000})))

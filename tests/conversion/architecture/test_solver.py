@@ -16,11 +16,11 @@ def solved(text, value, known=None, favoured=(), defaults=None):
     solver = Solver(FUNCTIONS, defaults or {}, [set(favoured)])
     solver.fields.update(known or {})
     solver.solve(text, value)
-    return {name: found for name, found in solver.fields.items() if name != "rope" or found}
+    return {name: value for name, value in solver.fields.items() if name != "rope" or value}
 
 
 @pytest.mark.parametrize(
-    ("text", "value", "known", "wanted"),
+    ("text", "value", "known", "expected"),
     [
         ("width", 64, {}, {"width": 64}),
         ("2 * width", 64, {}, {"width": 32}),
@@ -38,8 +38,8 @@ def solved(text, value, known=None, favoured=(), defaults=None):
         ("labels(names)", ["no", "yes"], {}, {"names": {"0": "no", "1": "yes"}}),
     ],
 )  # fmt: skip
-def test_solver_finds_the_fields_that_give_the_value(text, value, known, wanted):
-    assert solved(text, value, known) == {**known, **wanted}
+def test_solver_finds_the_fields_that_give_the_value(text, value, known, expected):
+    assert solved(text, value, known) == {**known, **expected}
 
 
 def test_solver_takes_the_preferred_alternative_or_else_the_first():

@@ -113,8 +113,8 @@ def test_keys_match_the_official_package(folder_name, card, config, sampling, ke
             overrides__json=overrides,
         )
         expected = official(folder, name, tensors)
-        found = describe(checkpoint, name=name, overrides=overrides, tensors=tensors)
-    assert [(key, plain(value)) for key, value in found.items()] == list(expected.items())
+        described = describe(checkpoint, name=name, overrides=overrides, tensors=tensors)
+    assert [(key, plain(value)) for key, value in described.items()] == list(expected.items())
 
 
 def test_values_have_the_types_that_the_official_converter_writes(tmp_path):
@@ -136,40 +136,40 @@ def test_reads_the_older_field_of_the_repetition_penalty(tmp_path):
 def test_folder_of_the_hugging_face_cache_is_named_after_its_model(tmp_path):
     folder = tmp_path / "models--Qwen--Qwen2.5-7B-Instruct" / "snapshots" / "0a1b2c"
     folder.mkdir(parents=True)
-    found = describe(Checkpoint(folder, {}, Tensors([])))
-    assert found["general.name"] == "Qwen2.5 7B Instruct"
-    assert found["general.organization"] == "Qwen"
+    keys = describe(Checkpoint(folder, {}, Tensors([])))
+    assert keys["general.name"] == "Qwen2.5 7B Instruct"
+    assert keys["general.organization"] == "Qwen"
 
 
 def test_licence_can_be_overridden_although_the_converter_cannot(tmp_path):
-    found = describe(folder_with(tmp_path), overrides={"general.license": "mit"})
-    assert found["general.license"] == "mit"
+    keys = describe(folder_with(tmp_path), overrides={"general.license": "mit"})
+    assert keys["general.license"] == "mit"
 
 
 def test_leaves_out_an_unreadable_card_with_a_note(tmp_path):
-    said = []
+    notes = []
     checkpoint = folder_with(tmp_path, README__md="---\na: &x b\n---\n")
-    assert "general.name" in describe(checkpoint, say=said.append)
-    assert "line 2" in said[0]
+    assert "general.name" in describe(checkpoint, say=notes.append)
+    assert "line 2" in notes[0]
 
 
 def test_leaves_out_impossible_values_with_a_note(tmp_path):
-    said = []
+    notes = []
     checkpoint = folder_with(
         tmp_path,
         README__md="---\nname: [a]\n---\n",
         generation_config__json={"top_k": "many", "temperature": 0.5},
     )
-    found = describe(checkpoint, say=said.append)
-    assert "general.sampling.top_k" not in found
-    assert found["general.sampling.temp"] == pytest.approx(0.5)
-    assert len(said) == 2
+    keys = describe(checkpoint, say=notes.append)
+    assert "general.sampling.top_k" not in keys
+    assert keys["general.sampling.temp"] == pytest.approx(0.5)
+    assert len(notes) == 2
 
 
 def test_leaves_out_a_broken_generation_config_with_a_note(tmp_path):
-    said = []
-    describe(folder_with(tmp_path, generation_config__json="{"), say=said.append)
-    assert "generation_config.json" in said[0]
+    notes = []
+    describe(folder_with(tmp_path, generation_config__json="{"), say=notes.append)
+    assert "generation_config.json" in notes[0]
 
 
 def test_refuses_an_unknown_override_and_suggests_the_nearest_key(tmp_path):

@@ -116,12 +116,12 @@ def test_reads_a_card_as_pyyaml_does():
 def test_reads_what_pyyaml_writes(node, flow, style):
     text = yaml.safe_dump(node, default_flow_style=flow, default_style=style, allow_unicode=True)
     try:
-        found = read(text.rstrip("\n"))
+        document = read(text.rstrip("\n"))
     except CheckpointError:
         # Tags and explicit keys, which are refused rather than misread.
         assert "!!" in text or "? " in text
         return
-    assert found == as_yaml(text)
+    assert document == as_yaml(text)
 
 
 @given(st.text("ab:-#[]{}\"'|>&*!? \n,", max_size=60))
@@ -183,9 +183,9 @@ def test_front_matter_may_end_with_the_file():
 
 
 def test_both_parsers_of_pyyaml_give_the_same_result(monkeypatch):
-    found = read(CARD)
+    document = read(CARD)
     monkeypatch.delattr(yaml, "CSafeLoader", raising=False)
-    assert read(CARD) == found
+    assert read(CARD) == document
 
 
 @pytest.mark.parametrize(

@@ -33,16 +33,16 @@ def test_rows_come_from_all_quarters_of_the_bytes(tmp_path, step):
     values = RNG.integers(-1, 2, (24, 7))
     scale = np.array([3.5], np.float32)
     tensors = opened(tmp_path, w_weight=packed(values), w_weight_scale=scale, v_weight=scale)
-    found = {tensor.name: tensor for tensor in decoded(tensors, CONFIG).tensors}
-    assert found.keys() == {"w.weight", "v.weight"}
-    made = found["w.weight"]
-    parts = [made.source.read(at, min(at + step, 24)) for at in range(0, 24, step)]
-    wanted = values.astype(np.float32) / np.float32(3.5)
-    assert np.array_equal(np.concatenate(parts).view(np.float32), wanted)
+    weights = {tensor.name: tensor for tensor in decoded(tensors, CONFIG).tensors}
+    assert weights.keys() == {"w.weight", "v.weight"}
+    weight = weights["w.weight"]
+    parts = [weight.source.read(start, min(start + step, 24)) for start in range(0, 24, step)]
+    expected = values.astype(np.float32) / np.float32(3.5)
+    assert np.array_equal(np.concatenate(parts).view(np.float32), expected)
 
 
 @pytest.mark.parametrize(
-    ("arrays", "said"),
+    ("arrays", "message"),
     [
         ({}, "w.weight is missing"),
         ({"w_weight": np.ones((4, 4), np.float32)}, "w.weight is of type F32, not U8 or I8"),
@@ -51,7 +51,7 @@ def test_rows_come_from_all_quarters_of_the_bytes(tmp_path, step):
          r"has the shape \(2,\), not \(1,\)"),
     ],
 )  # fmt: skip
-def test_what_contradicts_the_format_is_refused(tmp_path, arrays, said):
-    held = {"w_weight_scale": np.ones(1, np.float32)} | arrays
-    with pytest.raises(CheckpointError, match=said):
-        decoded(opened(tmp_path, **held), CONFIG)
+def test_what_contradicts_the_format_is_refused(tmp_path, arrays, message):
+    all_arrays = {"w_weight_scale": np.ones(1, np.float32)} | arrays
+    with pytest.raises(CheckpointError, match=message):
+        decoded(opened(tmp_path, **all_arrays), CONFIG)

@@ -18,9 +18,9 @@ DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bf
 STATE = "x.weight.quant_state.bitsandbytes__nf4"
 
 
-def decode(folder, held):
+def decode(folder, arrays):
     path = folder / "model.safetensors"
-    path.write_bytes(safetensors_bytes(held))
+    path.write_bytes(safetensors_bytes(arrays))
     return {tensor.name: tensor for tensor in decoded(open_safetensors(path)[1], METHOD).tensors}
 
 
@@ -36,59 +36,59 @@ def four_bits(shape, block, dtype, *, is_nested, kind="nf4"):
     table = np.sort(RNG.normal(size=16)).astype(np.float32)
     blocks = -(-count // block)
     state = {"quant_type": kind, "blocksize": block, "dtype": dtype, "shape": list(shape)}
-    held = {"x.weight": (codes[::2] << 4 | codes[1::2])[:, None], "x.weight.quant_map": table}
+    arrays = {"x.weight": (codes[::2] << 4 | codes[1::2])[:, None], "x.weight.quant_map": table}
     if is_nested:
         inner = RNG.integers(0, 256, blocks, np.uint8)
         inner_table = np.linspace(-1, 1, 256, dtype=np.float32)
         outer = RNG.random(-(-blocks // 4)).astype(np.float32)
         absmax = inner_table[inner] * np.repeat(outer, 4)[:blocks] + np.float32(0.75)
         state |= {"nested_blocksize": 4, "nested_dtype": "float32", "nested_offset": 0.75}
-        held |= {"x.weight.absmax": inner, "x.weight.nested_absmax": outer}
-        held |= {"x.weight.nested_quant_map": inner_table}
+        arrays |= {"x.weight.absmax": inner, "x.weight.nested_absmax": outer}
+        arrays |= {"x.weight.nested_quant_map": inner_table}
     else:
         absmax = RNG.random(blocks).astype(np.float32)
-        held["x.weight.absmax"] = absmax
-    held[f"x.weight.quant_state.bitsandbytes__{kind}"] = description(**state)
+        arrays["x.weight.absmax"] = absmax
+    arrays[f"x.weight.quant_state.bitsandbytes__{kind}"] = description(**state)
     numbers = table[codes[:count]] * np.repeat(absmax, block)[:count]
-    return held, numbers.astype(DTYPES[dtype]).astype(np.float32).reshape(shape)
+    return arrays, numbers.astype(DTYPES[dtype]).astype(np.float32).reshape(shape)
 
 
 @pytest.mark.parametrize("is_nested", [True, False])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("shape", "block"), [((12, 32), 64), ((5, 51), 64), ((3, 3), 4)])
 def test_decodes_4_bit_weights_by_table_and_scale(tmp_path, shape, block, dtype, is_nested):
-    held, wanted = four_bits(shape, block, dtype, is_nested=is_nested)
-    made = decode(tmp_path, held)
-    assert list(made) == ["x.weight"]
-    tensor = made["x.weight"]
-    parts = [tensor.source.read(at, min(at + 2, shape[0])) for at in range(0, shape[0], 2)]
+    arrays, expected = four_bits(shape, block, dtype, is_nested=is_nested)
+    weight = decode(tmp_path, arrays)
+    assert list(weight) == ["x.weight"]
+    tensor = weight["x.weight"]
+    parts = [tensor.source.read(start, min(start + 2, shape[0])) for start in range(0, shape[0], 2)]
     assert tensor.type.name == {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}[dtype]
-    assert np.array_equal(quants.dequantize(np.concatenate(parts), tensor.type), wanted)
+    assert np.array_equal(quants.dequantize(np.concatenate(parts), tensor.type), expected)
 
 
 def test_decodes_fp4_by_its_own_table(tmp_path):
-    held, wanted = four_bits((4, 64), 64, "float32", is_nested=False, kind="fp4")
-    assert np.array_equal(decode(tmp_path, held)["x.weight"].numpy(), wanted)
+    arrays, expected = four_bits((4, 64), 64, "float32", is_nested=False, kind="fp4")
+    assert np.array_equal(decode(tmp_path, arrays)["x.weight"].numpy(), expected)
 
 
 def test_decodes_8_bit_weights_in_steps_of_the_row_scale_over_127(tmp_path):
     codes = RNG.integers(-127, 128, (6, 10)).astype(np.int8)
     scales = RNG.random(6).astype(np.float32)
-    held = {"x.weight": codes, "x.SCB": scales, "x.weight_format": np.array(0, np.uint8)}
-    made = decode(tmp_path, held)
-    wanted = codes.astype(np.float32) * scales[:, None] * np.float32(1 / 127)
-    assert list(made) == ["x.weight"]
-    assert np.array_equal(made["x.weight"].numpy(), wanted)
+    arrays = {"x.weight": codes, "x.SCB": scales, "x.weight_format": np.array(0, np.uint8)}
+    weight = decode(tmp_path, arrays)
+    expected = codes.astype(np.float32) * scales[:, None] * np.float32(1 / 127)
+    assert list(weight) == ["x.weight"]
+    assert np.array_equal(weight["x.weight"].numpy(), expected)
 
 
 def test_decoded_weights_keep_their_places(tmp_path):
-    held, _ = four_bits((4, 64), 64, "float16", is_nested=True)
+    arrays, _ = four_bits((4, 64), 64, "float16", is_nested=True)
     others = {"a.weight": np.ones((2, 2), np.float16), "z.weight": np.ones((2, 2), np.float16)}
-    assert list(decode(tmp_path, held | others)) == ["a.weight", "x.weight", "z.weight"]
+    assert list(decode(tmp_path, arrays | others)) == ["a.weight", "x.weight", "z.weight"]
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"x.weight": None}, "x.weight is missing"),
         ({"x.weight": np.ones((3, 1), np.uint8)}, "3 elements"),
@@ -106,11 +106,11 @@ def test_decoded_weights_keep_their_places(tmp_path):
         ({STATE: np.zeros(4, np.float32)}, "is not JSON in at most"),
     ],
 )
-def test_reports_parts_that_do_not_fit(tmp_path, change, told):
-    held, _ = four_bits((4, 64), 64, "float16", is_nested=True)
-    held = {name: array for name, array in (held | change).items() if array is not None}
-    with pytest.raises(CheckpointError, match=told):
-        decode(tmp_path, held)
+def test_reports_parts_that_do_not_fit(tmp_path, change, message):
+    arrays, _ = four_bits((4, 64), 64, "float16", is_nested=True)
+    arrays = {name: array for name, array in (arrays | change).items() if array is not None}
+    with pytest.raises(CheckpointError, match=message):
+        decode(tmp_path, arrays)
 
 
 @pytest.mark.parametrize(
@@ -124,15 +124,15 @@ def test_reports_parts_that_do_not_fit(tmp_path, change, told):
     ],
 )
 def test_reports_invalid_quant_state(tmp_path, key, value):
-    held, _ = four_bits((4, 64), 64, "float16", is_nested=True)
-    fields = json.loads(held[STATE].tobytes())
-    held[STATE] = description(**fields | {key: value})
+    arrays, _ = four_bits((4, 64), 64, "float16", is_nested=True)
+    fields = json.loads(arrays[STATE].tobytes())
+    arrays[STATE] = description(**fields | {key: value})
     with pytest.raises(CheckpointError, match=f": {key} is "):
-        decode(tmp_path, held)
+        decode(tmp_path, arrays)
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"x.weight": np.ones((6, 10), np.float16)}, "of type F16"),
         ({"x.weight": np.ones(6, np.int8)}, "not a matrix"),
@@ -140,10 +140,10 @@ def test_reports_invalid_quant_state(tmp_path, key, value):
         ({"x.weight_format": np.array(2, np.uint8)}, "x.weight_format is not 0"),
     ],
 )
-def test_reports_8_bit_weights_that_do_not_fit(tmp_path, change, told):
-    held = {"x.weight": np.ones((6, 10), np.int8), "x.SCB": np.ones(6, np.float32)}
-    with pytest.raises(CheckpointError, match=told):
-        decode(tmp_path, held | change)
+def test_reports_8_bit_weights_that_do_not_fit(tmp_path, change, message):
+    arrays = {"x.weight": np.ones((6, 10), np.int8), "x.SCB": np.ones(6, np.float32)}
+    with pytest.raises(CheckpointError, match=message):
+        decode(tmp_path, arrays | change)
 
 
 def test_lists_every_faulty_weight(tmp_path):

@@ -32,10 +32,10 @@ def by_name(done):
 )
 def test_every_byte_of_fp8_matches_ml_dtypes(tmp_path, dtype, known):
     codes = np.arange(256, dtype=np.uint8).reshape(16, 16)
-    held = {"w": codes, "w_scale_inv": np.ones(1, np.float32)}
+    arrays = {"w": codes, "w_scale_inv": np.ones(1, np.float32)}
     config = {"quantization_config": {"quant_method": "fp8"}}
-    made = by_name(decoded(opened(tmp_path, held, w=dtype), config))["w"].numpy()
-    assert np.array_equal(made, codes.view(known).astype(np.float32), equal_nan=True)
+    decoded_values = by_name(decoded(opened(tmp_path, arrays, w=dtype), config))["w"].numpy()
+    assert np.array_equal(decoded_values, codes.view(known).astype(np.float32), equal_nan=True)
 
 
 @given(st.integers(1, 11), st.integers(1, 10), st.integers(1, 5))
@@ -44,31 +44,37 @@ def test_each_block_has_its_own_scale(tmp_path_factory, high, wide, step):
     scale = RNG.normal(size=(-(-high // 4), -(-wide // 3))).astype(np.float32)
     folder = tmp_path_factory.mktemp("fp8")
     done = decoded(opened(folder, {"w": codes, "w_scale_inv": scale}, w="F8_E4M3"), FP8)
-    (made,) = done.tensors
+    (weight,) = done.tensors
     spread = np.repeat(np.repeat(scale, 4, 0)[:high], 3, 1)[:, :wide]
-    wanted = codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32) * spread
-    parts = [made.source.read(at, min(at + step, high)) for at in range(0, high, step)]
-    assert np.array_equal(np.concatenate(parts).view(np.float32), wanted)
+    expected = codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32) * spread
+    parts = [weight.source.read(start, min(start + step, high)) for start in range(0, high, step)]
+    assert np.array_equal(np.concatenate(parts).view(np.float32), expected)
 
 
 def test_stacked_matrices_have_stacked_scales(tmp_path):
     codes = RNG.integers(0, 120, (3, 6, 6), np.uint8)
     scale = RNG.normal(size=(3, 2, 2)).astype(np.float32)
     tensors = opened(tmp_path, {"w": codes, "w_scale_inv": scale}, w="F8_E4M3")
-    made = decoded(tensors, FP8).tensors[0].numpy()
+    decoded_values = decoded(tensors, FP8).tensors[0].numpy()
     spread = np.repeat(np.repeat(scale, 4, 1)[:, :6], 3, 2)[:, :, :6]
-    assert np.array_equal(made, codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32) * spread)
+    assert np.array_equal(
+        decoded_values, codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32) * spread
+    )
 
 
 def test_each_row_of_compressed_tensors_has_its_own_scale(tmp_path):
     codes = RNG.integers(0, 120, (5, 7), np.uint8)
     scale = RNG.normal(size=(5, 1)).astype(np.float32)
-    held = {"x.weight": codes, "x.weight_scale": scale}
-    said = {"quant_method": "compressed-tensors", "format": "float-quantized",
+    arrays = {"x.weight": codes, "x.weight_scale": scale}
+    settings = {"quant_method": "compressed-tensors", "format": "float-quantized",
             "config_groups": {"g": {"weights": {"strategy": "channel"}}}}  # fmt: skip
-    tensors = opened(tmp_path, held, **{"x.weight": "F8_E4M3"})
-    made = by_name(decoded(tensors, {"quantization_config": said}))["x.weight"].numpy()
-    assert np.array_equal(made, codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32) * scale)
+    tensors = opened(tmp_path, arrays, **{"x.weight": "F8_E4M3"})
+    decoded_values = by_name(decoded(tensors, {"quantization_config": settings}))[
+        "x.weight"
+    ].numpy()
+    assert np.array_equal(
+        decoded_values, codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32) * scale
+    )
 
 
 def test_mxfp4_keeps_every_number(tmp_path):
@@ -82,9 +88,9 @@ def test_mxfp4_keeps_every_number(tmp_path):
     values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
     table = np.concatenate((values, -values))
     codes = np.stack((blocks & 15, blocks >> 4), axis=-1).reshape(2, 4, 3, 32)
-    wanted = table[codes] * np.exp2(scales.astype(np.float32) - 127)[..., None]
-    made = quants.dequantize(done.tensors[0].raw(), "MXFP4")
-    assert np.array_equal(made.reshape(wanted.shape), wanted)
+    expected = table[codes] * np.exp2(scales.astype(np.float32) - 127)[..., None]
+    decoded_values = quants.dequantize(done.tensors[0].raw(), "MXFP4")
+    assert np.array_equal(decoded_values.reshape(expected.shape), expected)
 
 
 def test_checkpoint_without_quantization_is_unchanged(tmp_path):
@@ -94,15 +100,15 @@ def test_checkpoint_without_quantization_is_unchanged(tmp_path):
 
 
 def test_leaves_out_scales_of_activations_and_names_them(tmp_path):
-    held = {"w": RNG.integers(0, 9, (4, 3), np.uint8), "w_scale_inv": np.ones((1, 1), np.float32),
+    arrays = {"w": RNG.integers(0, 9, (4, 3), np.uint8), "w_scale_inv": np.ones((1, 1), np.float32),
             "x.activation_scale": np.ones(1, np.float32)}  # fmt: skip
-    done = decoded(opened(tmp_path, held, w="F8_E4M3"), FP8)
+    done = decoded(opened(tmp_path, arrays, w="F8_E4M3"), FP8)
     assert done.skipped == ["x.activation_scale"]
     assert list(by_name(done)) == ["w"]
 
 
 @pytest.mark.parametrize(
-    ("held", "said", "told"),
+    ("arrays", "settings", "message"),
     [
         ({}, {"quant_method": "hqq"}, "hqq"),
         ({}, {"quant_method": ["fp8"]}, "cannot decode"),
@@ -131,43 +137,43 @@ def test_leaves_out_scales_of_activations_and_names_them(tmp_path):
         ),
     ],
 )
-def test_reports_what_cannot_be_decoded(tmp_path, held, said, told):
-    with pytest.raises(CheckpointError, match=told):
-        decoded(opened(tmp_path, held), {"quantization_config": said})
+def test_reports_what_cannot_be_decoded(tmp_path, arrays, settings, message):
+    with pytest.raises(CheckpointError, match=message):
+        decoded(opened(tmp_path, arrays), {"quantization_config": settings})
 
 
 def test_scales_of_fp8_must_be_floats(tmp_path):
-    held = {"w": np.ones((6, 6), np.uint8), "w_scale_inv": np.ones((1, 1), np.int64)}
+    arrays = {"w": np.ones((6, 6), np.uint8), "w_scale_inv": np.ones((1, 1), np.int64)}
     with pytest.raises(CheckpointError, match="w_scale_inv is I64: scales are F32, F16, BF16"):
-        decoded(opened(tmp_path, held, w="F8_E4M3"), FP8)
+        decoded(opened(tmp_path, arrays, w="F8_E4M3"), FP8)
 
 
 def test_scales_may_be_powers_of_two_in_a_byte(tmp_path):
     powers = np.array([[0, 127, 254], [130, 1, 255]], np.uint8)
-    held = {"w": np.full((6, 9), 0x38, np.uint8), "w_scale_inv": powers}  # ones
-    made = by_name(decoded(opened(tmp_path, held, w="F8_E4M3", w_scale_inv="F8_E8M0"), FP8))
+    arrays = {"w": np.full((6, 9), 0x38, np.uint8), "w_scale_inv": powers}  # ones
+    weights = by_name(decoded(opened(tmp_path, arrays, w="F8_E4M3", w_scale_inv="F8_E8M0"), FP8))
     known = powers.view(ml_dtypes.float8_e8m0fnu).astype(np.float32)
-    wanted = np.repeat(np.repeat(known, 4, axis=0)[:6], 3, axis=1)
-    assert np.array_equal(made["w"].numpy(), wanted, equal_nan=True)
+    expected = np.repeat(np.repeat(known, 4, axis=0)[:6], 3, axis=1)
+    assert np.array_equal(weights["w"].numpy(), expected, equal_nan=True)
 
 
 @pytest.mark.parametrize("wide", [6, 7, 10**12, 10**30])
 def test_blocks_may_be_wider_than_the_matrix(tmp_path, wide):
-    held = {"w": np.full((6, 6), 0x38, np.uint8), "w_scale_inv": np.full((6, 1), 2, np.float32)}
-    said = {"quant_method": "fp8", "weight_block_size": [1, wide]}
-    done = decoded(opened(tmp_path, held, w="F8_E4M3"), {"quantization_config": said})
+    arrays = {"w": np.full((6, 6), 0x38, np.uint8), "w_scale_inv": np.full((6, 1), 2, np.float32)}
+    settings = {"quant_method": "fp8", "weight_block_size": [1, wide]}
+    done = decoded(opened(tmp_path, arrays, w="F8_E4M3"), {"quantization_config": settings})
     assert by_name(done)["w"].numpy().tolist() == [[2.0] * 6] * 6
 
 
 def test_keeps_scales_of_mxfp4_without_blocks(tmp_path):
-    held = {"e_scales": np.ones((2, 3), np.uint8)}
-    done = decoded(opened(tmp_path, held), {"quantization_config": {"quant_method": "mxfp4"}})
+    arrays = {"e_scales": np.ones((2, 3), np.uint8)}
+    done = decoded(opened(tmp_path, arrays), {"quantization_config": {"quant_method": "mxfp4"}})
     assert list(by_name(done)) == ["e_scales"]
 
 
 @pytest.mark.parametrize("block", [[4, 4], [0, 1], [-1, 2]])
 def test_reports_scales_that_do_not_fit(tmp_path, block):
-    held = {"w": np.ones((6, 6), np.uint8), "w_scale_inv": np.ones((3, 3), np.float32)}
-    said = {"quant_method": "fp8", "weight_block_size": block}
+    arrays = {"w": np.ones((6, 6), np.uint8), "w_scale_inv": np.ones((3, 3), np.float32)}
+    settings = {"quant_method": "fp8", "weight_block_size": block}
     with pytest.raises(CheckpointError):
-        decoded(opened(tmp_path, held, w="F8_E4M3"), {"quantization_config": said})
+        decoded(opened(tmp_path, arrays, w="F8_E4M3"), {"quantization_config": settings})

@@ -40,8 +40,8 @@ def test_opens_config_and_tensors(tmp_path):
 
 
 def test_tensors_are_sorted_by_file_and_then_by_name(tmp_path):
-    held = {"model-00002-of-00002": {"a": ONE["one"]}, "model-00001-of-00002": {"z": ONE["one"]}}
-    checkpoint = open_checkpoint(write_checkpoint(tmp_path, {}, **held))
+    files = {"model-00002-of-00002": {"a": ONE["one"]}, "model-00001-of-00002": {"z": ONE["one"]}}
+    checkpoint = open_checkpoint(write_checkpoint(tmp_path, {}, **files))
     assert list(checkpoint.tensors) == ["z", "a"]
 
 
@@ -98,9 +98,9 @@ def test_lists_all_broken_files_at_once(tmp_path):
     folder = write_checkpoint(tmp_path, {}, **{"model-1": ONE, "model-2": TWO})
     for path in folder.glob("*.safetensors"):
         path.write_bytes(path.read_bytes()[:-1])
-    told = refusal(folder)
-    assert "model-1.safetensors" in told
-    assert "model-2.safetensors" in told
+    message = refusal(folder)
+    assert "model-1.safetensors" in message
+    assert "model-2.safetensors" in message
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "[" * 100_000])

@@ -85,8 +85,8 @@ def converted(name, out, tmp_path, **options):
 
 def test_the_bytes_are_those_from_a_folder(hub, local, tmp_path):
     assert converted("hf://org/Plain-1B", tmp_path / "m.gguf", tmp_path) == local
-    asked = {each.path.partition("?name=")[2].partition("&")[0] for each in hub.cdn.requests}
-    assert asked == {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"}
+    names = {request.path.partition("?name=")[2].partition("&")[0] for request in hub.cdn.requests}
+    assert names == {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"}
     assert hub.cdn.sent < 2 * sum(
         len(data) for path, data in checkpoint().items() if "safe" in path
     )
@@ -118,15 +118,15 @@ def test_mistrals_own_format_is_converted(monkeypatch, tmp_path, case):
     both = files | {"model.safetensors": files["consolidated.safetensors"]}
     with HubServer({"org/Mistral": Repo(both)}) as server:
         at_home(monkeypatch, tmp_path, server.endpoint)
-        made = []
+        outputs = []
         for source in (folder, "hf://org/Mistral"):
             with ggufkit.convert(source, mistral_format=True) as model:
                 (path,) = ggufkit.write(model, tmp_path / "m.gguf")
-                made.append(path.read_bytes())
-        asked = [each.path.partition("?name=")[2] for each in server.cdn.requests]
-    assert made[0] == made[1]
-    assert sum(name.startswith("consolidated") for name in asked) > 0
-    assert not any(name.startswith("model") for name in asked)
+                outputs.append(path.read_bytes())
+        names = [request.path.partition("?name=")[2] for request in server.cdn.requests]
+    assert outputs[0] == outputs[1]
+    assert sum(name.startswith("consolidated") for name in names) > 0
+    assert not any(name.startswith("model") for name in names)
 
 
 def test_files_in_the_cache_are_not_fetched(hub, local, tmp_path):
@@ -139,8 +139,8 @@ def test_files_in_the_cache_are_not_fetched(hub, local, tmp_path):
         if "00002-of" not in path and "/" not in path:
             (snapshot / path).write_bytes(data)
     assert converted("hf://org/Plain-1B", tmp_path / "m.gguf", tmp_path) == local
-    assert all("00002-of-00002" in each.path for each in hub.cdn.requests)
-    assert len([each for each in hub.hub.requests if "/resolve/" in each.path]) == 1
+    assert all("00002-of-00002" in request.path for request in hub.cdn.requests)
+    assert len([request for request in hub.hub.requests if "/resolve/" in request.path]) == 1
 
 
 def test_a_broken_connection_goes_on_where_it_stopped(hub, local, tmp_path):
@@ -153,8 +153,8 @@ def test_a_broken_connection_goes_on_where_it_stopped(hub, local, tmp_path):
             stop = int(handler.headers["Range"].rpartition("-")[2]) + 1
             data = hub.cdn.files[handler.path.partition("?")[0]]
             stop = min(stop, len(data))
-            told = {"Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"}
-            handler.send(206, data[start:stop], told, upto=(stop - start) // 2)
+            range_header = {"Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"}
+            handler.send(206, data[start:stop], range_header, upto=(stop - start) // 2)
             return True
         return signed(handler, number)
 

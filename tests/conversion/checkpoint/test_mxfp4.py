@@ -32,9 +32,9 @@ def opened(folder, form, stems):
 @pytest.mark.parametrize("form", FORMS.values(), ids=lambda form: form.method)
 def test_codes_and_scales_come_back_from_blocks(form, tmp_path):
     before = opened(tmp_path, form, ["layers.0.experts.down"])
-    made = joined(before, form.method)
-    assert [(t.type.name, t.shape) for t in made] == [("MXFP4", (4, 5, 96)), ("F32", (2, 2))]
-    after = {tensor.name: tensor for tensor in parted(made, form.method)}
+    blocks = joined(before, form.method)
+    assert [(t.type.name, t.shape) for t in blocks] == [("MXFP4", (4, 5, 96)), ("F32", (2, 2))]
+    after = {tensor.name: tensor for tensor in parted(blocks, form.method)}
     assert after.keys() == before.keys()
     for name, tensor in before.items():
         assert (after[name].type, after[name].shape) == (tensor.type, tensor.shape)
@@ -44,9 +44,9 @@ def test_codes_and_scales_come_back_from_blocks(form, tmp_path):
 @pytest.mark.parametrize("method", ["compressed-tensors", "fp8"])
 def test_layers_come_by_number_before_all_other_tensors(method, tmp_path):
     form = FORMS[method]
-    held = opened(tmp_path, form, [f"layers.{n}.experts.0.w1" for n in (0, 10, 2)])
-    made = joined(held, method)
-    assert [tensor.name.split(".")[1] for tensor in made] == ["0", "2", "10", "weight"]
+    tensors = opened(tmp_path, form, [f"layers.{n}.experts.0.w1" for n in (0, 10, 2)])
+    blocks = joined(tensors, method)
+    assert [tensor.name.split(".")[1] for tensor in blocks] == ["0", "2", "10", "weight"]
 
 
 def test_experts_stay_mxfp4_only_if_all_of_them_are():

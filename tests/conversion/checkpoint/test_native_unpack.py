@@ -14,27 +14,27 @@ PACKINGS = [(2, 1, 16), (3, 3, 32), (4, 1, 8), (8, 1, 4), (3, 1, 10)]
 
 def plain(words, bits, words_of_group, order):
     """Return the codes along rows, by Python's own integers."""
-    found = np.empty((len(words), words.shape[1] // words_of_group * len(order)), np.uint8)
+    codes = np.empty((len(words), words.shape[1] // words_of_group * len(order)), np.uint8)
     for row, group in np.ndindex(len(words), words.shape[1] // words_of_group):
-        held = words[row, group * words_of_group :][:words_of_group]
-        number = sum(int(word) << (32 * n) for n, word in enumerate(held))
+        group_words = words[row, group * words_of_group :][:words_of_group]
+        number = sum(int(word) << (32 * n) for n, word in enumerate(group_words))
         for n, column in enumerate(order):
             code = number >> (n * bits) & ((1 << bits) - 1)
-            found[row, group * len(order) + column] = code
-    return found
+            codes[row, group * len(order) + column] = code
+    return codes
 
 
 @pytest.mark.parametrize(("bits", "words", "values"), PACKINGS)
 @pytest.mark.parametrize("is_plain", [True, False])
 def test_codes_are_those_of_the_bits_along_rows_and_columns(bits, words, values, is_plain):
     order = list(range(values)) if is_plain else RNG.permutation(values).tolist()
-    held = RNG.integers(0, 1 << 32, (5, 3 * words), np.uint32)
-    wanted = plain(held, bits, words, order)
-    along, down = np.empty_like(wanted), np.empty(wanted.T.shape, np.uint8)
-    _native.unpack(held, along, bits, words, order, down=False)
-    _native.unpack(np.ascontiguousarray(held.T), down, bits, words, order, down=True)
-    assert np.array_equal(along, wanted)
-    assert np.array_equal(down.T, wanted)
+    packed = RNG.integers(0, 1 << 32, (5, 3 * words), np.uint32)
+    expected = plain(packed, bits, words, order)
+    along, down = np.empty_like(expected), np.empty(expected.T.shape, np.uint8)
+    _native.unpack(packed, along, bits, words, order, down=False)
+    _native.unpack(np.ascontiguousarray(packed.T), down, bits, words, order, down=True)
+    assert np.array_equal(along, expected)
+    assert np.array_equal(down.T, expected)
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_codes_are_those_of_the_bits_along_rows_and_columns(bits, words, values,
     ],
 )  # fmt: skip
 def test_packings_and_shapes_that_do_not_fit_are_refused(bits, words, order, shape):
-    held, codes = np.zeros((2, 2), np.uint32), np.zeros(shape, np.uint8)
+    packed, codes = np.zeros((2, 2), np.uint32), np.zeros(shape, np.uint8)
     with pytest.raises(ValueError, match=r"the|no"):
-        _native.unpack(held, codes, bits, words, order, down=False)
+        _native.unpack(packed, codes, bits, words, order, down=False)
 
 
 @pytest.mark.parametrize("group_of", [None, np.array([1, 0, 2, 2, 1], np.int64)])
@@ -106,7 +106,7 @@ def test_halves_of_bytes_are_looked_up_from_any_place(begin, count, into, block)
      (0, 0, 4, 3, 1), (0, 3, 5, 3, 1), (0, 0, 1 << 40, 3, 2)],
 )  # fmt: skip
 def test_too_few_codes_and_scales_are_refused(begin, into, block, pairs, scales):
-    held, table = np.zeros(pairs, np.uint8), np.zeros(16, np.float32)
+    packed, table = np.zeros(pairs, np.uint8), np.zeros(16, np.float32)
     factors, numbers = np.zeros(scales, np.float32), np.zeros(5, np.float32)
     with pytest.raises(ValueError, match="the"):
-        _native.look_up_pairs(held, table, factors, numbers, begin, into, block)
+        _native.look_up_pairs(packed, table, factors, numbers, begin, into, block)

@@ -29,20 +29,20 @@ def opened(folder, width=128, *, scale_width=None, whole=0.5):
 
 
 def test_blocks_stand_for_the_numbers_of_the_codes(tmp_path):
-    arrays, held = opened(tmp_path)
-    made, rest = nvfp4_blocks(held)
-    assert [tensor.name for tensor in made] == ["up.weight", "up.scale"]
+    arrays, tensors = opened(tmp_path)
+    blocks, rest = nvfp4_blocks(tensors)
+    assert [tensor.name for tensor in blocks] == ["up.weight", "up.scale"]
     assert list(rest) == ["norm.weight"]
     codes = arrays["up.weight"]
     halves = np.stack([codes & 15, codes >> 4], axis=-1).reshape(3, -1)
-    wanted = MAGNITUDES[halves & 7] * np.where(halves & 8, -1, 1)
-    assert np.array_equal(made[0].numpy(), wanted)
-    assert made[1].numpy().tolist() == [0.5]
+    expected = MAGNITUDES[halves & 7] * np.where(halves & 8, -1, 1)
+    assert np.array_equal(blocks[0].numpy(), expected)
+    assert blocks[1].numpy().tolist() == [0.5]
 
 
 def test_scales_of_one_are_left_out(tmp_path):
-    made, _ = nvfp4_blocks(opened(tmp_path, whole=1.0)[1])
-    assert [tensor.name for tensor in made] == ["up.weight"]
+    blocks, _ = nvfp4_blocks(opened(tmp_path, whole=1.0)[1])
+    assert [tensor.name for tensor in blocks] == ["up.weight"]
 
 
 @pytest.mark.parametrize(("width", "scale_width"), [(128, 4), (96, None)])

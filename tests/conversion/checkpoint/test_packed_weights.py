@@ -16,21 +16,21 @@ from tensors_file import safetensors_bytes
 RNG = np.random.default_rng(23)
 
 
-def opened(folder, held):
+def opened(folder, arrays):
     path = folder / "model.safetensors"
-    path.write_bytes(safetensors_bytes(held))
+    path.write_bytes(safetensors_bytes(arrays))
     return open_safetensors(path)[1]
 
 
-def decode(folder, held, **said):
-    done = decoded(opened(folder, held), {"quantization_config": said})
+def decode(folder, arrays, **settings):
+    done = decoded(opened(folder, arrays), {"quantization_config": settings})
     return {tensor.name: tensor for tensor in done.tensors}
 
 
 def by_rows(tensor, step):
     """Read a matrix a few rows at a time."""
     rows = tensor.shape[0]
-    parts = [tensor.source.read(at, min(at + step, rows)) for at in range(0, rows, step)]
+    parts = [tensor.source.read(start, min(start + step, rows)) for start in range(0, rows, step)]
     return np.concatenate(parts).view(np.float32)
 
 
@@ -40,11 +40,11 @@ def packed_along(codes, bits, *, gapless, order=None):
     packed = []
     for row in codes.tolist():
         stream = 0
-        for at, code in enumerate(row):
-            word, place = divmod(at, per_word)
+        for column, code in enumerate(row):
+            word, place = divmod(column, per_word)
             if order is not None:
                 place = order.index(place)
-            stream |= code << (at * bits if gapless else word * 32 + place * bits)
+            stream |= code << (column * bits if gapless else word * 32 + place * bits)
         count = -(-len(row) * bits // 32) if gapless else -(-len(row) // per_word)
         packed.append([stream >> 32 * n & 0xFFFFFFFF for n in range(count)])
     return np.array(packed, np.uint32).view(np.int32)
@@ -59,13 +59,13 @@ def gptq(bits, rows, width, groups, index, *, less=1):
     codes = RNG.integers(0, 1 << bits, (rows, width))
     zeros = RNG.integers(0, 1 << bits, (groups, rows))
     scales = RNG.normal(size=(groups, rows)).astype(np.float16)
-    held = {
+    arrays = {
         "x.qweight": packed_down(codes.T, bits, gapless=True),
         "x.qzeros": packed_along(zeros, bits, gapless=True),
         "x.scales": scales,
     }
     centred = codes - (zeros.T + less)[:, index]
-    return held, centred.astype(np.float32) * scales.astype(np.float32).T[:, index]
+    return arrays, centred.astype(np.float32) * scales.astype(np.float32).T[:, index]
 
 
 def said_gptq(bits, **more):
@@ -76,37 +76,37 @@ def said_gptq(bits, **more):
 @given(st.sampled_from([2, 3, 4, 8]), st.integers(1, 3), st.integers(1, 4), st.integers(1, 70))
 def test_decodes_gptq_of_every_width(tmp_path_factory, bits, high, groups, step):
     rows, width = 32 * high, 32 * groups
-    held, wanted = gptq(bits, rows, width, groups, np.arange(width) // 32)
-    made = decode(tmp_path_factory.mktemp("gptq"), held, **said_gptq(bits))
-    assert np.array_equal(by_rows(made["x.weight"], step), wanted)
+    arrays, expected = gptq(bits, rows, width, groups, np.arange(width) // 32)
+    weight = decode(tmp_path_factory.mktemp("gptq"), arrays, **said_gptq(bits))
+    assert np.array_equal(by_rows(weight["x.weight"], step), expected)
 
 
 @pytest.mark.parametrize("bits", [3, 4])
 def test_gptq_in_activation_order_finds_the_group_of_each_column(tmp_path, bits):
     index = RNG.permutation(np.arange(96) // 32)
-    held, wanted = gptq(bits, 64, 96, 3, index)
-    held["x.g_idx"] = index.astype(np.int32)
-    made = decode(tmp_path, held, **said_gptq(bits, desc_act=True))
-    assert list(made) == ["x.weight"]
-    assert np.array_equal(by_rows(made["x.weight"], 7), wanted)
+    arrays, expected = gptq(bits, 64, 96, 3, index)
+    arrays["x.g_idx"] = index.astype(np.int32)
+    weight = decode(tmp_path, arrays, **said_gptq(bits, desc_act=True))
+    assert list(weight) == ["x.weight"]
+    assert np.array_equal(by_rows(weight["x.weight"], 7), expected)
 
 
 def test_gptq_version_2_stores_zero_points_unchanged(tmp_path):
-    held, wanted = gptq(4, 32, 64, 2, np.arange(64) // 32, less=0)
-    made = decode(tmp_path, held, **said_gptq(4, checkpoint_format="gptq_v2"))
-    assert np.array_equal(made["x.weight"].numpy(), wanted)
+    arrays, expected = gptq(4, 32, 64, 2, np.arange(64) // 32, less=0)
+    weight = decode(tmp_path, arrays, **said_gptq(4, checkpoint_format="gptq_v2"))
+    assert np.array_equal(weight["x.weight"].numpy(), expected)
 
 
 def test_gptq_may_have_one_group_for_all_columns(tmp_path):
-    held, wanted = gptq(8, 32, 64, 1, np.zeros(64, int))
-    made = decode(tmp_path, held, **said_gptq(8) | {"group_size": -1})
-    assert np.array_equal(made["x.weight"].numpy(), wanted)
+    arrays, expected = gptq(8, 32, 64, 1, np.zeros(64, int))
+    weight = decode(tmp_path, arrays, **said_gptq(8) | {"group_size": -1})
+    assert np.array_equal(weight["x.weight"].numpy(), expected)
 
 
 def test_unquantized_tensors_are_unchanged_and_come_first(tmp_path):
-    held, _ = gptq(4, 32, 32, 1, np.zeros(32, int))
-    made = decode(tmp_path, held | {"z.weight": np.ones((2, 2), np.float16)}, **said_gptq(4))
-    assert list(made) == ["z.weight", "x.weight"]
+    arrays, _ = gptq(4, 32, 32, 1, np.zeros(32, int))
+    weights = decode(tmp_path, arrays | {"z.weight": np.ones((2, 2), np.float16)}, **said_gptq(4))
+    assert list(weights) == ["z.weight", "x.weight"]
 
 
 def said_awq(**more):
@@ -118,20 +118,20 @@ def awq(rows, width):
     codes = RNG.integers(0, 16, (rows, width))
     zeros = RNG.integers(0, 16, (width // 16, rows))
     scales = RNG.normal(size=(width // 16, rows)).astype(np.float16)
-    held = {
+    arrays = {
         "x.qweight": packed_along(codes.T, 4, gapless=False, order=order),
         "x.qzeros": packed_along(zeros, 4, gapless=False, order=order),
         "x.scales": scales,
     }
     spread = np.repeat(scales.astype(np.float32), 16, axis=0).T
-    return held, (codes - np.repeat(zeros, 16, axis=0).T).astype(np.float32) * spread
+    return arrays, (codes - np.repeat(zeros, 16, axis=0).T).astype(np.float32) * spread
 
 
 @pytest.mark.parametrize("step", [1, 5, 8, 11, 40])
 def test_decodes_awq(tmp_path, step):
-    held, wanted = awq(40, 48)
-    made = decode(tmp_path, held, **said_awq())
-    assert np.array_equal(by_rows(made["x.weight"], step), wanted)
+    arrays, expected = awq(40, 48)
+    weight = decode(tmp_path, arrays, **said_awq())
+    assert np.array_equal(by_rows(weight["x.weight"], step), expected)
 
 
 def said_packed(**weights):
@@ -146,7 +146,7 @@ def test_decodes_packed_integers_of_compressed_tensors(tmp_path, bits, is_symmet
     codes = RNG.integers(0, 1 << bits, (13, 30))
     zeros = RNG.integers(0, 1 << bits, (13, 3))
     scales = RNG.normal(size=(13, 3)).astype(np.float16)
-    held = {
+    arrays = {
         "x.weight_packed": packed_along(codes, bits, gapless=False),
         "x.weight_scale": scales,
         "x.weight_shape": np.array([13, 30], np.int64),
@@ -154,41 +154,41 @@ def test_decodes_packed_integers_of_compressed_tensors(tmp_path, bits, is_symmet
     if is_symmetric:
         zeros[:] = 1 << (bits - 1)
     else:
-        held["x.weight_zero_point"] = packed_down(zeros, bits, gapless=False)
-    made = decode(tmp_path, held, **said_packed(num_bits=bits))
+        arrays["x.weight_zero_point"] = packed_down(zeros, bits, gapless=False)
+    weight = decode(tmp_path, arrays, **said_packed(num_bits=bits))
     centred = (codes - np.repeat(zeros, 10, axis=1)).astype(np.float32)
-    wanted = centred * np.repeat(scales.astype(np.float32), 10, axis=1)
-    assert list(made) == ["x.weight"]
-    assert np.array_equal(by_rows(made["x.weight"], 4), wanted)
+    expected = centred * np.repeat(scales.astype(np.float32), 10, axis=1)
+    assert list(weight) == ["x.weight"]
+    assert np.array_equal(by_rows(weight["x.weight"], 4), expected)
 
 
 def test_decodes_packed_integers_with_one_scale_per_row(tmp_path):
     codes = RNG.integers(0, 16, (4, 9))
-    held = {
+    arrays = {
         "x.weight_packed": packed_along(codes, 4, gapless=False),
         "x.weight_scale": np.full((4, 1), 0.5, np.float16),
         "x.weight_shape": np.array([4, 9], np.int64),
     }
-    made = decode(tmp_path, held, **said_packed(strategy="channel", group_size=None))
-    assert np.array_equal(made["x.weight"].numpy(), (codes - 8) * np.float32(0.5))
+    weight = decode(tmp_path, arrays, **said_packed(strategy="channel", group_size=None))
+    assert np.array_equal(weight["x.weight"].numpy(), (codes - 8) * np.float32(0.5))
 
 
 def test_decodes_packed_integers_in_activation_order(tmp_path):
     codes, index = RNG.integers(0, 16, (4, 20)), RNG.permutation(np.arange(20) // 10)
     scales = RNG.normal(size=(4, 2)).astype(np.float16)
-    held = {
+    arrays = {
         "x.weight_packed": packed_along(codes, 4, gapless=False),
         "x.weight_scale": scales,
         "x.weight_shape": np.array([4, 20], np.int64),
         "x.weight_g_idx": index.astype(np.int32),
     }
-    made = decode(tmp_path, held, **said_packed())
-    wanted = (codes - 8).astype(np.float32) * scales.astype(np.float32)[:, index]
-    assert np.array_equal(made["x.weight"].numpy(), wanted)
+    weight = decode(tmp_path, arrays, **said_packed())
+    expected = (codes - 8).astype(np.float32) * scales.astype(np.float32)[:, index]
+    assert np.array_equal(weight["x.weight"].numpy(), expected)
 
 
 @pytest.mark.parametrize(
-    ("change", "said", "told"),
+    ("change", "settings", "message"),
     [
         ({"x.qzeros": None}, {}, "x.qzeros is missing"),
         ({"x.scales": None}, {}, "x.scales is missing"),
@@ -211,21 +211,21 @@ def test_decodes_packed_integers_in_activation_order(tmp_path):
         ({}, {"checkpoint_format": 2}, "cannot be decoded"),
     ],
 )
-def test_reports_gptq_tensors_that_do_not_fit(tmp_path, change, said, told):
-    held, _ = gptq(4, 32, 64, 2, np.arange(64) // 32)
-    held = {name: array for name, array in (held | change).items() if array is not None}
-    with pytest.raises(CheckpointError, match=told):
-        decode(tmp_path, held, **said_gptq(4) | said)
+def test_reports_gptq_tensors_that_do_not_fit(tmp_path, change, settings, message):
+    arrays, _ = gptq(4, 32, 64, 2, np.arange(64) // 32)
+    arrays = {name: array for name, array in (arrays | change).items() if array is not None}
+    with pytest.raises(CheckpointError, match=message):
+        decode(tmp_path, arrays, **said_gptq(4) | settings)
 
 
-@pytest.mark.parametrize("said", [{"version": "gemv"}, {"bits": 3}, {"group_size": 32}])
-def test_reports_awq_tensors_that_do_not_fit(tmp_path, said):
-    with pytest.raises(CheckpointError, match=str(next(iter(said.values())))):
-        decode(tmp_path, awq(16, 32)[0], **said_awq(**said) | said)
+@pytest.mark.parametrize("message", [{"version": "gemv"}, {"bits": 3}, {"group_size": 32}])
+def test_reports_awq_tensors_that_do_not_fit(tmp_path, message):
+    with pytest.raises(CheckpointError, match=str(next(iter(message.values())))):
+        decode(tmp_path, awq(16, 32)[0], **said_awq(**message) | message)
 
 
 @pytest.mark.parametrize(
-    ("shape", "weights", "told"),
+    ("shape", "weights", "message"),
     [
         ([13, 30], {}, "should have the shape"),
         ([12, 99], {}, "should have the shape"),
@@ -236,35 +236,35 @@ def test_reports_awq_tensors_that_do_not_fit(tmp_path, said):
         ([12, 30], {"group_size": 7}, "groups of 7"),
     ],
 )
-def test_reports_packed_integers_that_do_not_fit(tmp_path, shape, weights, told):
-    held = {
+def test_reports_packed_integers_that_do_not_fit(tmp_path, shape, weights, message):
+    arrays = {
         "x.weight_packed": np.ones((12, 4), np.int32),
         "x.weight_scale": np.ones((12, 3), np.float16),
         "x.weight_shape": np.array(shape, np.int64),
     }
-    with pytest.raises(CheckpointError, match=told):
-        decode(tmp_path, held, **said_packed(**weights))
+    with pytest.raises(CheckpointError, match=message):
+        decode(tmp_path, arrays, **said_packed(**weights))
 
 
 def test_lists_all_problems_at_once(tmp_path):
-    held = {f"{n}.qweight": np.ones((8, 32), np.int32) for n in "abc"}
+    arrays = {f"{n}.qweight": np.ones((8, 32), np.int32) for n in "abc"}
     with pytest.raises(CheckpointError) as caught:
-        decode(tmp_path, held, **said_gptq(4))
+        decode(tmp_path, arrays, **said_gptq(4))
     assert [problem[0] for problem in caught.value.problems] == ["a", "b", "c"]
 
 
 def test_does_not_hold_many_packed_matrices_in_memory_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(row_sources, "KEPT_BYTES", 1 << 16)
-    held = {f"{n}.qweight": np.ones((64, 512), np.int32) for n in range(32)}
-    for name in list(held):
+    arrays = {f"{n}.qweight": np.ones((64, 512), np.int32) for n in range(32)}
+    for name in list(arrays):
         stem = name.removesuffix(".qweight")
-        held |= {f"{stem}.qzeros": np.ones((16, 64), np.int32)}
-        held |= {f"{stem}.scales": np.ones((16, 512), np.float16)}
-    made = decode(tmp_path, held, **said_gptq(4))
+        arrays |= {f"{stem}.qzeros": np.ones((16, 64), np.int32)}
+        arrays |= {f"{stem}.scales": np.ones((16, 512), np.float16)}
+    weights = decode(tmp_path, arrays, **said_gptq(4))
     tracemalloc.start()
-    for tensor in made.values():
-        for at in range(0, 512, 32):
-            tensor.source.read(at, at + 32)
+    for tensor in weights.values():
+        for start in range(0, 512, 32):
+            tensor.source.read(start, start + 32)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < sum(array.nbytes for array in held.values()) / 4
+    assert peak < sum(array.nbytes for array in arrays.values()) / 4

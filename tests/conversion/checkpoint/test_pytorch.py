@@ -37,30 +37,30 @@ def read(folder, data):
 def problem(folder, data):
     tensors, problems = read(folder, data)
     assert tensors == []
-    (told,) = problems
-    return told
+    (problem,) = problems
+    return problem
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 def test_tensors_have_the_order_and_elements_of_the_file(tmp_path, protocol):
-    held = {name: RNG.integers(0, 2, (3, 5)).astype(name)
+    arrays = {name: RNG.integers(0, 2, (3, 5)).astype(name)
             for name in sorted(pytorch_file.STORAGES, reverse=True)}  # fmt: skip
-    tensors, problems = read(tmp_path, pytorch_bytes(held, protocol=protocol))
+    tensors, problems = read(tmp_path, pytorch_bytes(arrays, protocol=protocol))
     assert problems == []
-    assert [tensor.name for tensor in tensors] == list(held)
+    assert [tensor.name for tensor in tensors] == list(arrays)
     for tensor_ in tensors:
-        data = tensor_.source.read(0, 3).view(held[tensor_.name].dtype)
-        assert np.array_equal(data, held[tensor_.name])
+        data = tensor_.source.read(0, 3).view(arrays[tensor_.name].dtype)
+        assert np.array_equal(data, arrays[tensor_.name])
 
 
 def test_tensors_are_spans_of_the_file_that_the_kernel_copies(tmp_path):
-    (made,), _ = read(tmp_path, pytorch_bytes({"a": ONE}))
-    assert made.source.span.nbytes == ONE.nbytes
+    (weight,), _ = read(tmp_path, pytorch_bytes({"a": ONE}))
+    assert weight.source.span.nbytes == ONE.nbytes
 
 
 def test_reads_scalars_and_empty_tensors(tmp_path):
-    held = {"one": np.array(2.5, np.float32), "none": np.zeros((0, 3), np.float16)}
-    tensors, _ = read(tmp_path, pytorch_bytes(held))
+    arrays = {"one": np.array(2.5, np.float32), "none": np.zeros((0, 3), np.float16)}
+    tensors, _ = read(tmp_path, pytorch_bytes(arrays))
     assert [(t.shape, t.nbytes) for t in tensors] == [((), 4), ((0, 3), 0)]
 
 
@@ -73,8 +73,8 @@ def test_reads_rows_of_a_storage_and_transposed_matrices(tmp_path):
 
 
 def test_two_tensors_may_share_a_storage(tmp_path):
-    held = {"a": tensor(ONE, "0"), "b": tensor(ONE, "0")}
-    tensors, _ = read(tmp_path, archive(pickled(held), {"data/0": ONE.tobytes()}))
+    arrays = {"a": tensor(ONE, "0"), "b": tensor(ONE, "0")}
+    tensors, _ = read(tmp_path, archive(pickled(arrays), {"data/0": ONE.tobytes()}))
     assert [np.array_equal(t.numpy(), ONE) for t in tensors] == [True, True]
 
 
@@ -120,7 +120,7 @@ def test_refuses_other_names(tmp_path, module, name):
 
 
 @pytest.mark.parametrize(
-    ("held", "told"),
+    ("content", "message"),
     [
         ([1, 2], "dictionary"),
         ({"epoch": 3}, "'epoch' in it is not a tensor but int"),
@@ -144,12 +144,12 @@ def test_refuses_other_names(tmp_path, module, name):
         ({"a": tensor(ONE, "0", storage=Storage("float8_e5m2", "0", "1"))}, "not a storage"),
     ],
 )
-def test_reports_what_is_not_a_weight(tmp_path, held, told):
-    assert told in problem(tmp_path, archive(pickled(held), {"data/0": ONE.tobytes()}))
+def test_reports_what_is_not_a_weight(tmp_path, content, message):
+    assert message in problem(tmp_path, archive(pickled(content), {"data/0": ONE.tobytes()}))
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"", "empty"),
         (b"<html>" + bytes(400), "web page"),
@@ -181,17 +181,17 @@ def test_reports_what_is_not_a_weight(tmp_path, held, told):
         (archive(b"\x80\x02}N" + b"\x85" * 300_000 + b"Ns.", {}), "a key that is neither"),
     ],
 )  # fmt: skip
-def test_reports_broken_files(tmp_path, data, told):
-    assert told in problem(tmp_path, data)
+def test_reports_broken_files(tmp_path, data, message):
+    assert message in problem(tmp_path, data)
 
 
 def lying(tell):
     """Return an archive after `tell` changed the directory entries of its last two files."""
     stream = io.BytesIO(archive(pickled({"a": tensor(ONE, "0")}), {}))
-    with zipfile.ZipFile(stream, "a") as made:
+    with zipfile.ZipFile(stream, "a") as zip_file:
         for name in ("archive/data/0", "archive/data/1"):
-            made.writestr(name, ONE.tobytes())
-        tell(*made.filelist[-2:])
+            zip_file.writestr(name, ONE.tobytes())
+        tell(*zip_file.filelist[-2:])
     return stream.getvalue()
 
 
@@ -208,24 +208,24 @@ def begin_beyond(_, second):
 
 
 @pytest.mark.parametrize(
-    ("tell", "told"),
+    ("tell", "message"),
     [(overlap, "overlap"), (declare_a_tebibyte, "is incomplete"), (begin_beyond, "truncated")],
 )
-def test_refuses_an_archive_that_lies_about_its_files(tmp_path, tell, told):
-    assert told in problem(tmp_path, lying(tell))
+def test_refuses_an_archive_that_lies_about_its_files(tmp_path, tell, message):
+    assert message in problem(tmp_path, lying(tell))
 
 
 def test_does_not_unpack_names_that_lead_out_of_the_archive(tmp_path):
     outside = {"../../evil": b"evil", "/evil": b"evil", "data/0": ONE.tobytes()}
     tensors, problems = read(tmp_path, archive(pickled({"a": tensor(ONE, "0")}), outside))
-    assert [each.name for each in tensors] == ["a"]
+    assert [tensor.name for tensor in tensors] == ["a"]
     assert not problems
     assert len([*tmp_path.rglob("*")]) == 1  # nothing is unpacked
 
 
 def test_lists_all_problems_at_once(tmp_path):
-    held = {name: tensor(ONE, "9") for name in "abc"}
-    _, problems = read(tmp_path, archive(pickled(held), {}))
+    arrays = {name: tensor(ONE, "9") for name in "abc"}
+    _, problems = read(tmp_path, archive(pickled(arrays), {}))
     assert len(problems) == 3
 
 
@@ -252,8 +252,8 @@ def test_damaged_files_give_tensors_or_problems(tmp_path_factory, data):
         file = MappedFile(path)
         tensors, problems = read_pytorch(file)
         assert tensors or problems or len(content) == len(whole)
-        for made in tensors:
-            made.raw()
+        for entry in tensors:
+            entry.raw()
         file.close()
 
 
@@ -310,5 +310,5 @@ def test_names_the_file_that_would_run_code(tmp_path):
 
 
 def test_python_reads_the_forged_zip(tmp_path):
-    with zipfile.ZipFile(io.BytesIO(pytorch_bytes({"a": ONE}))) as made:
-        assert made.testzip() is None
+    with zipfile.ZipFile(io.BytesIO(pytorch_bytes({"a": ONE}))) as archive:
+        assert archive.testzip() is None

@@ -50,8 +50,8 @@ def test_tensors_are_spans_of_the_file_that_the_kernel_copies(tmp_path):
 
 
 def test_reads_scalars_and_empty_tensors(tmp_path):
-    held = {"empty": np.zeros((0, 3), np.float32), "one": np.array(7, np.int64)}
-    _, tensors = opened(tmp_path, safetensors_bytes(held))
+    arrays = {"empty": np.zeros((0, 3), np.float32), "one": np.array(7, np.int64)}
+    _, tensors = opened(tmp_path, safetensors_bytes(arrays))
     assert [(t.shape, t.nbytes) for t in tensors] == [((0, 3), 0), ((), 8)]
 
 
@@ -65,7 +65,7 @@ def test_refuses_a_file_shorter_than_its_length_field(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"", "empty"),
         (bytes(600), "zeros"),
@@ -75,9 +75,9 @@ def test_refuses_a_file_shorter_than_its_length_field(tmp_path):
         (b"GGUF" + bytes(40), "GGUF file already"),
     ],
 )
-def test_names_what_the_file_is_and_how_to_get_the_right_one(tmp_path, data, told):
+def test_names_what_the_file_is_and_how_to_get_the_right_one(tmp_path, data, message):
     (problem,) = problems(tmp_path, data)
-    assert told in problem
+    assert message in problem
     assert "not a GGUF" not in problem
 
 
@@ -99,13 +99,13 @@ def test_refuses_a_header_that_is_not_a_plain_json_object(tmp_path, text):
 
 def test_names_a_duplicate_tensor(tmp_path):
     entry = b'{"dtype": "I8", "shape": [0], "data_offsets": [0, 0]}'
-    told = problems(tmp_path, header(b'{"x": %s, "x": %s}' % (entry, entry)))
-    assert "'x'" in told[0]
-    assert "twice" in told[0]
+    message = problems(tmp_path, header(b'{"x": %s, "x": %s}' % (entry, entry)))
+    assert "'x'" in message[0]
+    assert "twice" in message[0]
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"dtype": "F13"}, "dtype"),
         ({"dtype": ["F32"]}, "dtype"),
@@ -121,9 +121,9 @@ def test_names_a_duplicate_tensor(tmp_path):
         ({"extra": 1}, "must have only"),
     ],
 )
-def test_names_a_contradictory_entry(tmp_path, change, told):
-    found = problems(tmp_path, safetensors_bytes(PAIR, b=change))
-    assert any("'b'" in each and told in each for each in found)
+def test_names_a_contradictory_entry(tmp_path, change, message):
+    messages = problems(tmp_path, safetensors_bytes(PAIR, b=change))
+    assert any("'b'" in text and message in text for text in messages)
 
 
 def test_lists_all_problems_at_once(tmp_path):
@@ -150,9 +150,9 @@ def test_names_overlaps_and_gaps():
         return {"dtype": "I8", "shape": [stop - start], "data_offsets": [start, stop]}
 
     text = json.dumps({"x": entry(0, 4), "y": entry(2, 6), "z": entry(7, 9)}).encode()
-    _, found = parse_header(text, 9)
-    assert [each for each in found if "overlap" in each and "'x'" in each and "'y'" in each]
-    assert [each for each in found if "gap" in each and "'z'" in each]
+    _, messages = parse_header(text, 9)
+    assert [text for text in messages if "overlap" in text and "'x'" in text and "'y'" in text]
+    assert [text for text in messages if "gap" in text and "'z'" in text]
 
 
 @given(st.data())
@@ -161,8 +161,8 @@ def test_mutated_header_gives_entries_or_problems_and_no_other_exception(data):
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(text) - 1))
         text[place] = data.draw(st.integers(0, 255))
-    entries, found = parse_header(bytes(text), 32)
-    assert found or all(0 <= each.start <= each.stop <= 32 for each in entries)
+    entries, messages = parse_header(bytes(text), 32)
+    assert messages or all(0 <= entry.start <= entry.stop <= 32 for entry in entries)
 
 
 def test_number_of_reported_problems_is_limited():

@@ -34,8 +34,8 @@ def test_every_class_is_recorded():
 @pytest.mark.parametrize("case", RECORDED)
 def test_a_class_has_the_tensors_that_diffusers_translates_back(case, tmp_path):
     tensors = diffusers_names.arrays(RECORDED[case]["shapes"])
-    made = diffusers_names.published(tmp_path / "model.safetensors", tensors)
-    assert diffusers_names.digest(made) == RECORDED[case]["digest"]
+    published = diffusers_names.published(tmp_path / "model.safetensors", tensors)
+    assert diffusers_names.digest(published) == RECORDED[case]["digest"]
 
 
 @pytest.mark.parametrize("case", RECORDED)
@@ -45,8 +45,8 @@ def test_export_gives_a_class_its_names_of_diffusers_back(case, tmp_path):
         tensors["transformer_blocks.47.scale_shift_table"] = np.ones((6, 16), np.float32)
     source = tmp_path / "model.safetensors"
     source.write_bytes(safetensors_bytes(tensors))
-    known = [each for each in architectures().values() if each.diffusers]
-    arch = max(known, key=lambda each: each.diffusers.matched(tensors)).stem
+    known = [architecture for architecture in architectures().values() if architecture.diffusers]
+    arch = max(known, key=lambda architecture: architecture.diffusers.matched(tensors)).stem
     with ggufkit.convert(source, outtype="f32", arch=arch) as model:
         ggufkit.write(model, tmp_path / "model.gguf")
     ggufkit.export(tmp_path / "model.gguf", tmp_path / "out", names="diffusers")

@@ -40,8 +40,8 @@ def test_every_element_keeps_its_value(kind, version, type, tmp_path):
     with ggufkit.open(tmp_path / "new.gguf") as model:
         assert len(model.tensors) == len(elements)
         for old, new in NAMES.items():
-            found = model.tensors[new].numpy().astype(np.float32)
-            np.testing.assert_array_equal(found, elements[old], err_msg=new)
+            values = model.tensors[new].numpy().astype(np.float32)
+            np.testing.assert_array_equal(values, elements[old], err_msg=new)
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ def test_llama_cpp_loads_the_result(kind, version, type, tmp_path):
     with ggufkit.convert_legacy(tmp_path / "old.bin", context_length=512) as model:
         ggufkit.write(model, tmp_path / "new.gguf")
         assert model.metadata["llama.attention.head_count_kv"] == 2
-    told = llama_memory.report(tmp_path / "new.gguf", n_ctx=256)
-    assert told["caches"]
+    memory = llama_memory.report(tmp_path / "new.gguf", n_ctx=256)
+    assert memory["caches"]
     assert [
-        found for found in ggufkit.check(tmp_path / "new.gguf") if found.severity == "error"
+        finding for finding in ggufkit.check(tmp_path / "new.gguf") if finding.severity == "error"
     ] == []
 
 
@@ -181,8 +181,8 @@ def test_parts_become_one_model(kind, version, type, count, tmp_path):
     with ggufkit.open(tmp_path / "new.gguf") as model:
         assert len(model.tensors) == len(elements)
         for old, new in NAMES.items():
-            found = model.tensors[new]
-            np.testing.assert_array_equal(found.numpy().astype(np.float32), elements[old], new)
+            tensor = model.tensors[new]
+            np.testing.assert_array_equal(tensor.numpy().astype(np.float32), elements[old], new)
         for start, stop in [(0, 1), (63, 65), (127, 128)]:  # within a part, and across two
             part = model.tensors["blk.0.ffn_gate.weight"][start:stop].numpy()
             expected = elements["layers.0.feed_forward.w1.weight"][start:stop]
@@ -192,12 +192,12 @@ def test_parts_become_one_model(kind, version, type, count, tmp_path):
 def test_any_part_finds_the_others(tmp_path):
     first = tmp_path / "ggml-model.bin"
     legacy_files.write_parts(first, "GGMF", 1, "F16", 2)
-    made = []
+    outputs = []
     for name in ("ggml-model.bin", "ggml-model.bin.1"):
         with ggufkit.convert_legacy(tmp_path / name) as model:
             ggufkit.write(model, tmp_path / "new.gguf")
-        made.append((tmp_path / "new.gguf").read_bytes())
-    assert made[0] == made[1]
+        outputs.append((tmp_path / "new.gguf").read_bytes())
+    assert outputs[0] == outputs[1]
 
 
 def test_names_a_missing_part(tmp_path):
@@ -292,7 +292,7 @@ def test_flipped_bytes_give_an_error_or_a_model(sound, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("version", "type", "stated", "wanted"),
+    ("version", "type", "stated", "expected"),
     [
         (3, "F16", 1, 1),
         (3, "Q4_0", 2 + 2000, 2),
@@ -301,11 +301,11 @@ def test_flipped_bytes_give_an_error_or_a_model(sound, tmp_path):
         (1, "Q4_0", 2, 1024),  # decoded to F32, so that it holds no longer
     ],
 )
-def test_file_type_matches_the_header(version, type, stated, wanted, tmp_path):
+def test_file_type_matches_the_header(version, type, stated, expected, tmp_path):
     path = tmp_path / "old.bin"
     legacy_files.write(path, "GGJT", version, type)
     data = bytearray(path.read_bytes())
     data[32:36] = stated.to_bytes(4, "little")  # behind magic, version and six sizes
     path.write_bytes(data)
     with ggufkit.convert_legacy(path) as model:
-        assert model.metadata["general.file_type"] == wanted
+        assert model.metadata["general.file_type"] == expected

@@ -74,8 +74,8 @@ CASES = {
 def steps(texts):
     """Return operations spelled as `name number ...`."""
     words = [text.split() for text in texts]
-    return tuple(Done(name, tuple(map(float if name.startswith("scale") else int, given)))
-                 for name, *given in words)  # fmt: skip
+    return tuple(Done(name, tuple(map(float if name.startswith("scale") else int, arguments)))
+                 for name, *arguments in words)  # fmt: skip
 
 
 def piece(array, texts):
@@ -95,9 +95,9 @@ def test_inverse_restores_the_original(case):
 
 @pytest.mark.parametrize("chain", [["add 1"], ["neg_exp"]])
 def test_arithmetic_undone_and_redone_gives_the_same_bits(chain):
-    made = piece(numbers(40, 50), chain)
-    again = piece(undone([made]).numpy(), chain)
-    assert np.array_equal(made.tensor.numpy(), again.tensor.numpy())
+    chained = piece(numbers(40, 50), chain)
+    again = piece(undone([chained]).numpy(), chain)
+    assert np.array_equal(chained.tensor.numpy(), again.tensor.numpy())
 
 
 def test_removed_rows_come_back_as_zeros():
@@ -109,13 +109,15 @@ def test_removed_rows_come_back_as_zeros():
 
 def test_vector_of_one_number_tells_nothing_of_the_tensor():
     array = numbers(6, 3)
-    made = [piece(array, ["full 2 4"]), piece(array, ["permute 3"])]
-    assert made[0].tensor.numpy().tolist() == [2] * 4
-    assert np.array_equal(undone(made).numpy(), array)
+    pieces = [piece(array, ["full 2 4"]), piece(array, ["permute 3"])]
+    assert pieces[0].tensor.numpy().tolist() == [2] * 4
+    assert np.array_equal(undone(pieces).numpy(), array)
 
 
 def test_operations_that_lose_something_have_no_inverse():
-    lost = {name for name, each in OPERATIONS.items() if not each.undo and not each.parts}
+    lost = {
+        name for name, operation in OPERATIONS.items() if not operation.undo and not operation.parts
+    }
     assert lost == {
         "at",
         "batch_bias",

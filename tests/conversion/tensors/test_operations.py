@@ -26,10 +26,10 @@ def numbers(*shape, dtype=np.float32):
 def read_in_pieces(tensor, step):
     """Read as the engine does: runs of rows, in any order."""
     parts = {
-        at: tensor.source.read(at, min(at + step, tensor.rows))
-        for at in reversed(range(0, tensor.rows, step))
+        start: tensor.source.read(start, min(start + step, tensor.rows))
+        for start in reversed(range(0, tensor.rows, step))
     }
-    data = np.concatenate([parts[at] for at in sorted(parts)])
+    data = np.concatenate([parts[start] for start in sorted(parts)])
     return data.reshape(-1).view(tensor.type.dtype).reshape(tensor.shape)
 
 
@@ -201,9 +201,9 @@ def test_operation_matches_numpy_in_any_pieces(case, step, home, tmp_path):
         (tmp_path / "x").write_bytes(safetensors_bytes({"x": array}))
         _, (tensor,) = open_safetensors(tmp_path / "x")
     done = perform(tensor, case.split()[0], arguments)
-    wanted = swap_halves_back(array) if expected is None else expected(array)
-    assert done.shape == wanted.shape
-    assert np.array_equal(read_in_pieces(done, step), wanted)
+    reference = swap_halves_back(array) if expected is None else expected(array)
+    assert done.shape == reference.shape
+    assert np.array_equal(read_in_pieces(done, step), reference)
 
 
 def swap_halves_back(array):
@@ -217,21 +217,21 @@ def test_every_operation_has_a_case():
 @given(st.integers(1, 6), st.integers(1, 5), st.integers(1, 7), st.integers(1, 9))
 def test_stack_can_be_read_across_its_parts(count, rows, width, step):
     arrays = [numbers(rows, width) for _ in range(count)]
-    made = stack("s", [from_array(str(n), array) for n, array in enumerate(arrays)])
-    assert np.array_equal(read_in_pieces(made, step), np.stack(arrays))
+    stacked = stack("s", [from_array(str(n), array) for n, array in enumerate(arrays)])
+    assert np.array_equal(read_in_pieces(stacked, step), np.stack(arrays))
 
 
 def test_concat_joins_the_first_axis_of_matrices_and_of_vectors():
     for arrays in ([numbers(2, 3), numbers(4, 3)], [numbers(2), numbers(5)]):
-        made = concat("c", [from_array(str(n), array) for n, array in enumerate(arrays)])
-        assert np.array_equal(read_in_pieces(made, 2), np.concatenate(arrays))
+        joined = concat("c", [from_array(str(n), array) for n, array in enumerate(arrays)])
+        assert np.array_equal(read_in_pieces(joined, 2), np.concatenate(arrays))
 
 
 def test_rows_of_a_file_stay_a_span_that_the_kernel_copies(tmp_path):
     (tmp_path / "x").write_bytes(safetensors_bytes({"x": numbers(8, 3)}))
     _, (tensor,) = open_safetensors(tmp_path / "x")
-    for made in (perform(tensor, "rows", [2, 4]), moves.reshape(tensor, (4, 6))):
-        assert made.source.span is not None
+    for moved in (perform(tensor, "rows", [2, 4]), moves.reshape(tensor, (4, 6))):
+        assert moved.source.span is not None
 
 
 @pytest.mark.parametrize("home", ["memory", "file"])
@@ -245,9 +245,9 @@ def test_transposing_gives_the_same_for_any_size_of_runs_and_tiles(
     monkeypatch.setattr(row_sources, "TILE_BYTES", 3 * run)
     monkeypatch.setattr(row_sources, "READ_BYTES", 40 * run)
     tensor = tensor_at(home, RNG.integers(-99, 99, shape).astype(dtype), tmp_path)
-    made = moves.transpose(tensor)
+    transposed = moves.transpose(tensor)
     for step in (4, 1000):
-        assert np.array_equal(read_in_pieces(made, step), tensor.numpy().swapaxes(-1, -2))
+        assert np.array_equal(read_in_pieces(transposed, step), tensor.numpy().swapaxes(-1, -2))
 
 
 def tensor_at(home, array, folder):
@@ -260,9 +260,9 @@ def tensor_at(home, array, folder):
 def test_gathers_long_rows_from_a_file_as_from_memory(tmp_path):
     array = numbers(200, 300)
     for name, arguments in (("permute", (4,)), ("every", (1, 2)), ("regroup", (5, 4))):
-        wanted = perform(from_array("x", array), name, arguments).numpy()
-        made = perform(tensor_at("file", array, tmp_path), name, arguments)
-        assert np.array_equal(read_in_pieces(made, 70), wanted)
+        expected = perform(from_array("x", array), name, arguments).numpy()
+        gathered = perform(tensor_at("file", array, tmp_path), name, arguments)
+        assert np.array_equal(read_in_pieces(gathered, 70), expected)
 
 
 def runs_of(source):
@@ -270,39 +270,39 @@ def runs_of(source):
 
 
 def test_releases_runs_of_columns_when_all_are_read():
-    made = moves.transpose(from_array("x", numbers(6, 4)))
-    made.source.read(0, 3)
-    assert runs_of(made.source) == 1
-    made.source.read(3, 4)
-    assert runs_of(made.source) == 0
+    transposed = moves.transpose(from_array("x", numbers(6, 4)))
+    transposed.source.read(0, 3)
+    assert runs_of(transposed.source) == 1
+    transposed.source.read(3, 4)
+    assert runs_of(transposed.source) == 0
 
 
 def test_keeps_the_last_read_runs_and_releases_earlier_ones(monkeypatch):
     monkeypatch.setattr(row_sources, "KEPT_BYTES", 0)
     count = row_sources.KEPT_RUNS + 1
-    made = [moves.transpose(from_array("x", numbers(6, 4))) for _ in range(count)]
-    for tensor in made:
+    transposed = [moves.transpose(from_array("x", numbers(6, 4))) for _ in range(count)]
+    for tensor in transposed:
         tensor.source.read(0, 1)
-    assert [runs_of(tensor.source) for tensor in made] == [0] + [1] * (count - 1)
+    assert [runs_of(tensor.source) for tensor in transposed] == [0] + [1] * (count - 1)
 
 
 def test_failed_run_fails_all_waiting_threads_and_is_retried(monkeypatch, tmp_path):
     array = numbers(6, 4)
     tensor = tensor_at("file", array, tmp_path)
-    made = moves.transpose(tensor)
+    transposed = moves.transpose(tensor)
     monkeypatch.setattr(MappedFile, "read", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        made.source.read(0, 1)
+        transposed.source.read(0, 1)
     monkeypatch.undo()
-    assert np.array_equal(made.numpy(), array.T)
+    assert np.array_equal(transposed.numpy(), array.T)
 
 
 def test_transposed_rows_are_pickled_without_their_cache(tmp_path):
-    made = moves.transpose(tensor_at("file", numbers(6, 4), tmp_path))
-    made.source.read(0, 1)
-    again = pickle.loads(pickle.dumps(made.source))
+    transposed = moves.transpose(tensor_at("file", numbers(6, 4), tmp_path))
+    transposed.source.read(0, 1)
+    again = pickle.loads(pickle.dumps(transposed.source))
     assert runs_of(again) == 0
-    assert np.array_equal(again.read(0, 4), made.source.read(0, 4))
+    assert np.array_equal(again.read(0, 4), transposed.source.read(0, 4))
 
 
 def test_refuses_to_stack_tensors_that_differ():
@@ -331,13 +331,13 @@ def test_refuses_arguments_that_are_not_numbers():
 
 
 @pytest.mark.parametrize(
-    ("matrix", "vector", "told"),
+    ("matrix", "vector", "message"),
     [((3, 5), (3,), "cannot be multiplied by 'm'"), ((4,), (4,), "cannot be multiplied by 'm'"),
      ((3, 4), (4,), "'v' of shape \\(4,\\) cannot be added")],
 )  # fmt: skip
-def test_linear_layer_of_another_width_is_refused(matrix, vector, told):
+def test_linear_layer_of_another_width_is_refused(matrix, vector, message):
     layer = (from_array("m", numbers(*matrix)), from_array("v", numbers(*vector)))
-    with pytest.raises(ShapeError, match=told):
+    with pytest.raises(ShapeError, match=message):
         perform(from_array("x", numbers(7, 4)), "linear", layer)
 
 

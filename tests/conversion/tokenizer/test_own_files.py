@@ -25,12 +25,12 @@ def rwkv_of(folder, text, rows=8):
 
 
 def test_rwkv_tokens_are_the_inside_of_bytes_literals(tmp_path):
-    found = {key: plain(value) for key, value in rwkv_of(tmp_path, LINES).items()}
+    keys = {key: plain(value) for key, value in rwkv_of(tmp_path, LINES).items()}
     tokens = ["<s>", "\\x00", "it's", "\\n\\n", "\\xe6\\x97", "\\xe8\\xaa\\x9e", "[PAD6]", "[PAD7]"]
-    assert found["tokenizer.ggml.tokens"] == tokens
-    assert found["tokenizer.ggml.token_type"] == [3, 1, 1, 1, 1, 1, 5, 5]
-    assert found["tokenizer.ggml.eot_token_id"] == 261
-    assert found["tokenizer.chat_template"] == "rwkv-world"
+    assert keys["tokenizer.ggml.tokens"] == tokens
+    assert keys["tokenizer.ggml.token_type"] == [3, 1, 1, 1, 1, 1, 5, 5]
+    assert keys["tokenizer.ggml.eot_token_id"] == 261
+    assert keys["tokenizer.chat_template"] == "rwkv-world"
 
 
 def test_export_writes_the_lines_of_rwkvs_file(tmp_path):
@@ -78,13 +78,13 @@ def plamo_of(folder, text=PLAMO, kind="plamo2", bos="<|plamo:bos|>"):
 
 
 def test_plamos_tokens_keep_scores_and_types_and_are_padded(tmp_path):
-    found = {key: plain(value) for key, value in plamo_of(tmp_path).items()}
+    keys = {key: plain(value) for key, value in plamo_of(tmp_path).items()}
     tokens = ["<|plamo:unk|>", "<|plamo:bos|>", "<0x0A>", "日本", "[PAD1]", "[PAD2]"]
-    assert found["tokenizer.ggml.tokens"] == tokens
-    assert found["tokenizer.ggml.token_type"] == [2, 3, 6, 1, 5, 5]
-    assert found["tokenizer.ggml.scores"] == [0.0, 0.0, 0.0, -1.5, -1000.0, -1000.0]
-    assert found["tokenizer.ggml.bos_token_id"] == 1
-    assert "tokenizer.chat_template" not in found
+    assert keys["tokenizer.ggml.tokens"] == tokens
+    assert keys["tokenizer.ggml.token_type"] == [2, 3, 6, 1, 5, 5]
+    assert keys["tokenizer.ggml.scores"] == [0.0, 0.0, 0.0, -1.5, -1000.0, -1000.0]
+    assert keys["tokenizer.ggml.bos_token_id"] == 1
+    assert "tokenizer.chat_template" not in keys
 
 
 def test_only_plamo_3_gets_its_chat_template_and_a_file_comes_first(tmp_path):
@@ -119,24 +119,24 @@ def ranks_of(folder, tokens, kind="qwen", name="qwen__tiktoken", **config):
 
 
 def test_ranks_become_tokens_with_the_merges_that_they_stand_for(tmp_path):
-    found = {k: plain(v) for k, v in ranks_of(tmp_path, [*BYTES, b"th", b" th", b" the"]).items()}
-    assert found["tokenizer.ggml.tokens"][32] == "Ġ"
-    assert found["tokenizer.ggml.tokens"][256:260] == ["th", "Ġth", "Ġthe", "<|endoftext|>"]
-    assert found["tokenizer.ggml.merges"] == ["t h", "Ġ th", "Ġth e"]
-    assert found["tokenizer.ggml.pre"] == "qwen2"
-    assert [found[f"tokenizer.ggml.{role}_token_id"] for role in ("bos", "unknown")] == [259, 259]
+    keys = {k: plain(v) for k, v in ranks_of(tmp_path, [*BYTES, b"th", b" th", b" the"]).items()}
+    assert keys["tokenizer.ggml.tokens"][32] == "Ġ"
+    assert keys["tokenizer.ggml.tokens"][256:260] == ["th", "Ġth", "Ġthe", "<|endoftext|>"]
+    assert keys["tokenizer.ggml.merges"] == ["t h", "Ġ th", "Ġth e"]
+    assert keys["tokenizer.ggml.pre"] == "qwen2"
+    assert [keys[f"tokenizer.ggml.{role}_token_id"] for role in ("bos", "unknown")] == [259, 259]
 
 
 def test_a_repeated_token_of_hunyuan_has_no_id_of_its_own(tmp_path):
     tokens = [*BYTES, b"th", b"th", b"he"]
-    found = ranks_of(tmp_path, tokens, "hunyuan-moe", "hy__tiktoken")
-    assert plain(found["tokenizer.ggml.tokens"])[256:260] == [
+    keys = ranks_of(tmp_path, tokens, "hunyuan-moe", "hy__tiktoken")
+    assert plain(keys["tokenizer.ggml.tokens"])[256:260] == [
         "th",
         "he",
         "<|endoftext|>",
         "<|startoftext|>",
     ]
-    assert plain(found["tokenizer.ggml.bos_token_id"]) == 127959
+    assert plain(keys["tokenizer.ggml.bos_token_id"]) == 127959
 
 
 @pytest.mark.parametrize("line", ["x", "dGg= x", "d 3", "!!!! 3", "dGg= -1"])

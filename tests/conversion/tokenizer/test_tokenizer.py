@@ -31,8 +31,8 @@ BYTES = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
 
 
 def keys(checkpoint, kind, **options):
-    found = vocabulary(checkpoint, kind, **options)
-    return {key.removeprefix("tokenizer.ggml."): plain(value) for key, value in found.items()}
+    metadata = vocabulary(checkpoint, kind, **options)
+    return {key.removeprefix("tokenizer.ggml."): plain(value) for key, value in metadata.items()}
 
 
 def words_of(pattern, text):
@@ -44,8 +44,8 @@ def words_of(pattern, text):
 
 
 def test_pieces_become_tokens_with_their_scores_and_types(tmp_path):
-    found = keys(folder_with(tmp_path, tokenizer__model=PIECES), "sentencepiece")
-    assert found == {
+    values = keys(folder_with(tmp_path, tokenizer__model=PIECES), "sentencepiece")
+    assert values == {
         "model": "llama",
         "pre": "default",
         "tokens": ["<unk>", "<s>", "</s>", "<0x0A>", "▁the", "<user>", "<gone>", "é"],
@@ -56,27 +56,27 @@ def test_pieces_become_tokens_with_their_scores_and_types(tmp_path):
 
 def test_token_types_in_the_file_match_the_official_converter(tmp_path):
     checkpoint = folder_with(tmp_path, {"bos_token_id": 1}, tokenizer__model=PIECES)
-    found = vocabulary(checkpoint, "sentencepiece")
-    assert found["tokenizer.ggml.scores"].dtype == np.float32
-    assert found["tokenizer.ggml.token_type"].dtype == np.int32
-    assert found["tokenizer.ggml.bos_token_id"].dtype == np.uint32
+    values = vocabulary(checkpoint, "sentencepiece")
+    assert values["tokenizer.ggml.scores"].dtype == np.float32
+    assert values["tokenizer.ggml.token_type"].dtype == np.int32
+    assert values["tokenizer.ggml.bos_token_id"].dtype == np.uint32
 
 
 def test_pads_rows_without_a_piece_with_a_note(tmp_path):
-    said = []
+    notes = []
     checkpoint = folder_with(tmp_path, {"vocab_size": 10}, tokenizer__model=PIECES)
-    found = keys(checkpoint, "sentencepiece", say=said.append)
-    assert found["tokens"][8:] == ["[PAD8]", "[PAD9]"]
-    assert found["scores"][8:] == [-10000.0, -10000.0]
-    assert found["token_type"][8:] == [UNUSED, UNUSED]
-    assert "padded" in said[0]
+    values = keys(checkpoint, "sentencepiece", say=notes.append)
+    assert values["tokens"][8:] == ["[PAD8]", "[PAD9]"]
+    assert values["scores"][8:] == [-10000.0, -10000.0]
+    assert values["token_type"][8:] == [UNUSED, UNUSED]
+    assert "padded" in notes[0]
 
 
 def test_drops_pieces_beyond_the_rows_with_a_note(tmp_path):
-    said = []
+    notes = []
     checkpoint = folder_with(tmp_path, tokenizer__model=PIECES)
-    assert len(keys(checkpoint, "sentencepiece", rows=5, say=said.append)["tokens"]) == 5
-    assert "cut" in said[0]
+    assert len(keys(checkpoint, "sentencepiece", rows=5, say=notes.append)["tokens"]) == 5
+    assert "cut" in notes[0]
 
 
 def test_added_tokens_replace_padding_and_pieces(tmp_path):
@@ -93,43 +93,43 @@ def test_added_tokens_replace_padding_and_pieces(tmp_path):
             }
         },
     )
-    said = []
-    found = keys(checkpoint, "sentencepiece", say=said.append)
-    assert found["tokens"][8:11] == ["<a>", "<b>", "x y"]
-    assert found["token_type"][8:11] == [USER, CONTROL, USER]
-    assert (found["tokens"][5], found["token_type"][5]) == ("<|user|>", CONTROL)
-    assert found["scores"][8:11] == [-1000.0] * 3
-    assert any("99" in line for line in said)
+    notes = []
+    values = keys(checkpoint, "sentencepiece", say=notes.append)
+    assert values["tokens"][8:11] == ["<a>", "<b>", "x y"]
+    assert values["token_type"][8:11] == [USER, CONTROL, USER]
+    assert (values["tokens"][5], values["token_type"][5]) == ("<|user|>", CONTROL)
+    assert values["scores"][8:11] == [-1000.0] * 3
+    assert any("99" in line for line in notes)
 
 
 def test_settings_of_arctic_rename_pieces(tmp_path):
-    named = {"1": ("<a>", True), "5": ("<unk>", True), "7": ("x", False), "99": ("<far>", True)}
-    decoder = {n: {"content": text, "special": special} for n, (text, special) in named.items()}
+    added = {"1": ("<a>", True), "5": ("<unk>", True), "7": ("x", False), "99": ("<far>", True)}
+    decoder = {n: {"content": text, "special": special} for n, (text, special) in added.items()}
     settings = {"unk_token": "<unk>", "added_tokens_decoder": decoder}
     checkpoint = folder_with(
         tmp_path, {"vocab_size": 8}, tokenizer__model=PIECES, tokenizer_config__json=settings
     )
-    found = keys(checkpoint, "arctic")
-    assert [found["tokens"][n] for n in (1, 5, 7)] == ["<a>", "<unk>", "x"]
-    assert [found["token_type"][n] for n in (1, 5, 7)] == [CONTROL, UNKNOWN, USER]
-    assert [found["scores"][n] for n in (1, 5, 7)] == [0.0, 0.0, -10000.0]
+    values = keys(checkpoint, "arctic")
+    assert [values["tokens"][n] for n in (1, 5, 7)] == ["<a>", "<unk>", "x"]
+    assert [values["token_type"][n] for n in (1, 5, 7)] == [CONTROL, UNKNOWN, USER]
+    assert [values["scores"][n] for n in (1, 5, 7)] == [0.0, 0.0, -10000.0]
 
 
 def test_unigram_model_keeps_the_rules_of_its_normalizer(tmp_path):
     rules = field(2, field(3, 1)) + field(3, field(2, b"\x01\x02") + field(3, 0) + field(4, 1))
-    found = keys(folder_with(tmp_path, spiece__model=PIECES + rules), "t5")
-    assert found["model"] == "t5"
-    assert found["precompiled_charsmap"] == [1, 2]
-    assert found["add_space_prefix"] is False
-    assert found["remove_extra_whitespaces"] is True
+    values = keys(folder_with(tmp_path, spiece__model=PIECES + rules), "t5")
+    assert values["model"] == "t5"
+    assert values["precompiled_charsmap"] == [1, 2]
+    assert values["add_space_prefix"] is False
+    assert values["remove_extra_whitespaces"] is True
 
 
 def test_xlm_roberta_shifts_the_pieces_by_one(tmp_path):
     checkpoint = folder_with(tmp_path, sentencepiece__bpe__model=PIECES)
-    found = keys(checkpoint, "xlm-roberta", rows=10)
-    assert found["tokens"][:5] == ["<s>", "<pad>", "</s>", "<unk>", "<0x0A>"]
-    assert found["token_type"][:5] == [CONTROL, CONTROL, CONTROL, UNKNOWN, BYTE]
-    assert len(found["tokens"]) == 10
+    values = keys(checkpoint, "xlm-roberta", rows=10)
+    assert values["tokens"][:5] == ["<s>", "<pad>", "</s>", "<unk>", "<0x0A>"]
+    assert values["token_type"][:5] == [CONTROL, CONTROL, CONTROL, UNKNOWN, BYTE]
+    assert len(values["tokens"]) == 10
 
 
 def test_note_tells_which_chat_template_the_converter_would_add(tmp_path):
@@ -140,8 +140,8 @@ def test_note_tells_which_chat_template_the_converter_would_add(tmp_path):
     assert any("chat_template.jinja" in note for note in notes)
     (tmp_path / "chat_template.jinja").write_text("{{ messages }}")
     notes.clear()
-    found = vocabulary(checkpoint, "templated", pre="gpt-2", say=notes.append)
-    assert found["tokenizer.chat_template"] == "{{ messages }}"
+    values = vocabulary(checkpoint, "templated", pre="gpt-2", say=notes.append)
+    assert values["tokenizer.chat_template"] == "{{ messages }}"
     assert notes == []
 
 
@@ -171,10 +171,10 @@ def test_skips_unknown_fields_and_long_numbers():
 
 def test_appended_tokens_follow_the_padding_as_control_tokens(tmp_path):
     checkpoint = folder_with(tmp_path, tokenizer__model=PIECES)
-    found = keys(checkpoint, "sentencepiece", rows=11, appended=["<|sound|>", "<|end|>"])
-    assert found["tokens"][7:] == ["é", "[PAD8]", "<|sound|>", "<|end|>"]
-    assert found["token_type"][7:] == [NORMAL, UNUSED, CONTROL, CONTROL]
-    assert found["scores"][8:] == [-10000.0, -1000.0, -1000.0]
+    values = keys(checkpoint, "sentencepiece", rows=11, appended=["<|sound|>", "<|end|>"])
+    assert values["tokens"][7:] == ["é", "[PAD8]", "<|sound|>", "<|end|>"]
+    assert values["token_type"][7:] == [NORMAL, UNUSED, CONTROL, CONTROL]
+    assert values["scores"][8:] == [-10000.0, -1000.0, -1000.0]
 
 
 # Byte-level BPE.
@@ -195,22 +195,22 @@ def test_writes_bpe_with_its_merges_and_special_tokens(tmp_path):
         ),
         tokenizer_config__json={"eos_token": "<|end|>", "add_bos_token": False},
     )
-    found = keys(checkpoint, "bpe")
-    assert found["model"] == "gpt2"
-    assert found["merges"] == ["h e", "he l"]
-    assert found["tokens"][256:] == [
+    values = keys(checkpoint, "bpe")
+    assert values["model"] == "gpt2"
+    assert values["merges"] == ["h e", "he l"]
+    assert values["tokens"][256:] == [
         *("he", "hel", "<|end|>", "<tool>", "<|look|>", "a b", " x", "[PAD263]")
     ]
-    assert found["token_type"][256:] == [1, 1, CONTROL, USER, CONTROL, USER, USER, UNUSED]
-    assert found["eos_token_id"] == 258
-    assert found["add_bos_token"] is False
+    assert values["token_type"][256:] == [1, 1, CONTROL, USER, CONTROL, USER, USER, UNUSED]
+    assert values["eos_token_id"] == 258
+    assert values["add_bos_token"] is False
 
 
 def test_spaces_inside_merges_differ_from_the_separator(tmp_path):
     tokenizer = bpe()
     tokenizer["model"]["merges"] = [["a ", "b"], ["c", "d"]]
-    found = keys(folder_with(tmp_path, tokenizer__json=tokenizer), "bpe")
-    assert found["merges"] == ["aĠ b", "c d"]
+    values = keys(folder_with(tmp_path, tokenizer__json=tokenizer), "bpe")
+    assert values["merges"] == ["aĠ b", "c d"]
 
 
 def test_reads_a_folder_with_only_vocab_and_merges(tmp_path):
@@ -221,10 +221,10 @@ def test_reads_a_folder_with_only_vocab_and_merges(tmp_path):
         vocab__json=model["vocab"],
         merges__txt="#version: 0.2\nh e\nhe l\n",
     )
-    found = keys(checkpoint, "bpe")
-    assert found["merges"] == ["h e", "he l"]
+    values = keys(checkpoint, "bpe")
+    assert values["merges"] == ["h e", "he l"]
     # The class names an end of text, which transformers then adds.
-    assert (found["tokens"][-1], found["token_type"][-1]) == ("<|endoftext|>", CONTROL)
+    assert (values["tokens"][-1], values["token_type"][-1]) == ("<|endoftext|>", CONTROL)
 
 
 def test_more_tokens_than_rows_is_an_error(tmp_path):
@@ -282,12 +282,12 @@ def test_ids_of_the_tokenizer_win_over_the_config(tmp_path):
         tokenizer__json=bpe(added=["<s>"]),
         tokenizer_config__json={"bos_token": {"content": "<s>"}},
     )
-    said = []
-    found = keys(checkpoint, "bpe", say=said.append)
-    assert found["bos_token_id"] == 258
-    assert "eos_token_id" not in found
-    assert "padding_token_id" not in found
-    assert any("pad token" in line for line in said)
+    notes = []
+    values = keys(checkpoint, "bpe", say=notes.append)
+    assert values["bos_token_id"] == 258
+    assert "eos_token_id" not in values
+    assert "padding_token_id" not in values
+    assert any("pad token" in line for line in notes)
 
 
 def test_post_processor_template_sets_which_tokens_surround_a_text(tmp_path):
@@ -304,9 +304,11 @@ def test_post_processor_template_sets_which_tokens_surround_a_text(tmp_path):
         tokenizer__json={**bpe(added=["<s>", "</s>"]), "post_processor": processor},
         tokenizer_config__json={"bos_token": "<s>", "eos_token": "<old>"},
     )
-    found = keys(checkpoint, "bpe")
-    assert (found["add_bos_token"], found["add_eos_token"], found["add_sep_token"]) == (True,) * 3
-    assert found["eos_token_id"] == 259
+    values = keys(checkpoint, "bpe")
+    assert (values["add_bos_token"], values["add_eos_token"], values["add_sep_token"]) == (
+        True,
+    ) * 3
+    assert values["eos_token_id"] == 259
 
 
 def test_null_template_hides_the_one_in_its_own_file(tmp_path):
@@ -329,10 +331,10 @@ def test_named_templates_have_their_own_keys(tmp_path):
         tokenizer_config__json={"x": 1},
         chat_template__jinja="D",
     )
-    found = vocabulary(checkpoint, "bpe")
-    assert found["tokenizer.chat_template"] == "D"
-    assert found["tokenizer.chat_template.tool_use"] == "T"
-    assert plain(found["tokenizer.chat_templates"]) == ["tool_use"]
+    values = vocabulary(checkpoint, "bpe")
+    assert values["tokenizer.chat_template"] == "D"
+    assert values["tokenizer.chat_template.tool_use"] == "T"
+    assert plain(values["tokenizer.chat_templates"]) == ["tool_use"]
 
 
 def test_code_llama_and_small_granite_are_recognized_by_their_rows(tmp_path):
@@ -351,10 +353,10 @@ def test_wordpiece_marks_where_words_begin(tmp_path):
         {"model_type": "bert", "type_vocab_size": 2},
         vocab__txt="\n".join(texts) + "\n",
     )
-    found = keys(checkpoint, "bert")
-    assert found["tokens"] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "▁he", "llo"]
-    assert found["token_type"] == [CONTROL] * 5 + [NORMAL] * 2
-    assert found["token_type_count"] == 2
+    values = keys(checkpoint, "bert")
+    assert values["tokens"] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "▁he", "llo"]
+    assert values["token_type"] == [CONTROL] * 5 + [NORMAL] * 2
+    assert values["token_type_count"] == 2
     tokenizer = hub_tokenizer(TokenizerFiles(checkpoint, print))
     assert encode(tokenizer, "Hello, HE") == [2, 5, 6, 1, 5, 3]
 
@@ -386,37 +388,37 @@ def test_name_comes_from_the_rules(tmp_path):
         (gpt2, {}, {"clean_up_tokenization_spaces": True}, "starcoder"),
         (gpt2, {}, {}, "smollm"),
     ):
-        said = []
+        notes = []
         checkpoint = folder_with(
             tmp_path, tokenizer__json=bpe(pre, **more), tokenizer_config__json=settings
         )
-        assert keys(checkpoint, "bpe", say=said.append)["pre"] == name
-        assert any("by its rules" in line for line in said)
+        assert keys(checkpoint, "bpe", say=notes.append)["pre"] == name
+        assert any("by its rules" in line for line in notes)
 
 
 def test_picks_the_nearest_name_and_notes_the_difference(tmp_path):
-    said = []
+    notes = []
     pattern = r"\p{L}+|\p{N}{1,5}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     checkpoint = folder_with(tmp_path, tokenizer__json=bpe(by_expression(pattern)))
-    assert keys(checkpoint, "bpe", say=said.append)["pre"]
-    assert "(pre=...)" in said[-1]
-    assert "such places" in said[-1]
+    assert keys(checkpoint, "bpe", say=notes.append)["pre"]
+    assert "(pre=...)" in notes[-1]
+    assert "such places" in notes[-1]
 
 
 def test_requested_name_wins_and_an_unknown_one_is_noted(tmp_path):
-    said = []
+    notes = []
     checkpoint = folder_with(tmp_path, tokenizer__json=bpe())
-    assert keys(checkpoint, "bpe", pre="tekken", say=said.append)["pre"] == "tekken"
-    assert said == []
-    assert keys(checkpoint, "bpe", pre="mine", say=said.append)["pre"] == "mine"
-    assert "'mine'" in said[0]
+    assert keys(checkpoint, "bpe", pre="tekken", say=notes.append)["pre"] == "tekken"
+    assert notes == []
+    assert keys(checkpoint, "bpe", pre="mine", say=notes.append)["pre"] == "mine"
+    assert "'mine'" in notes[0]
 
 
 def test_notes_rules_that_are_not_understood(tmp_path):
-    said = []
+    notes = []
     checkpoint = folder_with(tmp_path, tokenizer__json=bpe({"type": "Strange"}))
-    assert keys(checkpoint, "bpe", say=said.append)["pre"] == "default"
-    assert any("Strange" in line for line in said)
+    assert keys(checkpoint, "bpe", say=notes.append)["pre"] == "default"
+    assert any("Strange" in line for line in notes)
 
 
 def test_encodes_text_by_merges_and_added_tokens(tmp_path):

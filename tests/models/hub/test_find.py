@@ -21,15 +21,15 @@ QUANTS = ("Q2_K", "Q4_K_M", "UD-Q4_K_XL", "Q8_0", "BF16")
 def content(tmp_path_factory):
     """Files of a repository by path: a model in several quants, one as a set of shards."""
     folder = tmp_path_factory.mktemp("content")
-    found = {"README.md": b"---\nlicense: mit\n---\n"}
+    files = {"README.md": b"---\nlicense: mit\n---\n"}
     for quant in QUANTS:
         path = ggufkit.save(folder / "m.gguf", tensors(), keys(general__name=quant))[0]
-        found[f"Tiny-{quant}.gguf"] = path.read_bytes()
+        files[f"Tiny-{quant}.gguf"] = path.read_bytes()
     with ggufkit.open(path) as model:
-        for each in ggufkit.write(model, folder / "Tiny-F16.gguf", shard_tensors=9):
-            found[f"F16/{each.name}"] = each.read_bytes()
-    found["mmproj-F16.gguf"] = found["Tiny-Q8_0.gguf"]
-    return found
+        for shard in ggufkit.write(model, folder / "Tiny-F16.gguf", shard_tensors=9):
+            files[f"F16/{shard.name}"] = shard.read_bytes()
+    files["mmproj-F16.gguf"] = files["Tiny-Q8_0.gguf"]
+    return files
 
 
 @pytest.fixture
@@ -207,8 +207,8 @@ def test_the_token_opens_what_is_gated_or_private(hub, name, monkeypatch, tmp_pa
 def test_the_token_goes_to_the_hub_alone_and_into_no_message(hub, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", hub.token)
     opened("hf://org/tiny:Q8_0")
-    assert all("authorization" in each.headers for each in hub.hub.requests)
-    assert not any("authorization" in each.headers for each in hub.cdn.requests)
+    assert all("authorization" in request.headers for request in hub.hub.requests)
+    assert not any("authorization" in request.headers for request in hub.cdn.requests)
     monkeypatch.setenv("HF_TOKEN", "hf_s3cret")
     result = run("inspect", "hf://org/tiny:Q8_0")
     assert result.code == 1
@@ -329,22 +329,22 @@ def test_the_cache_may_lie_elsewhere(hub, cached, monkeypatch, tmp_path):
 
 
 def test_list_shows_the_quants_of_a_repository_with_their_sizes(hub, content):
-    found = done("list", "hf://org/tiny", "--json").json()
+    rows = done("list", "hf://org/tiny", "--json").json()
     names = ["F16", *QUANTS]
-    assert sorted(each["name"] for each in found) == sorted(
+    assert sorted(row["name"] for row in rows) == sorted(
         ["hf://org/tiny/mmproj-F16.gguf", *(f"hf://org/tiny:{quant}" for quant in names)]
     )
-    sizes = {each["name"]: each["nbytes"] for each in found}
+    sizes = {row["name"]: row["nbytes"] for row in rows}
     assert sizes["hf://org/tiny:Q8_0"] == len(content["Tiny-Q8_0.gguf"])
     shards = [data for path, data in content.items() if path.startswith("F16/")]
     assert sizes["hf://org/tiny:F16"] == sum(map(len, shards))
     assert len(hub.requests) == 1
-    for each in found:
-        assert opened(each["name"])
+    for row in rows:
+        assert opened(row["name"])
 
 
 def test_list_of_one_quant_and_of_what_is_not_there(hub):
-    assert [each.name for each in ggufkit.find_models("org/tiny:q8_0")] == ["hf://org/tiny:Q8_0"]
+    assert [model.name for model in ggufkit.find_models("org/tiny:q8_0")] == ["hf://org/tiny:Q8_0"]
     result = run("list", "hf://org/tiny:Q9")
     assert result.code == 1
     assert "has no quant Q9" in result.err

@@ -20,24 +20,24 @@ FILE = st.from_regex(r"[A-Za-z0-9 +-]{1,8}(/[A-Za-z0-9 +-]{1,8}){0,3}\.gguf", fu
 def test_any_text_is_a_name_or_a_typed_error(text, prefix):
     is_hub_name(prefix + text)
     try:
-        found = parse_hub_name(prefix + text)
+        name = parse_hub_name(prefix + text)
     except RemoteError:
         return
-    assert found.repository.count("/") == 1
-    for part in (*found.repository.split("/"), *found.path.split("/")):
+    assert name.repository.count("/") == 1
+    for part in (*name.repository.split("/"), *name.path.split("/")):
         assert part not in ("..", ".")
-    whole = "".join(found)
+    whole = "".join(name)
     assert whole.isprintable()
     assert "\\" not in whole
-    assert parse_hub_name(str(found)) == found
+    assert parse_hub_name(str(name)) == name
 
 
 @given(PART, PART, FILE, st.sampled_from(["main", "v1.0", "refs/pr/3"]))
 def test_a_name_of_a_file_comes_back(org, repo, path, revision):
     if org in ("datasets", "spaces", "models", "api"):
         return
-    named = HubName(f"{org}/{repo}", revision, path)
-    assert parse_hub_name(str(named)) == named
+    name = HubName(f"{org}/{repo}", revision, path)
+    assert parse_hub_name(str(name)) == name
 
 
 @pytest.mark.parametrize(

@@ -27,19 +27,19 @@ SETTINGS = {
 
 def nvfp4(names: Names, ends: dict[str, str], *, scale: str = "small") -> dict[str, Any]:
     """Return the names with codes and scales in the place of each matrix of a projection."""
-    found: dict[str, Any] = {}
+    shapes_by_name: dict[str, Any] = {}
     for name, shape in names.items():
         if "proj" not in name:
-            found[name] = shape
+            shapes_by_name[name] = shape
             continue
         (rows, width), stem = shape, name.removesuffix(".weight")
-        found |= {
+        shapes_by_name |= {
             stem + ends["codes"]: ((rows, width // 2), "uint8"),
             f"{stem}.weight_scale": ((rows, width // 16), "float8_e4m3fn"),
             stem + ends["whole"]: ((1,), scale),
             stem + ends["activations"]: ((1,), "one" if "q_proj" in name else scale),
         }
-    return found
+    return shapes_by_name
 
 
 WIDE: Names = {name: tuple(128 if x == 96 else x for x in shape) for name, shape in LLAMA.items()}

@@ -49,12 +49,12 @@ RWKV7: Names = {
     **{f"{MIX}x_{n}": (1, 1, 64) for n in "rwkvag"},
     f"{MIX}k_k": (64,), f"{MIX}k_a": (64,), f"{MIX}r_k": (4, 16),
     **{f"{MIX}{n}_proj.weight": (64, 64) for n in "rkvo"},
-    **{f"{MIX}{name}_lora.{each}": LORA[each] for name in "wa" for each in LORA},
-    **{f"{MIX}g_lora.{each}": LORA[each] for each in LORA if "bias" not in each},
+    **{f"{MIX}{name}_lora.{part}": LORA[part] for name in "wa" for part in LORA},
+    **{f"{MIX}g_lora.{part}": LORA[part] for part in LORA if "bias" not in part},
     **both(f"{MIX}g_norm"),
     "model.layers.{i}.ffn.x_k": (64,), "model.layers.{i}.ffn.key.weight": (256, 64),
     "model.layers.{i}.ffn.value.weight": (64, 256),
-    **at([1, 2], {f"{MIX}v_lora.{each}": LORA[each] for each in LORA}),
+    **at([1, 2], {f"{MIX}v_lora.{part}": LORA[part] for part in LORA}),
 }  # fmt: skip
 OLD = "model.blocks.{i}.attention."
 FIRST_RWKV7: Names = {

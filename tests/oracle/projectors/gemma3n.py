@@ -31,10 +31,10 @@ EYES: NamedShapes = {
 EARS: NamedShapes = {
     **under("conformer.{i}.", {
         **weights({
-            **{f"ffw_layer_{at}.{name}_layer_norm": (32,)
-               for at in ("start", "end") for name in ("pre", "post")},
-            **{f"ffw_layer_{at}.ffw_layer_1": (128, 32) for at in ("start", "end")},
-            **{f"ffw_layer_{at}.ffw_layer_2": (32, 128) for at in ("start", "end")},
+            **{f"ffw_layer_{side}.{name}_layer_norm": (32,)
+               for side in ("start", "end") for name in ("pre", "post")},
+            **{f"ffw_layer_{side}.ffw_layer_1": (128, 32) for side in ("start", "end")},
+            **{f"ffw_layer_{side}.ffw_layer_2": (32, 128) for side in ("start", "end")},
             **{f"attention.attn.{name}_proj": (32, 32) for name in "qkv"},
             "attention.attn.relative_position_embedding.pos_proj": (32, 32),
             "attention.pre_attn_norm": (32,), "attention.post": (32, 32),

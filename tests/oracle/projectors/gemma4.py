@@ -11,11 +11,11 @@ LIMITS = ("input_min", "input_max", "output_min", "output_max")
 
 def clipped(names: NamedShapes) -> NamedShapes:
     """Return linear layers with their limits, which are numbers."""
-    found: NamedShapes = {}
+    shapes: NamedShapes = {}
     for name, shape in names.items():
-        found[f"{name}.linear.weight"] = shape
-        found.update({f"{name}.{limit}": () for limit in LIMITS})
-    return found
+        shapes[f"{name}.linear.weight"] = shape
+        shapes.update({f"{name}.{limit}": () for limit in LIMITS})
+    return shapes
 
 
 EYES: NamedShapes = {
@@ -52,7 +52,8 @@ EARS: NamedShapes = {
             "lconv1d.linear_end": (32, 32),
         }),
         **weights({
-            **{f"feed_forward{n}.{at}_layer_norm": (32,) for n in (1, 2) for at in ("pre", "post")},
+            **{f"feed_forward{n}.{side}_layer_norm": (32,) for n in (1, 2)
+               for side in ("pre", "post")},
             "self_attn.relative_k_proj": (32, 32), "lconv1d.depthwise_conv1d": (32, 1, 5),
             "lconv1d.pre_layer_norm": (32,), "lconv1d.conv_norm": (32,), "norm_pre_attn": (32,),
             "norm_post_attn": (32,), "norm_out": (32,),

@@ -16,8 +16,8 @@ def siglip(prefix: str, *, patch: int = 14, positions: int = 16) -> dict[str, tu
         f"{layer}mlp.fc1": (64, 32), f"{layer}mlp.fc2": (32, 64), "post_layernorm": (32,),
         "embeddings.patch_embedding": (32, 3, patch, patch),
     }  # fmt: skip
-    found = {**both(names), **weights({"embeddings.position_embedding": (positions, 32)})}
-    return {f"{prefix}{name}": shape for name, shape in found.items()}
+    shapes = {**both(names), **weights({"embeddings.position_embedding": (positions, 32)})}
+    return {f"{prefix}{name}": shape for name, shape in shapes.items()}
 
 
 GEMMA3 = {

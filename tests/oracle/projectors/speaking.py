@@ -17,8 +17,8 @@ MIMI: NamedShapes = {
     **under("encoder_transformer.transformer.layers.{i}.", TRANSFORMER),
     **under("decoder_transformer.transformer.layers.{i}.", TRANSFORMER),
     **both({
-        f"{side}.model.{at}": (16, 16, 3) for first, scale, conv, side in STAGES
-        for at in ("0.conv", "11.conv", *(f"{scale + 3 * n}.{conv}" for n in range(3)),
+        f"{side}.model.{place}": (16, 16, 3) for first, scale, conv, side in STAGES
+        for place in ("0.conv", "11.conv", *(f"{scale + 3 * n}.{conv}" for n in range(3)),
                    *(f"{first + 3 * n}.block.{m}.conv" for n in range(3) for m in (1, 3)))
     }),
     **weights({"downsample.conv.conv": (64, 64, 4), "upsample.convtr.convtr": (64, 1, 4),

@@ -66,12 +66,12 @@ def qformer(prefix: str, width: int, source: int) -> NamedShapes:
         "intermediate_query.dense": (96, width), "output_query.dense": (width, 96),
         "output_query.LayerNorm": (width,),
     }  # fmt: skip
-    for each, read in (("attention", width), ("crossattention", source)):
-        names[f"{each}.attention.query"] = (width, width)
-        names[f"{each}.attention.key"] = (width, read)
-        names[f"{each}.attention.value"] = (width, read)
-        names[f"{each}.output.dense"] = (width, width)
-        names[f"{each}.output.LayerNorm"] = (width,)
+    for part, read in (("attention", width), ("crossattention", source)):
+        names[f"{part}.attention.query"] = (width, width)
+        names[f"{part}.attention.key"] = (width, read)
+        names[f"{part}.attention.value"] = (width, read)
+        names[f"{part}.output.dense"] = (width, width)
+        names[f"{part}.output.LayerNorm"] = (width,)
     return under(prefix, both(names))
 
 

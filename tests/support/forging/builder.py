@@ -192,8 +192,8 @@ class Forge:
         parts = b"".join(part.encode(form) for part in (*self.pairs, *infos))
         return self.magic + form.number("I", version) + counts + parts
 
-    def _gap(self, at: int) -> bytes:
-        return self.padding * (-at % self.alignment)
+    def _gap(self, nbytes: int) -> bytes:
+        return self.padding * (-nbytes % self.alignment)
 
     def _laid_out(self) -> tuple[list[Part], bytes]:
         """Give each tensor its place, and make the data."""

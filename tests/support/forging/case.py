@@ -41,7 +41,7 @@ def accept(name: str, why: str, content: Content, *, note: str = "") -> Case:
 
 
 def shards(verdict: Verdict, name: str, rule: str, why: str, files: Mapping[str, Content]) -> Case:
-    return Case(name, verdict, rule, why, {key: _bytes(each) for key, each in files.items()})
+    return Case(name, verdict, rule, why, {key: _bytes(data) for key, data in files.items()})
 
 
 def _bytes(content: Content) -> bytes:

@@ -38,13 +38,13 @@ Change = Callable[[bytes, random.Random], "bytes | None"]
 @functools.cache
 def words() -> tuple[str, ...]:
     """Return the words that the readers of checkpoints know."""
-    found: set[str] = set()
+    names: set[str] = set()
     for path in SOURCES.rglob("*.py"):
         tree = ast.walk(ast.parse(path.read_text("utf-8")))
-        found.update(n.value for n in tree if isinstance(n, ast.Constant) and _is_text(n.value))
+        names.update(n.value for n in tree if isinstance(n, ast.Constant) and _is_text(n.value))
     for path in SOURCES.rglob("*.toml"):
-        found.update(re.findall(r"\b[a-z_]{3,}\b", path.read_text("utf-8")))
-    return tuple(sorted(each for each in found if each.isprintable() and len(each) < 40))
+        names.update(re.findall(r"\b[a-z_]{3,}\b", path.read_text("utf-8")))
+    return tuple(sorted(name for name in names if name.isprintable() and len(name) < 40))
 
 
 def _is_text(value: object) -> bool:
@@ -94,8 +94,8 @@ def _change(holder: Any, key: Any, draw: random.Random, nodes: list[tuple[Any, A
     elif kind == 1 and isinstance(holder, dict):
         holder[draw.choice(words())] = draw.choice(VALUES)
     elif kind == 2:
-        other, at = draw.choice(nodes)
-        holder[key] = json.loads(json.dumps(other[at])) if _has(other, at) else None
+        other, place = draw.choice(nodes)
+        holder[key] = json.loads(json.dumps(other[place])) if _has(other, place) else None
     elif kind == 3:
         holder[key] = draw.choice(words())
     elif kind == 4 and isinstance(old, int | float):
@@ -112,8 +112,8 @@ def _has(holder: Any, key: Any) -> bool:
 
 def changed_after_kind(data: bytes, draw: random.Random) -> bytes | None:
     """Change JSON after the byte that says what it is taken for."""
-    made = changed_json(data[1:], draw)
-    return None if made is None else data[:1] + made
+    text = changed_json(data[1:], draw)
+    return None if text is None else data[:1] + text
 
 
 def changed_safetensors(data: bytes, draw: random.Random) -> bytes | None:
@@ -121,8 +121,8 @@ def changed_safetensors(data: bytes, draw: random.Random) -> bytes | None:
     if len(data) < _LENGTH.size:
         return None
     end = _LENGTH.size + min(_LENGTH.unpack_from(data)[0], len(data))
-    made = changed_json(data[_LENGTH.size : end], draw)
-    return None if made is None else _LENGTH.pack(len(made)) + made + data[end:]
+    text = changed_json(data[_LENGTH.size : end], draw)
+    return None if text is None else _LENGTH.pack(len(text)) + text + data[end:]
 
 
 # Headers of GGUF.
@@ -133,16 +133,16 @@ def changed_header(data: bytes, draw: random.Random) -> bytes | None:
     fields = list(_fields(data)) if len(data) > 24 else []
     if not fields:
         return None
-    made = bytearray(data)
+    changed = bytearray(data)
     for _ in range(draw.randint(1, 3)):
-        at, size = draw.choice(fields)
+        offset, size = draw.choice(fields)
         number = (draw.choice(NUMBERS) + draw.randint(-1, 1)) % 256**size
         if draw.random() < 0.3:
             number = (
-                int.from_bytes(made[at : at + size], "little") + draw.randint(-2, 2)
+                int.from_bytes(changed[offset : offset + size], "little") + draw.randint(-2, 2)
             ) % 256**size
-        made[at : at + size] = number.to_bytes(size, draw.choice(["little", "big"]))
-    return bytes(made)
+        changed[offset : offset + size] = number.to_bytes(size, draw.choice(["little", "big"]))
+    return bytes(changed)
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int]]:
@@ -151,7 +151,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int]]:
     yield from ((4, 4), (8, 8), (16, 8))
     for key_at, size, _, _, _, value_at, end in np.frombuffer(key_table, KEY_RECORD).tolist():
         yield from ((key_at - 8, 8), (key_at + size, 4))
-        yield from ((at, min(8, end - at)) for at in range(key_at + size + 4, end, 8))
+        yield from ((offset, min(8, end - offset)) for offset in range(key_at + size + 4, end, 8))
         yield value_at, min(4, max(end - value_at, 1))
     for row in np.frombuffer(tensor_table, TENSOR_RECORD):
         dims_at, dims = int(row["dims_at"]), int(row["n_dims"])

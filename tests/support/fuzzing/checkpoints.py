@@ -52,11 +52,11 @@ def _lay_out(document: dict[str, Any], place: Path) -> None:
         if content is not None:
             text = content if isinstance(content, str) else json.dumps(content)
             (place / name).write_bytes(text.encode("utf-8", "surrogatepass"))
-    held = document.get(TENSORS)
-    write_tensors(held if isinstance(held, dict) else {}, place / "model.safetensors")
+    tensors = document.get(TENSORS)
+    write_tensors(tensors if isinstance(tensors, dict) else {}, place / "model.safetensors")
 
 
-def write_tensors(held: dict[str, Any], path: Path, notes: dict[str, Any] | None = None) -> None:
+def write_tensors(tensors: dict[str, Any], path: Path, notes: dict[str, Any] | None = None) -> None:
     """Write a file that holds as many zeros as the tensors say, if they say it.
 
     An object in the place of type and shape is held as JSON; `notes` are those of the header.
@@ -64,10 +64,10 @@ def write_tensors(held: dict[str, Any], path: Path, notes: dict[str, Any] | None
     header: dict[str, Any] = {"__metadata__": notes} if notes else {}
     texts: list[tuple[int, bytes]] = []
     end = 0
-    for name, said in held.items():
-        kind, shape = said if isinstance(said, list) and len(said) == 2 else ("F32", [1])
-        if isinstance(said, dict):
-            texts.append((end, json.dumps(said).encode()))
+    for name, entry in tensors.items():
+        kind, shape = entry if isinstance(entry, list) and len(entry) == 2 else ("F32", [1])
+        if isinstance(entry, dict):
+            texts.append((end, json.dumps(entry).encode()))
             kind, shape = "U8", [len(texts[-1][1])]
         start, end = end, end + _bytes(kind, shape)
         header[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
@@ -103,11 +103,11 @@ def rules_followed_here() -> Iterator[None]:
 
 
 def _answer_here(module: str, job: object) -> Any:
-    asked = json.loads(json.dumps(job))
+    request = json.loads(json.dumps(job))
     before = signal.signal(signal.SIGVTALRM, _late)
     signal.setitimer(signal.ITIMER_VIRTUAL, RULES_SECONDS)
     try:
-        return json.loads(json.dumps(importlib.import_module(module).answer(asked)))
+        return json.loads(json.dumps(importlib.import_module(module).answer(request)))
     except (_LateError, MemoryError, RecursionError):
         raise StoppedError("it needs too much time or memory") from None
     finally:

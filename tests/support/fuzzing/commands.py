@@ -105,9 +105,9 @@ def _numbers(arch: str, **others: Any) -> dict[str, Any]:
         "context_length": 64, "embedding_length": 8, "block_count": 2, "feed_forward_length": 12,
         "attention.head_count": 2, "attention.head_count_kv": 1,
     } | others  # fmt: skip
-    made: dict[str, Any] = {"general.architecture": arch, "general.file_type": np.uint32(1)}
-    made |= {f"{arch}.{key}": np.uint32(n) if type(n) is int else n for key, n in numbers.items()}
-    return made
+    keys: dict[str, Any] = {"general.architecture": arch, "general.file_type": np.uint32(1)}
+    keys |= {f"{arch}.{key}": np.uint32(n) if type(n) is int else n for key, n in numbers.items()}
+    return keys
 
 
 def _pieces(model: str, count: int = 8) -> dict[str, Any]:
@@ -126,9 +126,11 @@ def _pieces(model: str, count: int = 8) -> dict[str, Any]:
     return keys | {f"{prefix}scores": typed("array[float32]", scores)}
 
 
-def _blocks(named: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    found = {f"blk.{n}.{name}.weight": shape for n in (0, 1) for name, shape in named.items()}
-    return {"token_embd.weight": (8, 8), "output_norm.weight": (8,)} | found
+def _blocks(shapes_in_layer: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    shapes_by_name = {
+        f"blk.{n}.{name}.weight": shape for n in (0, 1) for name, shape in shapes_in_layer.items()
+    }
+    return {"token_embd.weight": (8, 8), "output_norm.weight": (8,)} | shapes_by_name
 
 
 _ATTENTION: Final = {
@@ -223,11 +225,11 @@ def changed_model(data: bytes, draw: random.Random) -> bytes | None:
             with ggufkit.open(path) as model:
                 if sum(tensor.nbytes for tensor in model.tensors.values()) > MOST_BYTES:
                     return None
-                made = _rewritten(model, draw, Path(folder, "n.gguf"))
+                changed = _rewritten(model, draw, Path(folder, "n.gguf"))
         except GGUFError:
             return None
     command = draw.randrange(len(COMMANDS)) if draw.random() < 0.5 else data[0]
-    return bytes([command]) + made
+    return bytes([command]) + changed
 
 
 def _rewritten(model: ggufkit.Model, draw: random.Random, path: Path) -> bytes:

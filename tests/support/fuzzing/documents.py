@@ -146,10 +146,10 @@ class _Page(PageModel):
     def ask_vocabulary(self, job: dict[str, Any]) -> dict[str, Any]:
         if len(self.tokens()) > MOST_TOKENS:
             return {}
-        found = vocabulary_process.answer(job | {"vocabulary": self.name})
-        for kept in ("_model", "_tokenizer", "_texts", "special_texts"):
-            getattr(vocabulary_process, kept).cache_clear()
-        return found
+        result = vocabulary_process.answer(job | {"vocabulary": self.name})
+        for cache in ("_model", "_tokenizer", "_texts", "special_texts"):
+            getattr(vocabulary_process, cache).cache_clear()
+        return result
 
 
 QUERIES: Final = (
@@ -174,8 +174,8 @@ def parsed(data: bytes) -> dict[str, Any]:
 
 def object_in(document: dict[str, Any], key: str) -> dict[str, Any]:
     """Return an object in a document, empty if there is none."""
-    found = document.get(key)
-    return found if isinstance(found, dict) else {}
+    value = document.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 # Seeds.
@@ -190,12 +190,12 @@ def diffusion_seeds() -> Iterator[bytes]:
     for form in comfy_weights.FORMATS:
         parts, kinds, settings = comfy_weights.layer(form)
         layer = "double_blocks.0.img_mlp.2"
-        held = {k: v for k, v in sorted(names.items())[:20] if not k.startswith(layer)}
+        entries = {k: v for k, v in sorted(names.items())[:20] if not k.startswith(layer)}
         for part, array in parts.items():
             kind = kinds.get(part, tensors_file.NAMES[array.dtype.name])
-            held[f"{layer}.{part}"] = [kind, list(array.shape)]
-        held[f"{layer}.comfy_quant"] = settings
-        yield b"\0" + json.dumps({TENSORS: held | {"img_in.weight": ["F16", [8, 8]]}}).encode()
+            entries[f"{layer}.{part}"] = [kind, list(array.shape)]
+        entries[f"{layer}.comfy_quant"] = settings
+        yield b"\0" + json.dumps({TENSORS: entries | {"img_in.weight": ["F16", [8, 8]]}}).encode()
 
 
 def adapter_seeds() -> Iterator[bytes]:
@@ -204,8 +204,8 @@ def adapter_seeds() -> Iterator[bytes]:
     tensors = {f"{stem}.lora_A.weight": ["F32", [4, 8]], f"{stem}.lora_B.weight": ["F32", [8, 4]]}
     config = {"peft_type": "LORA", "r": 4, "lora_alpha": 8}
     more = {"use_rslora": True, "alpha_pattern": {"q_proj": 16}, "alora_invocation_tokens": [1]}
-    for each in (config, config | more):
-        yield json.dumps({"config": each, TENSORS: tensors}).encode()
+    for fields in (config, config | more):
+        yield json.dumps({"config": fields, TENSORS: tensors}).encode()
 
 
 def result_seeds() -> Iterator[bytes]:

@@ -121,10 +121,10 @@ def journals() -> Iterator[bytes]:
         for text in ("new", "one"):
             ggufkit.edit_in_place(path, set={"text": text})
             after = path.read_bytes()
-            first = next(at for at, byte in enumerate(after) if byte != before[at])
-            made = hidden(path, UNDO).read_bytes()[: -hashlib.sha256().digest_size]
+            first = next(offset for offset, byte in enumerate(after) if byte != before[offset])
+            journal = hidden(path, UNDO).read_bytes()[: -hashlib.sha256().digest_size]
             for file in (before, after[: first + 1] + before[first + 1 :], after):
-                yield bytes([len(file)]) + file + made
+                yield bytes([len(file)]) + file + journal
             before = after
 
 

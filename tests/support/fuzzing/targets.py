@@ -148,9 +148,9 @@ def follow_journal(data: bytes, folder: Path) -> None:
     size = data[0] if data else 0
     path = _written(data[1 : 1 + size], folder)
     content = data[1 + size :]
-    at = content.find(b"\n") + 1
+    start = content.find(b"\n") + 1
     number = path.stat().st_ino.to_bytes(8, "little")
-    content = content[:at] + (number + number + content[at + 16 :] if at else b"")
+    content = content[:start] + (number + number + content[start + 16 :] if start else b"")
     content += hashlib.sha256(content).digest()
     remains = [hidden(path, name) for name in (EDIT, UNDO)]
     for act, place in ((recover, remains[0]), (undo, remains[1])):
@@ -196,12 +196,12 @@ def render_template(data: bytes, _: Path) -> None:
     if not child:
         _render(job, writing)
     os.close(writing)
-    with os.fdopen(reading, "rb") as said:
-        told = said.read(2 * template_sandbox.MAX_CHARACTERS)
+    with os.fdopen(reading, "rb") as pipe:
+        output = pipe.read(2 * template_sandbox.MAX_CHARACTERS)
     _, status, used = os.wait4(child, 0)
-    assert len(told) <= template_sandbox.MAX_CHARACTERS, "the child says too much"
+    assert len(output) <= template_sandbox.MAX_CHARACTERS, "the child says too much"
     assert used.ru_utime + used.ru_stime < TEMPLATE_SECONDS + 1, "the child takes too long"
-    assert status or isinstance(json.loads(told), list), "the child says something else"
+    assert status or isinstance(json.loads(output), list), "the child says something else"
 
 
 def _render(job: dict[str, Any], writing: int) -> None:

@@ -32,8 +32,8 @@ def small_limits(monkeypatch):
 
 
 @pytest.fixture
-def server(small_limits, run_server, shown):
-    with run_server(shown({"a": np.zeros((4096, 512), np.float32)})) as running:
+def server(small_limits, run_server, model_page):
+    with run_server(model_page({"a": np.zeros((4096, 512), np.float32)})) as running:
         yield running
 
 
@@ -117,8 +117,8 @@ while True:
 """
 
 
-def test_a_flood_of_connections_leaves_room_for_others(run_server, shown):
-    with run_server(shown({"a": np.zeros((64, 64), np.float32)})) as server:
+def test_a_flood_of_connections_leaves_room_for_others(run_server, model_page):
+    with run_server(model_page({"a": np.zeros((64, 64), np.float32)})) as server:
         command = [sys.executable, "-c", FLOOD, str(server.address.port)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as flood:
             try:

@@ -15,8 +15,8 @@ SCOPE = {"client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2)}
 
 
 @pytest.fixture
-def server(run_server, shown):
-    with run_server(shown({})) as running:
+def server(run_server, model_page):
+    with run_server(model_page({})) as running:
         yield running
 
 

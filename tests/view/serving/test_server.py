@@ -26,9 +26,9 @@ MAX_PAGE = 300_000  # bytes of all files of the page
 
 
 @pytest.fixture(scope="module")
-def server(run_server, shown_smollm2):
-    with run_server(shown_smollm2) as found:
-        yield found
+def server(run_server, smollm2_page):
+    with run_server(smollm2_page) as running:
+        yield running
 
 
 # Who may ask.
@@ -36,17 +36,17 @@ def server(run_server, shown_smollm2):
 
 @pytest.mark.parametrize("path", ["/", "/api/overview", "/wrong/", "/wrong/api/overview", "//", ""])
 def test_nothing_is_shown_without_the_token(server, path):
-    found = server.ask(path or "/", raw=True)
-    assert found.status == 403
-    assert b"token" in found.body
+    answer = server.ask(path or "/", raw=True)
+    assert answer.status == 403
+    assert b"token" in answer.body
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1.evil.example:80", "localhost.evil", ""]
 )
 def test_another_host_is_refused(server, host):
-    found = server.ask("api/models", headers={"Host": host})
-    assert found.status in {400, 421}
+    answer = server.ask("api/models", headers={"Host": host})
+    assert answer.status in {400, 421}
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
@@ -85,9 +85,9 @@ def test_tokens_are_long_and_differ():
 
 def test_no_answer_allows_other_pages(server):
     for path in ("", "api/models", "nowhere", "../../etc/passwd"):
-        found = server.ask(path)
-        assert "access-control-allow-origin" not in found.headers
-        assert all(found.headers[name.lower()] == value for name, value in HEADERS.items())
+        answer = server.ask(path)
+        assert "access-control-allow-origin" not in answer.headers
+        assert all(answer.headers[name.lower()] == value for name, value in HEADERS.items())
 
 
 def test_the_policy_allows_no_inline_code():
@@ -117,9 +117,9 @@ def test_the_policy_allows_no_inline_code():
     ],
 )
 def test_no_path_leads_out_of_the_page(server, path):
-    found = server.ask(path)
-    assert found.status == 404
-    assert b"Guard" not in found.body
+    answer = server.ask(path)
+    assert answer.status == 404
+    assert b"Guard" not in answer.body
 
 
 def test_the_page_is_small_and_needs_no_other_server():
@@ -136,28 +136,28 @@ def test_the_page_is_small_and_needs_no_other_server():
 def test_every_file_of_the_page_is_served(server):
     for path in PAGE.rglob("*"):
         if path.is_file():
-            found = server.ask(path.relative_to(PAGE).as_posix())
-            assert (found.status, found.body) == (200, path.read_bytes())
+            answer = server.ask(path.relative_to(PAGE).as_posix())
+            assert (answer.status, answer.body) == (200, path.read_bytes())
     assert server.ask("").body == (PAGE / "index.html").read_bytes()
 
 
 def test_the_address_without_its_last_slash_leads_to_the_page(server):
-    found = server.ask(f"/{server.address.token}", raw=True)
-    assert (found.status, found.headers["location"]) == (307, f"/{server.address.token}/")
+    answer = server.ask(f"/{server.address.token}", raw=True)
+    assert (answer.status, answer.headers["location"]) == (307, f"/{server.address.token}/")
 
 
-def test_figures_are_those_of_the_library(server, shown_smollm2):
-    found = server.ask("api/overview?model=0").json["summary"]
-    facts = summarize(shown_smollm2.model)
-    assert (found["parameters"], found["recipe"]) == (facts.parameters, facts.recipe)
+def test_figures_are_those_of_the_library(server, smollm2_page):
+    summary = server.ask("api/overview?model=0").json["summary"]
+    facts = summarize(smollm2_page.model)
+    assert (summary["parameters"], summary["recipe"]) == (facts.parameters, facts.recipe)
 
 
-def test_a_tile_is_served_as_numbers(server, shown_smollm2):
-    found = server.ask("api/tile?tensor=3&level=1&row=0&column=0")
-    rows, columns = map(int, found.headers["x-shape"].split(","))
-    values = np.frombuffer(found.body, "<f4", offset=8 * (rows + columns)).reshape(rows, columns)
-    places = np.frombuffer(found.body, "<f8", rows + columns).astype(int)
-    tensor = shown_smollm2.tensor(3)
+def test_a_tile_is_served_as_numbers(server, smollm2_page):
+    answer = server.ask("api/tile?tensor=3&level=1&row=0&column=0")
+    rows, columns = map(int, answer.headers["x-shape"].split(","))
+    values = np.frombuffer(answer.body, "<f4", offset=8 * (rows + columns)).reshape(rows, columns)
+    places = np.frombuffer(answer.body, "<f8", rows + columns).astype(int)
+    tensor = smollm2_page.tensor(3)
     assert np.array_equal(values, tensor.numpy()[np.ix_(places[:rows], places[rows:])])
     assert np.array_equal(values, tile(tensor, TilePlace(1, 0, 0)).values)
 
@@ -176,10 +176,10 @@ def test_the_server_only_shows(server, method):
     ["model=9", "model=-1", "model=x", "model=1e9", "start=-5", "tensor=999999", "key=99999"],
 )
 def test_wrong_parameters_get_an_answer_in_words(server, name, query):
-    found = server.ask(f"api/{name}?other=0&{query}")
-    assert found.status in {200, 422}
-    if found.status == 422:
-        assert found.json["error"]
+    answer = server.ask(f"api/{name}?other=0&{query}")
+    assert answer.status in {200, 422}
+    if answer.status == 422:
+        assert answer.json["error"]
 
 
 @pytest.mark.parametrize("name", POSTS)
@@ -189,8 +189,8 @@ def test_wrong_parameters_get_an_answer_in_words(server, name, query):
 )
 def test_wrong_bodies_get_an_answer_in_words(server, name, body):
     headers = {"Content-Type": "application/json"}
-    found = server.ask(f"api/{name}", method="POST", headers=headers, body=body)
-    assert found.status in {200, 422}
+    answer = server.ask(f"api/{name}", method="POST", headers=headers, body=body)
+    assert answer.status in {200, 422}
 
 
 def test_a_body_that_is_not_json_is_refused(server):
@@ -206,8 +206,8 @@ def test_a_body_that_is_too_long_is_refused(server):
 
 @given(st.binary(max_size=200))
 def test_random_bytes_do_not_stop_the_server(server, data):
-    with socket.create_connection(("127.0.0.1", server.address.port)) as made:
-        made.sendall(data + b"\r\n\r\n")
+    with socket.create_connection(("127.0.0.1", server.address.port)) as connection:
+        connection.sendall(data + b"\r\n\r\n")
     assert server.ask("api/models").status == 200
 
 
@@ -234,13 +234,13 @@ def test_random_parameters_never_fail_inside(server, name, values):
 def test_a_hundred_clients_are_served_at_the_same_time(server):
     paths = ["api/overview", "api/tensors?count=50", "api/tile?tensor=0&level=3", "api/layers", ""]
     with ThreadPoolExecutor(100) as pool:
-        found = list(pool.map(lambda n: server.ask(paths[n % len(paths)]), range(300)))
-    assert {each.status for each in found} == {200}
-    for at, path in enumerate(paths):
-        assert len({found[n].body for n in range(at, 300, len(paths))}) == 1, path
+        answers = list(pool.map(lambda n: server.ask(paths[n % len(paths)]), range(300)))
+    assert {answer.status for answer in answers} == {200}
+    for number, path in enumerate(paths):
+        assert len({answers[n].body for n in range(number, 300, len(paths))}) == 1, path
 
 
-def test_slow_answers_leave_the_page_to_others(run_server, shown, monkeypatch):
+def test_slow_answers_leave_the_page_to_others(run_server, model_page, monkeypatch):
     begun, go_on = threading.Semaphore(0), threading.Event()
 
     def wait(_):
@@ -249,7 +249,7 @@ def test_slow_answers_leave_the_page_to_others(run_server, shown, monkeypatch):
 
     for name in ("statistics", "treemap"):
         monkeypatch.setitem(GETS, name, wait)
-    with run_server(shown({})) as running, ThreadPoolExecutor(100) as pool:
+    with run_server(model_page({})) as running, ThreadPoolExecutor(100) as pool:
         paths = ["api/statistics", "api/treemap"] * 30
         waiting = [pool.submit(running.ask, path) for path in paths]
         for _ in range(MAX_SLOW + MAX_OTHERS):
@@ -260,11 +260,11 @@ def test_slow_answers_leave_the_page_to_others(run_server, shown, monkeypatch):
         assert {answer.result().status for answer in waiting} == {200}
 
 
-def test_an_answer_that_is_too_long_is_refused(run_server, shown, monkeypatch):
+def test_an_answer_that_is_too_long_is_refused(run_server, model_page, monkeypatch):
     monkeypatch.setattr(routes, "MAX_ANSWER", 1000)
-    with run_server(shown({}, {"x": "a" * 2000})) as running:
-        found = running.ask("api/value?key=0")
-    assert (found.status, "too long" in found.json["error"]) == (422, True)
+    with run_server(model_page({}, {"x": "a" * 2000})) as running:
+        answer = running.ask("api/value?key=0")
+    assert (answer.status, "too long" in answer.json["error"]) == (422, True)
 
 
 # Where it listens.
@@ -281,32 +281,32 @@ ANY = "0.0.0.0"  # noqa: S104 (closed again at once)
 
 def test_only_loopback_is_closed_to_others():
     for host, is_open in (("127.0.0.1", False), ("localhost", False), (ANY, True)):
-        made = bound(host)
-        assert made.is_open_to_others == is_open
-        assert made.url.startswith(
+        address = bound(host)
+        assert address.is_open_to_others == is_open
+        assert address.url.startswith(
             "http://127.0.0.1:" if host != "localhost" else "http://localhost:"
         )
-        made.socket.close()
+        address.socket.close()
 
 
-def test_a_server_for_others_takes_any_name_but_needs_the_token(shown):
-    made = bound(ANY)
-    assert guarded([shown({})], made).hosts == frozenset()
-    made.socket.close()
+def test_a_server_for_others_takes_any_name_but_needs_the_token(model_page):
+    address = bound(ANY)
+    assert guarded([model_page({})], address).hosts == frozenset()
+    address.socket.close()
 
 
-def test_hostile_texts_stay_json(run_server, shown):
+def test_hostile_texts_stay_json(run_server, model_page):
     hostile = '</script><img src=x onerror=alert(1)>\u202e\u0000"'
-    model = shown(
+    model = model_page(
         {hostile[:-2]: np.zeros(32, np.float32)}, {"general.name": hostile, hostile[:-2]: 1}
     )
-    with run_server(model) as found:
+    with run_server(model) as running:
         for name in ("overview", "metadata", "tensors", "treemap", "layers"):
-            answer = found.ask(f"api/{name}")
+            answer = running.ask(f"api/{name}")
             assert answer.headers["content-type"] == "application/json"
             assert b"\xe2\x80\xae" not in answer.body
-        assert found.ask("api/overview").json["summary"]["name"] == hostile
-        assert json.loads(found.ask("api/metadata").body)["total"] == 2
+        assert running.ask("api/overview").json["summary"]["name"] == hostile
+        assert json.loads(running.ask("api/metadata").body)["total"] == 2
 
 
 def test_work_on_a_model_keeps_other_requests_waiting_for_short_times_only(monkeypatch):
