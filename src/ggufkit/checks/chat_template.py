@@ -36,7 +36,7 @@ _CLOSE: Final = {"{{": "}}", "{%": "%}"}
 
 def template_keys(view: ModelView) -> list[str]:
     """Return the keys of all chat templates of a model."""
-    return [key for key in view.metadata if _is_template(key)]
+    return [key for key in view.metadata if key == TEMPLATE or key.startswith(f"{TEMPLATE}.")]
 
 
 def template_faults(view: ModelView, keys: list[str] | None = None) -> Iterator[Violation]:
@@ -55,10 +55,6 @@ def template_faults(view: ModelView, keys: list[str] | None = None) -> Iterator[
             continue
         yield from _about_code(key, text)
         yield from _about_rendering(view, key, text)
-
-
-def _is_template(key: str) -> bool:
-    return key == TEMPLATE or key.startswith(f"{TEMPLATE}.")
 
 
 def _about_code(key: str, text: str) -> Iterator[Violation]:

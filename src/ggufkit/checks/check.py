@@ -352,7 +352,8 @@ def _about_padding(header: Header, data: Data, findings: Findings) -> None:
     for start, stop in sorted(zip(header.places.starts, header.places.stops, strict=True)):
         _about_gap(data, offset, header.data_offset + start, findings)
         offset = max(offset, header.data_offset + stop)
-    _about_gap(data, offset, min(_padded_end(header), header.nbytes), findings)
+    end = padded(header.data_end, header.alignment)
+    _about_gap(data, offset, min(end, header.nbytes), findings)
 
 
 def _about_gap(data: Data, start: int, stop: int, findings: Findings) -> None:
@@ -361,12 +362,8 @@ def _about_gap(data: Data, start: int, stop: int, findings: Findings) -> None:
         findings.add("padding", start)
 
 
-def _padded_end(header: Header) -> int:
-    return padded(header.data_end, header.alignment)
-
-
 def _about_end(header: Header, findings: Findings) -> None:
-    end = _padded_end(header)
+    end = padded(header.data_end, header.alignment)  # where ggml would end the file
     if header.nbytes > end:
         findings.add("trailing-bytes", end, count=header.nbytes - end)
     elif header.nbytes < end and header.places.starts:

@@ -19,7 +19,6 @@ from ggufkit.checks.model_view import (
     Violation,
     at_key,
 )
-from ggufkit.checks.requirements import Requirements
 from ggufkit.checks.tensor_requirements import about_tensors
 from ggufkit.checks.vocabulary import about_tokenizer
 from ggufkit.format.key_types import TOKEN_ID, known_type
@@ -158,7 +157,10 @@ def inconsistencies(view: ModelView) -> Iterator[Violation]:
         yield from about_blocks(view)
         yield from about_width(view)
         yield from about_hyperparameters(view, known)
-        yield from _about_required_keys(view, known)
+        for key in map(view.own, known.keys):
+            if key not in view.metadata:
+                details = {"key": key, "architecture": view.architecture}
+                yield Violation("key-required", details, key=ARCHITECTURE)
         yield from about_tensors(view, known)
     else:
         yield from about_architecture(view)
@@ -171,10 +173,3 @@ def _about_alignment(view: ModelView) -> Iterator[Violation]:
     tensors = view.model.tensors.values()
     if any((tensor.offset or 0) % GGML_ALIGNMENT for tensor in tensors):
         yield at_key("alignment-ggml", "general.alignment", number=number, least=GGML_ALIGNMENT)
-
-
-def _about_required_keys(view: ModelView, known: Requirements) -> Iterator[Violation]:
-    for key in map(view.own, known.keys):
-        if key not in view.metadata:
-            details = {"key": key, "architecture": view.architecture}
-            yield Violation("key-required", details, key=ARCHITECTURE)

@@ -33,9 +33,12 @@ def false_declarations(view: ModelView, *, names: bool = False) -> Iterator[Viol
         yield from _about_mix(view, claimed)
     if view.model.files:
         name = view.model.files[0].path.name
-        yield from _about_encoding(name, claimed)
-        if names:
-            yield from _about_name(name)
+        encoding = parse_name(name).encoding.upper()
+        if claimed and encoding in NUMBER_OF and encoding != claimed:
+            details = {"said": encoding, "claimed": claimed}
+            yield Violation("file-encoding", details, key=FILE_TYPE_KEY)
+        if names and not parse_name(name).conventional:
+            yield Violation("file-name", {"file": name}, key=_NAME)
 
 
 def _about_mix(view: ModelView, claimed: str) -> Iterator[Violation]:
@@ -59,14 +62,3 @@ def _standing_for(base: str) -> set[str]:
         types |= others
         pending += others
     return types - ({LAST_RESORT} if base != LAST_RESORT else set())
-
-
-def _about_encoding(file: str, claimed: str | None) -> Iterator[Violation]:
-    encoding = parse_name(file).encoding.upper()
-    if claimed and encoding in NUMBER_OF and encoding != claimed:
-        yield Violation("file-encoding", {"said": encoding, "claimed": claimed}, key=FILE_TYPE_KEY)
-
-
-def _about_name(file: str) -> Iterator[Violation]:
-    if not parse_name(file).conventional:
-        yield Violation("file-name", {"file": file}, key=_NAME)

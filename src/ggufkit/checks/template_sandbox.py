@@ -131,7 +131,7 @@ def _variables(job: dict[str, Any]) -> dict[str, Any]:
         "bos_token": job["bos_token"],
         "eos_token": job["eos_token"],
         "raise_exception": _refuse,
-        "strftime_now": _now,
+        "strftime_now": dt.datetime.now(tz=dt.timezone.utc).strftime,
         "tools": None,
         "documents": _DOCUMENTS if job["is_special"] else None,
     }
@@ -139,10 +139,6 @@ def _variables(job: dict[str, Any]) -> dict[str, Any]:
 
 def _refuse(message: object) -> None:
     raise RefusedError(str(message))
-
-
-def _now(form: str) -> str:
-    return dt.datetime.now(tz=dt.timezone.utc).strftime(form)
 
 
 def environment() -> Any:  # noqa: ANN401

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -60,10 +59,18 @@ def audit(
     """
     workers = reading_threads([model], threads)
     tally = Tally(progress)
-    tensors = [t for t in model.tensors.values() if _is_readable(t) and t.nbytes]
+    codecs = kernels.codecs()
+    tensors = [
+        t for t in model.tensors.values() if t.nbytes and (t.type.dtype or t.type.id in codecs)
+    ]
     tally.expect(sum(t.nbytes for t in tensors))
     with pool_of(workers) as pool:
-        ahead = _looked_at(pool, tensors, 2 * workers)
+        tasks = (
+            functools.partial(_look, tensor, start, stop)
+            for tensor in tensors
+            for start, stop in byte_ranges(tensor, TILE_BYTES)
+        )
+        ahead = in_turn(pool, tasks, 2 * workers)
         for t in tensors:
             content = _TileContent()
             for start, stop in byte_ranges(t, TILE_BYTES):
@@ -71,20 +78,6 @@ def audit(
                 content = content.joined(next(ahead), blocks * t.type.block_size, blocks)
                 tally.add(stop - start)
             yield from _faults(t, content)
-
-
-def _is_readable(tensor: Tensor) -> bool:
-    return tensor.type.dtype is not None or tensor.type.id in kernels.codecs()
-
-
-def _looked_at(pool: Executor, tensors: list[Tensor], ahead: int) -> Iterator[_TileContent]:
-    """Yield the content of each tile in order, while threads check the next ones."""
-    tasks = (
-        functools.partial(_look, tensor, start, stop)
-        for tensor in tensors
-        for start, stop in byte_ranges(tensor, TILE_BYTES)
-    )
-    return in_turn(pool, tasks, ahead)
 
 
 def _look(tensor: Tensor, start: int, stop: int) -> _TileContent:

@@ -28,7 +28,7 @@ from ggufkit.conversion.checkpoint.safetensors import read_tensors
 from ggufkit.conversion.tensors.moves import concat, renamed
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.models.model import Tensor, Tensors
-from ggufkit.models.rows import AnyFile
+from ggufkit.models.rows import AnyFile, closing_on_error
 from ggufkit.models.sources import from_array
 from ggufkit.system.mapped_file import MappedFile
 
@@ -98,15 +98,12 @@ def with_mask_embedding(checkpoint: Checkpoint) -> Checkpoint:
     target = open_checkpoint(
         checkpoint.target.folder, follow_links=checkpoint.follow_links, may_lack_tensors=True
     )
-    try:
+    with closing_on_error(target.close):
         embeddings = own or _of_target(target, _EMBEDDINGS)
         rows = [_with_row(embeddings, number, row)]
         if _HEAD not in tensors:
             is_tied = target.config.get("tie_word_embeddings", False)
             rows.insert(0, renamed(_of_target(target, _EMBEDDINGS if is_tied else _HEAD), _HEAD))
-    except BaseException:
-        target.close()
-        raise
     return replace(
         checkpoint,
         config={**checkpoint.config, "has_embed_tokens": True},

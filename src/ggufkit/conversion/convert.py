@@ -25,6 +25,7 @@ from ggufkit.conversion.checkpoint.folder import (
     MISTRAL_FORMS,
     PARAMS,
     Checkpoint,
+    checking_types,
     open_checkpoint,
     opened_config,
     shown_as,
@@ -56,9 +57,7 @@ from ggufkit.conversion.tensors.storage_type import (
 from ggufkit.conversion.tokenizer.kinds import vocabulary
 from ggufkit.errors import (
     MAX_PROBLEM,
-    MISFORMED,
     CheckpointError,
-    GGUFError,
     ValueTypeError,
     brief,
     first_names,
@@ -160,7 +159,7 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
         ) as checkpoint,
     ):
         # Names in files may have a million characters.
-        say_note = (lambda note: say(shortened(note, MAX_PROBLEM))) if say else _silent
+        say_note = (lambda note: say(shortened(note, MAX_PROBLEM))) if say else (lambda _: None)
         if mmproj:
             model = projected(checkpoint, choices, say_note)
         else:
@@ -193,32 +192,18 @@ def opened_checkpoint(
                 checkpoint = with_mask_embedding(checkpoint)
             elif choices.dspark:  # the draft model is in the folder of its target
                 checkpoint = replace(checkpoint, target=checkpoint)
-            with _naming_config(checkpoint.folder):
+            with checking_types(
+                f"config.json in {checkpoint.folder} contradicts its format", "Download it again"
+            ):
                 yield checkpoint
         except BaseException:
             checkpoint.close()
             raise
 
 
-@contextlib.contextmanager
-def _naming_config(folder: Path) -> Iterator[None]:
-    """Turn errors from wrongly typed config.json values into a CheckpointError with the folder."""
-    try:
-        yield
-    except GGUFError:
-        raise
-    except (*MISFORMED, MemoryError) as error:
-        what = f"{error.__class__.__name__}: {error}"
-        raise CheckpointError(
-            f"config.json in {folder} contradicts its format ({what})", remedy="Download it again"
-        ) from error
-
-
-def _silent(_: str) -> None:
-    """Drop a note."""
-
-
-def converted(checkpoint: Checkpoint, choices: Choices = DEFAULTS, say: Notify = _silent) -> Model:
+def converted(
+    checkpoint: Checkpoint, choices: Choices = DEFAULTS, say: Notify = lambda _: None
+) -> Model:
     """Return an opened checkpoint as a lazy model, from all its files except ggufkit.json."""
     checkpoint = with_modelopt_settings(checkpoint)
     architecture = _chosen(checkpoint, choices)
@@ -334,20 +319,17 @@ def _placed(
     is_q8 = choices.fp8_as_q8 or SOURCE in types.values()
     fp8 = plain.fp8 if is_q8 else ()
     from_fp8 = {name for name, last in placement.sources.items() if last in fp8}
-    arranged = _arranged(tensors, facts, choices)
-    outputs, unstored = stored_each(arranged, kind, types, from_fp8)
-    if not problems:
-        _note_skipped([*placement.skipped, *plain.skipped], facts, say)
-    return outputs, [*problems, *unstored]
-
-
-def _arranged(tensors: list[Tensor], facts: ConfigFacts, choices: Choices) -> list[Tensor]:
     name = facts.architecture.name
     if choices.mtp:
         tensors = only_prediction(tensors, facts)
     if choices.fuse_gate_up_exps:
         tensors = fused_experts(tensors, name)
-    return fused_qkv(tensors, name) if choices.fuse_qkv else tensors
+    if choices.fuse_qkv:
+        tensors = fused_qkv(tensors, name)
+    outputs, unstored = stored_each(tensors, kind, types, from_fp8)
+    if not problems:
+        _note_skipped([*placement.skipped, *plain.skipped], facts, say)
+    return outputs, [*problems, *unstored]
 
 
 def _file_type(kind: str, tensors: Sequence[Tensor], architecture: Architecture) -> int:

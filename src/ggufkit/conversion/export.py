@@ -15,7 +15,6 @@ from ggufkit.conversion.architecture.architecture import Architecture, full_key
 from ggufkit.conversion.architecture.config import ConfigFacts, parameters
 from ggufkit.conversion.architecture.config_json import (
     Draft,
-    as_json,
     candidates,
     entries,
     rebuilt,
@@ -29,7 +28,7 @@ from ggufkit.conversion.checkpoint.mxfp4 import (
     parted,
     quantization_config,
 )
-from ggufkit.conversion.checkpoint.safetensors import lay_folder
+from ggufkit.conversion.checkpoint.safetensors import as_json, lay_folder
 from ggufkit.conversion.choices import Choices
 from ggufkit.conversion.convert import converted
 from ggufkit.conversion.diffusion.original_shapes import with_original_shapes

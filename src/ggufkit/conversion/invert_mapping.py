@@ -140,7 +140,10 @@ def _sources(match: MatchedRule, tensors: Sequence[Tensor], facts: ConfigFacts) 
     elif len(shape) < 2 or shape[0] > MAX_EXPERTS:  # noqa: PLR2004 (experts, and the axes of each)
         raise ShapeError(f"a tensor of shape {shape} is not a stack of experts")
     else:
-        inputs = ((expert, [_expert(t, expert) for t in tensors]) for expert in range(shape[0]))
+        inputs = (
+            (n, [reshape(_little(t)[n : n + 1], t.shape[1:]) for t in tensors])
+            for n in range(shape[0])
+        )
     for expert, parts in inputs:
         pieces = [MadeTensor(part, step) for part, step in zip(parts, steps, strict=True)]
         name = match._replace(expert=expert).fill(match.rule.pattern)
@@ -159,10 +162,6 @@ def _part(tensor: Tensor, target: Target) -> Tensor:
 
 def _little(tensor: Tensor) -> Tensor:
     return replace(tensor, source=in_order(tensor, "little"))
-
-
-def _expert(tensor: Tensor, number: int) -> Tensor:
-    return reshape(_little(tensor)[number : number + 1], tensor.shape[1:])
 
 
 def _steps(steps: Iterable[Step], layer: int | None, facts: ConfigFacts) -> tuple[Done, ...]:

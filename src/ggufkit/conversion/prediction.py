@@ -69,7 +69,9 @@ def only_prediction(tensors: Iterable[Tensor], facts: ConfigFacts) -> list[Tenso
     main = facts.lookup("num_hidden_layers")
     count = main if isinstance(main, int) else 0
     outside = (*SHARED, *_OWN)
-    outputs = [t for t in tensors if t.name in outside or _layer(t.name) >= count]
+    blocks = {t.name: _BLOCK.match(t.name) for t in tensors}
+    outputs = [t for t in tensors if t.name in outside
+               or ((block := blocks[t.name]) and int(block[1]) >= count)]  # fmt: skip
     if all(t.name in outside for t in outputs):
         raise CheckpointError(
             "the checkpoint has no layers that predict further tokens (MTP)",
@@ -94,8 +96,3 @@ def _predicts(name: str, main_layers: object) -> bool:
     match = _NUMBERED.match(name)
     is_beyond = match and isinstance(main_layers, int) and int(match[1]) >= main_layers
     return name.startswith(_NAMED) or bool(is_beyond)
-
-
-def _layer(name: str) -> int:
-    match = _BLOCK.match(name)
-    return int(match[1]) if match else -1

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ggufkit.conversion.architecture.architecture import Architecture, find
+from ggufkit.conversion.architecture.architecture import Architecture, classes, find
 from ggufkit.conversion.architecture.config import ConfigFacts, parameters
 from ggufkit.conversion.architecture.generated import generate
 from ggufkit.conversion.card.describe import describe
@@ -25,6 +25,7 @@ from ggufkit.errors import CheckpointError
 from ggufkit.format.file_types import NUMBER_OF
 from ggufkit.format.metadata import Metadata
 from ggufkit.models.model import Model, Tensor, Tensors
+from ggufkit.models.rows import closing_on_error
 from ggufkit.quantization.file_keys import QUANTIZATION_VERSION
 from ggufkit.system.threads import Notify
 
@@ -37,14 +38,6 @@ _PREPARED: Final = (
 )
 _BLOCK: Final = re.compile(r"([va])\.blk\.(\d+)\.")
 _ENCODERS: Final = {"v": "vision", "a": "audio"}
-
-
-def classes(config: Mapping[str, Any]) -> list[str]:
-    """Return the class names that tell the projector; those of the vision encoder come first."""
-    vision = config.get("vision_config")
-    inner = vision.get("architectures") if isinstance(vision, Mapping) else None
-    names = inner or config.get("architectures") or []
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def preprocessor(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -60,15 +53,13 @@ def preprocessor(checkpoint: Checkpoint) -> dict[str, Any]:
 def projected(checkpoint: Checkpoint, choices: Choices, say: Notify) -> Model:
     """Return the projector of an opened checkpoint as a lazy model."""
     config = checkpoint.config
-    architecture = find(classes(config), choices.arch_path, config, projectors=True)
+    names = classes(config, "vision_config")
+    architecture = find(names, choices.arch_path, config, projectors=True)
     if not architecture.beside:
         return _project(checkpoint, architecture, choices, say)
     both = with_folder(checkpoint, architecture.beside)
-    try:
+    with closing_on_error(both.close):
         return _project(both, architecture, choices, say)
-    except BaseException:
-        both.close()
-        raise
 
 
 def _project(
@@ -94,7 +85,8 @@ def _project(
     facts.fields["file_type"] = NUMBER_OF[kind]
     keys, wrong = parameters(facts, architecture.metadata)
     stored, unstored = stored_each([*generate(facts), *placement.tensors], kind, architecture.types)
-    problems = [*placement.problems, *wrong, *_about_config(facts), *unstored]
+    about_config = facts.problems("the configuration")
+    problems = [*placement.problems, *wrong, *about_config, *unstored]
     problems += _about_layers(keys, stored, architecture.uneven)
     if problems:
         raise CheckpointError(f"the projector of {checkpoint.folder} cannot be converted", problems)
@@ -108,14 +100,6 @@ def _project(
         "general.quantization_version": np.uint32(QUANTIZATION_VERSION),
     }
     return Model(Metadata(metadata), Tensors(stored)).reading(checkpoint.files)
-
-
-def _about_config(facts: ConfigFacts) -> Iterator[str]:
-    """Yield the fields that are missing, and those that llama.cpp would not respect."""
-    for text in facts.architecture.required:
-        if facts.value(text) is None:
-            yield f"the configuration lacks {text}"
-    yield from facts.unexpected()
 
 
 def _about_layers(

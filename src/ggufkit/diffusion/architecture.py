@@ -58,7 +58,7 @@ class DiffusionArchitecture:
 
     def matched(self, shapes: Shapes) -> int:
         """Return how many facts recognize the model, 0 if it is another one."""
-        if not all(_has_length(shapes, *fact) for fact in self.shapes):
+        if any(shapes.get(name, ())[axis : axis + 1] != (n,) for name, axis, n in self.shapes):
             return 0
         counts = [len(names) for names in self.names if all(name in shapes for name in names)]
         return max(counts) + len(self.shapes) if counts else 0
@@ -78,11 +78,6 @@ class DiffusionArchitecture:
     def keeps_ones(self, name: str) -> bool:
         """Whether a tensor of this name keeps its leading axes of length 1 when it is quantized."""
         return any(fnmatchcase(name, pattern) for pattern in self.leading_ones)
-
-
-def _has_length(shapes: Shapes, name: str, axis: int, length: int) -> bool:
-    shape = shapes.get(name, ())
-    return axis < len(shape) and shape[axis] == length
 
 
 @functools.cache

@@ -22,6 +22,7 @@ from ggufkit.llama_cpp.library import BINDING, VERSION, library
 from ggufkit.llama_cpp.output_matrix import OutputMatrix
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.open import open as open_model
+from ggufkit.models.rows import closing_on_error
 from ggufkit.output.write import save
 from ggufkit.quants.parallel import Floats
 
@@ -42,13 +43,10 @@ class HiddenBase:
         self.name: str = str(path)
         self._threads = threads
         self._model = open_model(path)
-        try:
+        with closing_on_error(self._model.close):
             self.tokens: TokenChunks = _tokens(self._model, self.name)[:chunks]
             self._hidden = self._model.tensors[HIDDEN]
             self._matrix = output_matrix(self._model.tensors[OUTPUT])
-        except BaseException:
-            self._model.close()
-            raise
         self._lock = threading.Lock()
         self._held: tuple[int, int] | None = None
         self._logits: Floats | None = None
@@ -70,8 +68,7 @@ class HiddenBase:
             if self._logits is None or self._held != (chunk, block):
                 self._logits = self._computed(chunk, block)
                 self._held = (chunk, block)
-            row_logits: Floats = self._logits[row]
-        logits = row_logits
+            logits: Floats = self._logits[row]
         return decode(encode(logits), self.vocabulary)
 
     def _computed(self, chunk: int, block: int) -> Floats:

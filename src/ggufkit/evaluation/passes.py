@@ -21,6 +21,7 @@ from ggufkit.evaluation.reading import Meter, Prediction, TextReader
 from ggufkit.evaluation.scores import Scores, counted
 from ggufkit.evaluation.task import EvaluationTask, is_small
 from ggufkit.models.open import open as open_model
+from ggufkit.models.rows import closing_on_error
 from ggufkit.system.staging import Staging, staged
 from ggufkit.system.text_file import Most, read_small
 from ggufkit.system.threads import Progress
@@ -184,11 +185,8 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
             threads=self._task.threads,
             keeps_inputs=keeps_inputs,
         )
-        try:
+        with closing_on_error(reader.session.close):
             self._fit_tokens(reader)
-        except BaseException:
-            reader.session.close()
-            raise
         return reader
 
     def _fit_tokens(self, reader: TextReader) -> None:

@@ -114,7 +114,8 @@ class TextReader(contextlib.AbstractContextManager["TextReader"]):
 
     def _group(self, tokens: TokenChunks, chunks: range, meter: Meter, pool: Executor) -> Scores:
         scores = Scores.empty(len(chunks), self.context)
-        texts = [self._begun(tokens[chunk]) for chunk in chunks]
+        head = [] if self.session.beginning is None else [self.session.beginning]
+        texts = [[*head, *tokens[chunk].tolist()[len(head) :]] for chunk in chunks]
         first = self.context // 2
         self.session.clear()
         for begin, end in self._pieces(len(chunks)):
@@ -145,12 +146,6 @@ class TextReader(contextlib.AbstractContextManager["TextReader"]):
                 for place in places:
                     scores.values[number, place - first] = next(noted)
         return scores
-
-    def _begun(self, chunk: TokenChunks) -> list[int]:
-        """Return a chunk whose first token is the model's beginning of a text, if it has one."""
-        beginning = self.session.beginning
-        listed: list[int] = chunk.tolist()
-        return listed if beginning is None else [beginning, *listed[1:]]
 
     def _pieces(self, sequences: int) -> Iterator[tuple[int, int]]:
         """Yield the positions that llama.cpp computes at once, equally many of each sequence."""

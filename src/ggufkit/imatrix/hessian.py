@@ -31,6 +31,7 @@ from ggufkit.imatrix.moments import PARTS
 from ggufkit.models.layers import tensor_names
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.open import open as open_model
+from ggufkit.models.rows import closing_on_error
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.validation.typed_values import integer
@@ -149,11 +150,8 @@ class Hessian:
         """
         location = as_path(path)
         source = open_model(location)
-        try:
+        with closing_on_error(source.close):
             return cls(source, _entries(source, location), location)
-        except BaseException:
-            source.close()
-            raise
 
     @property
     def metadata(self) -> Metadata:

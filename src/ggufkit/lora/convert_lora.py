@@ -12,16 +12,17 @@ from ggufkit.checks.adapter import EMBEDDING, KIND, LORA_A
 from ggufkit.conversion.architecture.architecture import classes, find
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.card.describe import describe
-from ggufkit.conversion.checkpoint.folder import Checkpoint, CheckpointFolder
+from ggufkit.conversion.checkpoint.folder import Checkpoint, CheckpointFolder, checking_types
 from ggufkit.conversion.map_tensors import map_items
 from ggufkit.conversion.tensors.moves import transpose
-from ggufkit.conversion.tensors.storage_type import AUTO, OUTTYPES, automatic, stored
-from ggufkit.errors import MISFORMED, AdapterError, GGUFError, TensorTypeError, brief
+from ggufkit.conversion.tensors.storage_type import automatic, outtype_type, stored
+from ggufkit.errors import AdapterError, brief
 from ggufkit.format.coerce import typed
 from ggufkit.format.metadata import Metadata
 from ggufkit.lora.pairs import ALPHA, PAIR_MOVES, Pair, as_tensors
 from ggufkit.lora.peft import PeftAdapter, read_peft
 from ggufkit.models.model import Model, Tensor, Tensors
+from ggufkit.models.rows import closing_on_error
 from ggufkit.quantization.file_keys import QUANTIZATION_VERSION
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.threads import Notify
@@ -51,16 +52,9 @@ def convert_lora(  # noqa: PLR0913 (one argument for each choice of a user)
     """
     say_note = say or (lambda _: None)
     adapter = read_peft(folder, say_note)
-    try:
+    contradiction = f"the configuration of {adapter.folder} or of its base contradicts its format"
+    with closing_on_error(adapter.file.close), checking_types(contradiction, kind=AdapterError):
         return _converted(adapter, base, outtype, name, overrides, arch_path, say_note)
-    except BaseException as error:
-        adapter.file.close()
-        if isinstance(error, GGUFError) or not isinstance(error, (*MISFORMED, MemoryError)):
-            raise
-        what = f"{error.__class__.__name__}: {error}"
-        raise AdapterError(
-            f"the configuration of {adapter.folder} or of its base contradicts its format ({what})"
-        ) from error
 
 
 def _converted(  # noqa: PLR0913 (the arguments of `convert_lora`)
@@ -77,7 +71,8 @@ def _converted(  # noqa: PLR0913 (the arguments of `convert_lora`)
     facts = ConfigFacts(Checkpoint(home, config, Tensors()), architecture)
     placement = map_items(adapter.items, facts, PAIR_MOVES)
     problems = [*placement.problems]
-    adapted = {item.name for item in adapter.items if isinstance(item, Pair)}
+    pairs = [item for item in adapter.items if isinstance(item, Pair)]
+    adapted = {pair.name for pair in pairs}
     if HEAD in adapted.intersection(placement.skipped):
         problems.append(f"it adapts {HEAD}, which the base model shares with its embeddings")
     if problems:
@@ -86,7 +81,7 @@ def _converted(  # noqa: PLR0913 (the arguments of `convert_lora`)
         say(f"skipped as llama.cpp does: {', '.join(placement.skipped[:_SHOWN])}")
     if any(item.name.endswith(ABSORBED) for item in placement.tensors):
         say("llama.cpp does not apply an adapter to attn_k_b and attn_v_b; merge this one instead")
-    kind = _type_for(outtype, adapter)
+    kind = outtype_type(outtype) or automatic(t for pair in pairs for t in (pair.a, pair.b))
     upright = map(_upright, placement.tensors)
     output = [stored(tensor, kind) for item in upright for tensor in as_tensors(item)]
     own = Checkpoint(
@@ -129,16 +124,6 @@ def _base_config(adapter: PeftAdapter, base: AnyPath | None) -> tuple[Path, dict
     if config is None:
         raise AdapterError(f"{folder} has no config.json", remedy="Give the folder of the model")
     return folder, config
-
-
-def _type_for(outtype: str, adapter: PeftAdapter) -> str:
-    if outtype in OUTTYPES:
-        return OUTTYPES[outtype]
-    if outtype == AUTO:
-        pairs = (item for item in adapter.items if isinstance(item, Pair))
-        return automatic(tensor for pair in pairs for tensor in (pair.a, pair.b))
-    known = ", ".join((AUTO, *OUTTYPES))
-    raise TensorTypeError(f"unknown outtype {outtype!r}", remedy=f"Use one of {known}")
 
 
 def _parameters(tensors: Sequence[Tensor]) -> int:

@@ -97,7 +97,7 @@ def image_addends(base: Model, adapter: Model, say: Notify) -> dict[str, list[Ad
     """
     modules = _modules(adapter)
     target = _base(base)
-    keys = {module: _key(module) for module in modules}
+    keys = {module: _PREFIX.sub("", module, count=1).replace(".", "_") for module in modules}
     places = max(target.spellings, key=lambda spelling: sum(k in spelling for k in keys.values()))
     absent = [module for module, key in keys.items() if key not in places]
     if len(absent) == len(modules):
@@ -149,11 +149,6 @@ def _modules(adapter: Model) -> dict[str, dict[str, Tensor]]:
         what = f"{len(odd)} tensors that are not factors: {listed}" if odd else "no factors"
         raise AdapterError(f"this is not a LoRA adapter of an image or video model: it has {what}")
     return modules
-
-
-def _key(module: str) -> str:
-    prefix = _PREFIX.match(module)
-    return module[prefix.end() if prefix else 0 :].replace(".", "_")
 
 
 def _settings(adapter: Model) -> dict[str, Any]:
@@ -218,11 +213,7 @@ def _changes(
 
 
 def _matrix(tensor: Tensor) -> Tensor:
-    return (
-        reshape(tensor, (*tensor.shape[:1], -1))
-        if len(tensor.shape) > 1
-        else reshape(tensor, (-1, 1))
-    )
+    return reshape(tensor, (tensor.shape[0], -1) if len(tensor.shape) > 1 else (-1, 1))
 
 
 def _scaled(pair: Pair, alpha: Tensor | None, settings: Mapping[str, Any]) -> tuple[Pair, float]:

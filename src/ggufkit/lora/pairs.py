@@ -69,7 +69,9 @@ def _perform(item: Tensor | Pair, name: str, arguments: list[float]) -> Tensor |
     b = perform(item.b, name, arguments)
     if not b.shape or b.shape[-1] != item.rank:
         raise AdapterError(f"{item.name}: {name} does not keep the columns of the matrix")
-    a = item.a if len(item.a.shape) == len(b.shape) else _repeated(item.a, b.shape[:-2])
+    a, leading = item.a, b.shape[:-2]
+    if len(a.shape) != len(b.shape):  # one factor for each matrix of a stack
+        a = reshape(stack(a.name, [a] * math.prod(leading)), (*leading, *a.shape[-2:]))
     return Pair(item.name, a, b)
 
 
@@ -99,10 +101,6 @@ def _concat(name: str, items: list[Tensor | Pair]) -> Tensor | Pair:
 PAIR_MOVES: Final[Moves[Tensor | Pair]] = Moves(
     _perform, _stack, _concat, lambda item, name: replace(item, name=name)
 )
-
-
-def _repeated(a: Tensor, leading: tuple[int, ...]) -> Tensor:
-    return reshape(stack(a.name, [a] * math.prod(leading)), (*leading, *a.shape[-2:]))
 
 
 def _is_equal(first: Tensor, other: Tensor) -> bool:

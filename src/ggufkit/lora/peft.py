@@ -17,6 +17,7 @@ from ggufkit.conversion.tensors.operations import perform
 from ggufkit.errors import AdapterError, GGUFError, ValueTypeError, brief, first_names
 from ggufkit.lora.pairs import Pair, checked
 from ggufkit.models.model import Tensor
+from ggufkit.models.rows import closing_on_error
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
 from ggufkit.system.threads import Notify
@@ -64,11 +65,8 @@ def read_peft(folder: AnyPath, say: Notify) -> PeftAdapter:
     if name is None:
         raise AdapterError(f"{place} has none of {', '.join(FILES)}", remedy="Download them")
     file = MappedFile(place / name)
-    try:
+    with closing_on_error(file.close):
         alpha, items = _read(file, config, place, say)
-    except BaseException:
-        file.close()
-        raise
     base = config.get("base_model_name_or_path") or config.get("model")
     return PeftAdapter(place, config, items, alpha, base if isinstance(base, str) else None, file)
 
@@ -119,7 +117,13 @@ def _items(tensors: Sequence[Tensor], *, is_mlx: bool) -> tuple[list[Tensor | Pa
         letter = (match["peft"] or match["embedding"] or match["mlx"]).upper()
         is_turned = match["mlx"] is not None and not (is_mlx and _STACKED in tensor.name)
         factors.setdefault(stem, {})[letter] = transpose(tensor) if is_turned else tensor
-    problems = list(_about_odd(odd))
+    problems = []
+    if odd:
+        listed = first_names([brief(name) for name in odd])
+        problems.append(
+            f"{len(odd)} tensors are not factors of a matrix: {listed}; merge the adapter "
+            "into its model in transformers, and convert the result"
+        )
     for stem, roles in factors.items():
         if len(roles) < 2:  # noqa: PLR2004 (A and B)
             problems.append(f"{brief(stem)} has only the factor {next(iter(roles))}")
@@ -139,16 +143,6 @@ def _experts(pair: Pair) -> Iterator[Pair]:
     for number in range(pair.a.shape[0]):
         a, b = (perform(part[number : number + 1], "squeeze", [0]) for part in (pair.a, pair.b))
         yield Pair(pair.name.replace(_STACKED, f".experts.{number}."), a, b)
-
-
-def _about_odd(names: Sequence[str]) -> Iterator[str]:
-    """Yield one line about all tensors that are not factors."""
-    if names:
-        listed = first_names([brief(name) for name in names])
-        yield (
-            f"{len(names)} tensors are not factors of a matrix: {listed}; merge the adapter "
-            "into its model in transformers, and convert the result"
-        )
 
 
 def scaled(

@@ -16,7 +16,7 @@ from ggufkit.errors import FormatError, ValueTypeError, brief
 from ggufkit.format.arguments import refusal
 from ggufkit.models.model import Model
 from ggufkit.models.open import open as open_model
-from ggufkit.models.rows import OpenedFile
+from ggufkit.models.rows import AnyFile
 from ggufkit.system.descriptors import AnyPath
 
 AnyModel: TypeAlias = "Model | AnyPath"
@@ -68,7 +68,7 @@ class Opener(contextlib.ExitStack):
     def __init__(self) -> None:
         """Start without files."""
         super().__init__()
-        self._files: tuple[OpenedFile, ...] = ()
+        self._files: tuple[AnyFile, ...] = ()
 
     def open(self, model: AnyModel, argument: str = "model", opening: Opening = as_model) -> Model:
         """Return a model itself, or the one at a path, as `opening` reads it."""

@@ -132,12 +132,6 @@ def _repository(prefix: str, folder: Path) -> Iterator[CachedModel]:
         yield CachedModel(name, folder / model.path, model.nbytes)
 
 
-def _size(path: Path) -> int | None:
-    with contextlib.suppress(OSError):
-        return path.stat().st_size
-    return None
-
-
 def _folders(path: Path) -> Iterator[Path]:
     with contextlib.suppress(OSError, ValueError):  # a name from a file may hold NUL
         yield from sorted(entry for entry in path.iterdir() if entry.is_dir())
@@ -187,24 +181,18 @@ def _ollama_model(parts: tuple[str, ...], manifest: Path, blobs: Path) -> Iterat
     *repository, tag = parts
     for known in OLLAMA_REGISTRY:
         repository = repository[1:] if repository[:1] == [known] else repository
-    digest = _model_digest(_manifest(manifest))
-    nbytes = _size(blobs / f"sha256-{digest}") if digest else None
-    if nbytes is not None and repository:
-        ending = "" if tag == "latest" else f":{tag}"
-        yield CachedModel(
-            f"ollama:{'/'.join(repository)}{ending}", blobs / f"sha256-{digest}", nbytes
-        )
+    digest = _model_digest(manifest)
+    if digest and repository:
+        blob, ending = blobs / f"sha256-{digest}", "" if tag == "latest" else f":{tag}"
+        with contextlib.suppress(OSError):  # a link may lead nowhere
+            yield CachedModel(f"ollama:{'/'.join(repository)}{ending}", blob, blob.stat().st_size)
 
 
-def _manifest(path: Path) -> Any:  # noqa: ANN401 (what a stranger wrote)
+def _model_digest(manifest: Path) -> str | None:
+    content: Any = None
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        return json.loads(read_small(path, Most.CACHE_MANIFEST))
-    return None
-
-
-def _model_digest(manifest: Any) -> str | None:  # noqa: ANN401 (what a stranger wrote)
-    layers = manifest.get("layers") if isinstance(manifest, dict) else None
-    layer: Any
+        content = json.loads(read_small(manifest, Most.CACHE_MANIFEST))
+    layers = content.get("layers") if isinstance(content, dict) else None
     for layer in layers if isinstance(layers, Sequence) else ():
         if isinstance(layer, dict) and layer.get("mediaType") == OLLAMA_MODEL:
             match = _DIGEST.fullmatch(str(layer.get("digest")))

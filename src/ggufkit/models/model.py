@@ -187,13 +187,8 @@ class Model(ModelVerbs):
         """Pickle the path of an opened model; of any other its parts, with the paths of data."""
         if self._reduced:
             return self._reduced
-        facts: dict[str, Any] = {
-            "version": self.version,
-            "byte_order": self.byte_order,
-            "inputs": self.inputs,
-        }
-        facts["limit"] = self._limit
-        return _unpickled, (self.metadata, self.tensors, facts)
+        facts = {"version": self.version, "byte_order": self.byte_order}
+        return _unpickled, (self.metadata, self.tensors, facts, self.inputs, self._limit)
 
     # In notebooks.
 
@@ -216,9 +211,13 @@ class Model(ModelVerbs):
         return f"{definitions(title, facts)}{keys}{tensors}"
 
 
-def _unpickled(metadata: Metadata, tensors: Tensors, facts: dict[str, Any]) -> Model:
-    model = Model(metadata, tensors, version=facts["version"], byte_order=facts["byte_order"])
-    return model.made_from(facts["inputs"], facts["limit"])
+def _unpickled(
+    metadata: Metadata,
+    tensors: Tensors,
+    facts: dict[str, Any],
+    *origin: Any,
+) -> Model:
+    return Model(metadata, tensors, **facts).made_from(*origin)
 
 
 def bits_per_weight(tensors: Iterable[Tensor]) -> float | None:

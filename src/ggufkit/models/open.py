@@ -23,7 +23,7 @@ from ggufkit.models.interrupted_edit import header_to_show
 from ggufkit.models.model import Model, ModelFile, Tensor, Tensors
 from ggufkit.models.range_header import read_header
 from ggufkit.models.remote_resolvers import files_of, is_remote
-from ggufkit.models.rows import AnyFile, Unplaced
+from ggufkit.models.rows import AnyFile, Unplaced, closing_on_error
 from ggufkit.models.sources import FileSource
 from ggufkit.remote.memory_file import Content
 from ggufkit.remote.range_file import RangeFile
@@ -154,11 +154,8 @@ def part_of(path: AnyPath) -> ParsedFile:
 
 def parse_ranges(file: RangeFile) -> ParsedFile:
     """Parse a file that is read by ranges."""
-    try:
+    with closing_on_error(file.close):
         return ParsedFile(file, read_header(file))
-    except BaseException:
-        file.close()
-        raise
 
 
 def about_absent(
@@ -210,7 +207,7 @@ def map_part(path: Path) -> ParsedFile:
     is not changed.
     """
     file = MappedFile(path)
-    try:
+    with closing_on_error(file.close):
         head = header_to_show(file)
         if head is not None:
             file.show(head)
@@ -218,9 +215,6 @@ def map_part(path: Path) -> ParsedFile:
             header = parse(file.data, file.nbytes)
         file.kept_bytes = header.end
         return ParsedFile(file, header)
-    except BaseException:
-        file.close()
-        raise
 
 
 def open_part(
@@ -353,7 +347,6 @@ def model_of(parts: list[ParsedFile]) -> Model:
 def _tensors(parts: list[ParsedFile]) -> Tensors:
     infos = [_listed(part.header).infos for part in parts]
     ends = list(accumulate(len(info.names) for info in infos))
-
     begins = [part.header.data_offset for part in parts]
 
     def make(number: int) -> Tensor:

@@ -5,7 +5,9 @@ The bytes of every tensor come from a source; each operation on tensors is a sou
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, NoReturn, Protocol, TypeAlias
 
@@ -19,7 +21,16 @@ from ggufkit.system.mapped_file import Bytes, MappedFile
 
 AnyFile: TypeAlias = MappedFile | RangeFile  # with tensors, in the state when it was opened
 
-OpenedFile: TypeAlias = AnyFile
+
+@contextlib.contextmanager
+def closing_on_error(*closers: Callable[[], object]) -> Iterator[None]:
+    """Call all `closers` if the block raises, such as `close` of files that it hands over."""
+    try:
+        yield
+    except BaseException:
+        for close in closers:
+            close()
+        raise
 
 
 class Span(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, ClassVar, Final, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -147,11 +147,7 @@ class Swapped:
     inner: Source
     type: TensorType
     byte_order: ByteOrder
-
-    @property
-    def span(self) -> None:
-        """None: computed."""
-        return
+    span: ClassVar[None] = None
 
     def read(self, start: int, stop: int) -> Bytes:
         """Read and swap rows `start` to `stop`."""

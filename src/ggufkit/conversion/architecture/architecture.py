@@ -110,10 +110,10 @@ def architectures(
     return {stem: _architecture(stem, texts) for stem in sorted(texts) if stem not in ABSTRACT}
 
 
-def classes(config: Mapping[str, Any]) -> list[str]:
+def classes(config: Mapping[str, Any], part: str = "text_config") -> list[str]:
     """Return the class names of a configuration; those of its text model come first."""
-    text = config.get("text_config")
-    inner = text.get("architectures") if isinstance(text, Mapping) else None
+    own = config.get(part)
+    inner = own.get("architectures") if isinstance(own, Mapping) else None
     names = inner or config.get("architectures") or []
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
@@ -138,7 +138,9 @@ def find(
     homes = _homes(likely)  # reading all our files takes half of the time of a small model
     if first in homes:
         known = [_architecture(stem, texts) for stem in homes[first]]
-        fitting = [arch for arch in known if not arch.convert_if or _fits(arch, config or {})]
+        fitting = [arch for arch in known if not arch.convert_if or expressions.evaluate(
+            arch.convert_if, merged(config or {}, arch.config).get, bound()
+        )]  # fmt: skip
         fitting.sort(key=lambda arch: (arch.path.startswith(OWN), not arch.convert_if))
         return (fitting or known)[0]
     if projectors and first in _homes(_texts(folders)):
@@ -164,11 +166,6 @@ def merged(config: Mapping[str, Any], inner: str) -> dict[str, Any]:
     """Return a configuration in which the fields of its text model replace its own."""
     text = config.get(inner)
     return {**config, **text} if isinstance(text, Mapping) else dict(config)
-
-
-def _fits(architecture: Architecture, config: Mapping[str, Any]) -> bool:
-    fields = merged(config, architecture.config)
-    return bool(expressions.evaluate(architecture.convert_if, fields.get, bound()))
 
 
 def full_key(architecture: Architecture, key: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -92,7 +91,8 @@ class ConfigFacts:
         part = dict(parent)
         for name, default in table.items():
             if name != "of" and part.get(name) is None:
-                inner = functools.partial(_first, part, self.more)
+                present = {key: value for key, value in part.items() if value is not None}
+                inner = {**self.more, **present}.get
                 is_text = isinstance(default, str)
                 part[name] = (
                     expressions.evaluate(default, inner, self.functions) if is_text else default
@@ -146,15 +146,11 @@ class ConfigFacts:
             self.functions,
         )
 
-    def problems(self) -> Iterator[str]:
-        """Yield the fields that are missing, and those that llama.cpp would not respect."""
+    def problems(self, what: str = "config.json") -> Iterator[str]:
+        """Yield the fields that `what` lacks, and those that llama.cpp would not respect."""
         for text in self.architecture.required:
             if self._quietly(text) is None:
-                yield f"config.json lacks {text}"
-        yield from self.unexpected()
-
-    def unexpected(self) -> Iterator[str]:
-        """Yield the fields whose values llama.cpp does not support."""
+                yield f"{what} lacks {text}"
         for name, value, values in self._others(self.architecture.expects):
             allowed = " or ".join(repr(one) for one in values if one is not None) or "nothing"
             yield f"{name} is {brief(value)}, but llama.cpp always computes with {allowed}"
@@ -190,11 +186,6 @@ def _tells(name: str, value: Any) -> bool:  # noqa: ANN401 (as JSON is)
     is_told = TRAINING.search(name) or TOLD_OTHERWISE.search(name)
     is_empty = value is not True and value in (None, False, 0, 1, "", [], {})
     return bool(COMPUTING.search(name)) and not is_told and not is_empty
-
-
-def _first(part: Mapping[str, Any], more: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401
-    value = part.get(name)
-    return more.get(name) if value is None else value
 
 
 def alternatives(architecture: Architecture) -> dict[str, list[str]]:

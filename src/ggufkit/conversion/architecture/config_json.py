@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from ggufkit.conversion.architecture.pooling import pooling_files
 from ggufkit.conversion.architecture.rope import rope_fields
 from ggufkit.conversion.architecture.solver import Solver
 from ggufkit.conversion.checkpoint.folder import Checkpoint
+from ggufkit.conversion.checkpoint.safetensors import as_json
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.coerce import plain
 from ggufkit.models.model import Model, Tensors
@@ -62,15 +62,6 @@ class Draft(Checkpoint):
                  if name.startswith(f"{folder}/") and name.endswith(suffix))  # fmt: skip
         return sorted(names)
 
-    def text(self, name: str) -> str | None:
-        """Return a file's text, None if missing."""
-        return self.contents[name].decode() if name in self.contents else None
-
-    def json(self, name: str) -> dict[str, Any] | None:
-        """Return a file's JSON object, None if missing."""
-        text = self.text(name)
-        return None if text is None else dict(json.loads(text))
-
 
 def candidates(model: Model, folders: Sequence[Path] = ()) -> list[Architecture]:
     """Return the architectures that may describe a model, the likeliest first.
@@ -99,7 +90,10 @@ def rebuilt(model: Model, architecture: Architecture, files: Mapping[str, bytes]
     bare = ConfigFacts(empty, architecture)
     functions = {**bare.functions, **bound(MODEL, model)}
     solver = Solver(functions, architecture.defaults, _favoured(architecture))
-    solver.fields.update(_token_ids(model))
+    for role, name in _ROLES.items():
+        number = plain(model.metadata.get(f"tokenizer.ggml.{name}_token_id", ""))
+        if type(number) is int:
+            solver.fields[f"{role}_token_id"] = number
     for _ in range(_PASSES):
         _solve(model, architecture, solver)
     config = _config(model, architecture, solver)
@@ -119,12 +113,6 @@ def _favoured(architecture: Architecture) -> list[set[str]]:
     for table in architecture.defaults_of.values():
         names.update(table)
     return [names, _USUAL]
-
-
-def _token_ids(model: Model) -> dict[str, int]:
-    keys = {role: f"tokenizer.ggml.{key}_token_id" for role, key in _ROLES.items()}
-    ids = {role: plain(model.metadata[key]) for role, key in keys.items() if key in model.metadata}
-    return {f"{role}_token_id": number for role, number in ids.items() if type(number) is int}
 
 
 def _solve(model: Model, architecture: Architecture, solver: Solver) -> None:
@@ -177,8 +165,3 @@ def _placed(fields: Mapping[str, Any], names: Sequence[str], value: Any) -> dict
     old = fields.get(first)
     inner = old if isinstance(old, dict) else {}
     return {**fields, first: _placed(inner, below, value) if below else value}
-
-
-def as_json(content: object) -> bytes:
-    """Return the text of a JSON file."""
-    return (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode()

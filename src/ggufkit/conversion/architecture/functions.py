@@ -119,11 +119,6 @@ def _trained_positions(positions: int, trained: int) -> int:
     return _TRAINED[positions, trained]
 
 
-def _are_of(flags: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
-    """Return the kinds of which the flags tell one."""
-    return ([known[1] if flag else known[2] for flag in flags],) if isinstance(flags, list) else ()
-
-
 def _has(model: Model, name: str) -> bool:
     return any(tensor == name or tensor.endswith(f".{name}") for tensor in model.tensors)
 
@@ -149,10 +144,6 @@ def _has_name_with(model: Model, word: str) -> bool:
 def _last(value: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
     """Undo a function that returns its last argument unchanged."""
     return *(OPEN for _ in known[1:]), value
-
-
-def _equal_to(value: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
-    return (known[1], OPEN) if value else ()
 
 
 def _key_of(table: Mapping[Any, Any], value: Any) -> Any:  # noqa: ANN401
@@ -193,7 +184,12 @@ FUNCTIONS: Final[dict[str, Function]] = {
         lambda alibi, most: most if alibi else 0.0,
         lambda most, _: (most > 0, whole(shortest(most) or 8)),
     ),
-    "are": Function(lambda kinds, kind, _: [item == kind for item in kinds], _are_of),
+    "are": Function(
+        lambda kinds, kind, _: [item == kind for item in kinds],
+        lambda flags, known: (
+            ([known[1] if flag else known[2] for flag in flags],) if isinstance(flags, list) else ()
+        ),
+    ),
     "at_layers": Function(layer_lists.at_layers, layer_lists.where),
     "bias_of_slopes": Function(of_checkpoint.bias_of_slopes, asks=FACTS),
     "bool": Function(bool, _last),
@@ -217,7 +213,10 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "has_tensor": Function(
         lambda facts, text: any(text in name for name in facts.checkpoint.tensors), asks=FACTS
     ),
-    "equals": Function(lambda value, other: [False, True][value == other], _equal_to),
+    "equals": Function(
+        lambda value, other: bool(value == other),
+        lambda value, known: (known[1], OPEN) if value else (),
+    ),
     "extended": Function(layer_lists.extended, lambda values, _: (values,)),
     "flat": Function(lambda lists: [item for inner in lists for item in inner]),
     "folder_name": Function(lambda facts: facts.checkpoint.folder.absolute().name, asks=FACTS),

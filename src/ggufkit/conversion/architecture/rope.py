@@ -87,7 +87,7 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
     if kind is not None and kind_of is None and str(kind).lower() not in UNNAMED:
         raise CheckpointError(f"the rope type {kind!r} is unknown")
     is_yarn = scaling == "yarn"
-    attention = main.get("attention_factor")
+    attention, sections = main.get("attention_factor"), values.get("mrope_section")
     derived = {
         "scaling": scaling,
         "scaling_factor": factor if scaling in ("linear", "yarn") else None,
@@ -98,7 +98,7 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
         else None,
         "local_share": dict(values.get("sliding_attention") or {}).get("partial_rotary_factor"),
         "local_theta": dict(values.get("sliding_attention") or {}).get("rope_theta"),
-        "sections": _sections(values.get("mrope_section")),
+        "sections": None if sections is None else [*sections, 0, 0, 0, 0][:4],
     }
     return {**main, **derived, "theta": main.get("rope_theta")}
 
@@ -106,12 +106,6 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
 def _first(config: Mapping[str, Any], fields: tuple[str, ...]) -> Any:  # noqa: ANN401 (as JSON is)
     """Return the first field that the configuration has, even if null."""
     return next((config[name] for name in fields if name in config), None)
-
-
-def _sections(sections: Any) -> list[int] | None:  # noqa: ANN401 (as JSON is)
-    if sections is None:
-        return None
-    return [*sections, 0, 0, 0, 0][:4]
 
 
 def llama3_factors(

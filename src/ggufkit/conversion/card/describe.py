@@ -10,7 +10,7 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from ggufkit.conversion.card.front_matter import front_matter
 from ggufkit.conversion.checkpoint.folder import KEPT, Checkpoint
@@ -18,6 +18,7 @@ from ggufkit.errors import CheckpointError, ValueTypeError
 from ggufkit.format.coerce import typed
 from ggufkit.format.file_name import ModelId, parse_model_id, size_label, title
 from ggufkit.format.values import TypedValue
+from ggufkit.models.model import Tensor
 from ggufkit.system.threads import Notify
 
 # In the file's order. The user can override these.
@@ -70,24 +71,12 @@ _SNAPSHOT: Final = re.compile(r"models--(.+?)--(.+)")
 _MATRICES: Final = 3  # from this many dimensions on, a tensor stacks experts
 
 
-class Sized(Protocol):
-    """A tensor's name and shape."""
-
-    @property
-    def name(self) -> str:
-        """The name."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape, outermost dimension first."""
-
-
 def describe(  # noqa: PLR0913 (what a caller knows)
     checkpoint: Checkpoint,
     *,
     name: str | None = None,
     overrides: Mapping[str, Any] | None = None,
-    tensors: Iterable[Sized] = (),
+    tensors: Iterable[Tensor] = (),
     parameters: int | None = None,
     say: Notify | None = None,
 ) -> dict[str, TypedValue]:
@@ -191,7 +180,7 @@ def _id_fields(model_id: ModelId) -> dict[str, str | None]:
     }
 
 
-def _counted_size(tensors: Iterable[Sized], parameters: int) -> str:
+def _counted_size(tensors: Iterable[Tensor], parameters: int) -> str:
     """Return a size label such as 8x7B: one expert and all that is shared, times experts."""
     shared = expert = 0
     counts = []

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ggufkit.conversion.checkpoint.pytorch import read_pytorch
 from ggufkit.conversion.checkpoint.safetensors import INDEX, read_tensors
-from ggufkit.errors import CheckpointError, brief
+from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, brief
 from ggufkit.models.model import Tensor, Tensors
 from ggufkit.models.rows import AnyFile
 from ggufkit.remote.range_file import RangeFile
@@ -265,7 +265,10 @@ def _tensors(
 ) -> tuple[list[Tensor], list[AnyFile], list[str]]:
     index_name, parts = _parts([*place.names("", ""), *remote_files], forms)
     index = place.json(index_name)
-    homes, problems = _weight_map(index, index_name)
+    homes = {} if index is None else index.get("weight_map")
+    problems: list[str] = []
+    if not isinstance(homes, dict) or not all(isinstance(file, str) for file in homes.values()):
+        homes, problems = {}, [f"{index_name} has no weight_map of tensors to files"]
     names = sorted(set(homes.values())) if index is not None else parts
     if not names and not problems:
         usual = " or ".join(f"{start}*{end}" for _, start, end in forms[:2])
@@ -286,13 +289,6 @@ def _tensors(
     if index is not None and not problems:
         problems.extend(_about_index(index_name, homes, tensors))
     return list(tensors.values()), files, problems
-
-
-def _weight_map(index: dict[str, Any] | None, name: str) -> tuple[dict[str, str], list[str]]:
-    homes = {} if index is None else index.get("weight_map")
-    if not isinstance(homes, dict) or not all(isinstance(file, str) for file in homes.values()):
-        return {}, [f"{name} has no weight_map of tensors to files"]
-    return homes, []
 
 
 def _read(name: str, file: AnyFile) -> tuple[list[Tensor], list[str]]:
@@ -352,6 +348,20 @@ def _about_index(index: str, homes: dict[str, str], tensors: dict[str, Tensor]) 
         if names:
             listed = ", ".join(sorted(names)[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
             yield f"{index} {what}: {listed} ({len(names)} in all)"
+
+
+@contextlib.contextmanager
+def checking_types(
+    contradiction: str, remedy: str = "", kind: type[CheckpointError] = CheckpointError
+) -> Iterator[None]:
+    """Turn errors from wrongly typed values in files into one that says `contradiction`."""
+    try:
+        yield
+    except GGUFError:
+        raise
+    except (*MISFORMED, MemoryError) as error:
+        what = f"{contradiction} ({error.__class__.__name__}: {error})"
+        raise kind(what, remedy=remedy) from error
 
 
 @contextlib.contextmanager

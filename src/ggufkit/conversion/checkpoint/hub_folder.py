@@ -68,7 +68,11 @@ def _fetch(hub_name: HubName, folder: Path, prefixes: tuple[str, ...]) -> Tensor
     repository, files, snapshot = folder_of_name(hub_name)
     beginning = f"{hub_name.path}/" if hub_name.path else ""
     places = {file: file.path.removeprefix(beginning) for file in files}
-    small = [file for file, place in places.items() if _is_small(place)]
+    small = [
+        file for file, place in places.items()
+        if place.count("/") <= 1  # at most one folder deep
+        and (place.endswith(SMALL) or VERSIONED in place or place == MASK_EMBEDDING)
+    ]  # fmt: skip
     _require_bounded(repository, small)
     tensors = [file for file, place in places.items() if place.endswith(TENSORS)]
     if not tensors:
@@ -90,12 +94,6 @@ def _fetch(hub_name: HubName, folder: Path, prefixes: tuple[str, ...]) -> Tensor
         if places[file].startswith(prefixes)
     )
     return {places[file]: cached.get(file) or remote[file] for file in tensors}
-
-
-def _is_small(place: str) -> bool:
-    """Whether a file is one of those that conversion may read, at most one folder deep."""
-    is_known = place.endswith(SMALL) or VERSIONED in place or place == MASK_EMBEDDING
-    return is_known and place.count("/") <= 1
 
 
 def _require_bounded(repository: Repository, small: Sequence[RepoFile]) -> None:

@@ -157,13 +157,11 @@ class _Machine:
         return items
 
     def fold(self, count: int) -> None:
-        """Make a tuple of the top items."""
         if len(self.stack) < count:
             raise IndexError("too few items for a tuple")
         self.stack[-count:] = [tuple(self.stack[-count:])]
 
     def put(self, items: list[Any]) -> None:
-        """Set keys and values in the dictionary on top."""
         target = self.stack[-1]
         if not isinstance(target, dict) or len(items) % 2:
             raise CheckpointError("the pickle sets items of a value that is not a dictionary")
@@ -175,13 +173,11 @@ class _Machine:
             target[key] = value
 
     def extend(self, items: list[Any]) -> None:
-        """Append to the list on top."""
         if not isinstance(self.stack[-1], list):
             raise CheckpointError("the pickle appends to a value that is not a list")
         self.stack[-1].extend(items)
 
     def call(self) -> None:
-        """Call the counterpart of a named function."""
         arguments, function = self.stack.pop(), self.stack.pop()
         if not isinstance(function, Named) or function.name not in CALLED:
             raise CheckpointError("the pickle calls a value that is not a function for tensors")
@@ -214,25 +210,17 @@ class _Machine:
             raise CheckpointError("the pickle sets the state of a value that is not a dictionary")
 
     def mark(self) -> None:
-        """Begin a new stack."""
         self.below.append(self.stack)
         self.stack = []
 
     def start(self, protocol: int) -> None:
-        """Check the protocol."""
         if protocol not in PROTOCOLS:
             raise CheckpointError(f"the pickle is of protocol {protocol}, which is unknown")
 
     def remember(self, key: int) -> None:
-        """Put the top of the stack into the memo."""
         self.memo[key] = self.stack[-1]
 
-    def recall(self, key: int) -> None:
-        """Push an item of the memo."""
-        self.stack.append(self.memo[key])
-
     def push(self, item: object) -> None:
-        """Put an item on top."""
         self.stack.append(item)
 
 
@@ -243,7 +231,7 @@ _OPCODES: Final[dict[str, Callable[[_Machine, Any], object]]] = {
     "STACK_GLOBAL": lambda m, _: m.push_global(m.stack.pop(-2), m.stack.pop()),
     **dict.fromkeys(("BINPUT", "LONG_BINPUT"), _Machine.remember),
     "MEMOIZE": lambda m, _: m.remember(len(m.memo)),
-    **dict.fromkeys(("BINGET", "LONG_BINGET"), _Machine.recall),
+    **dict.fromkeys(("BINGET", "LONG_BINGET"), lambda m, key: m.push(m.memo[key])),
     "MARK": lambda m, _: m.mark(),
     "TUPLE": lambda m, _: m.push(tuple(m.unmark())),
     "EMPTY_TUPLE": lambda m, _: m.push(()),

@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ggufkit.conversion.checkpoint.pickle_reader import Rebuilt, loads
-from ggufkit.conversion.checkpoint.safetensors import DTYPES, MAX_AXES, foreign
+from ggufkit.conversion.checkpoint.safetensors import DTYPES, MAX_AXES, foreign, stored_tensor
 from ggufkit.conversion.tensors.moves import transpose
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.types import TensorType
 from ggufkit.models.model import Tensor
-from ggufkit.models.rows import rows_and_width
-from ggufkit.models.sources import FileSource
 from ggufkit.system.mapped_file import MappedFile
 
 MAX_PICKLE_BYTES: Final = 1 << 25  # a tensor takes some 250
@@ -186,18 +184,11 @@ class _Storages(NamedTuple):
         _require_within(name, rebuilt, kind, member)
         start = member.offset + rebuilt.offset * kind.block_bytes
         if _is_contiguous(rebuilt.shape, rebuilt.strides):
-            return self._over(start, name, kind, rebuilt.shape)
+            return stored_tensor(self.file, start, name, kind, rebuilt.shape)
         turned = rebuilt.shape[::-1]
         if len(turned) == 2 and _is_contiguous(turned, rebuilt.strides[::-1]):  # noqa: PLR2004
-            return transpose(self._over(start, name, kind, turned))
+            return transpose(stored_tensor(self.file, start, name, kind, turned))
         raise CheckpointError(f"{name!r} is a view that skips elements of its storage")
-
-    def _over(self, start: int, name: str, kind: TensorType, shape: tuple[int, ...]) -> Tensor:
-        row_bytes = kind.row_bytes(rows_and_width(shape)[1])
-        nbytes = math.prod(shape) * kind.block_bytes
-        return Tensor(
-            name, kind, shape, nbytes, FileSource(self.file, start, nbytes, row_bytes, "little")
-        )
 
 
 def _require_within(name: str, rebuilt: Rebuilt, kind: TensorType, member: Member) -> None:

@@ -104,7 +104,10 @@ def read_tensors(file: AnyFile) -> tuple[list[Tensor], list[str]]:
     entries, problems = parse_header(header, file.nbytes - data_offset)
     if problems:
         return [], problems
-    return [_tensor(file, data_offset, entry) for entry in entries], []
+    return [
+        stored_tensor(file, data_offset + entry.start, entry.name, entry.type, entry.shape)
+        for entry in entries
+    ], []
 
 
 def read_notes(file: AnyFile) -> dict[str, Any]:
@@ -126,12 +129,14 @@ def _header_bytes(file: AnyFile) -> tuple[bytes, list[str]]:
     return file.read(_LENGTH_BYTES, length).tobytes(), []
 
 
-def _tensor(file: AnyFile, data_offset: int, entry: SafetensorsEntry) -> Tensor:
-    _, width = rows_and_width(entry.shape)
-    row_bytes = entry.type.row_bytes(width)
-    nbytes = entry.stop - entry.start
-    source = FileSource(file, data_offset + entry.start, nbytes, row_bytes, "little")
-    return Tensor(entry.name, entry.type, entry.shape, nbytes, source)
+def stored_tensor(
+    file: AnyFile, offset: int, name: str, kind: TensorType, shape: tuple[int, ...]
+) -> Tensor:
+    """Return a tensor whose bytes begin at an offset of a file."""
+    rows, width = rows_and_width(shape)
+    row_bytes = kind.row_bytes(width)
+    nbytes = rows * row_bytes
+    return Tensor(name, kind, shape, nbytes, FileSource(file, offset, nbytes, row_bytes, "little"))
 
 
 def parse_header(header: bytes, data_bytes: int) -> tuple[list[SafetensorsEntry], list[str]]:
@@ -232,7 +237,10 @@ def lay_folder(
     count, small, names = len(shards), dict(texts), [f"{stem}.safetensors"]
     if count > 1:
         names = [f"{stem}-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
-        small[f"{stem}.safetensors.index.json"] = _index(names, shards)
+        homes = {t.name: name for name, shard in zip(names, shards, strict=True) for t in shard}
+        total = sum(tensor.nbytes for shard in shards for tensor in shard)
+        index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(homes.items()))}
+        small[f"{stem}.safetensors.index.json"] = as_json(index)
     planned = [lay_file(name, shard) for name, shard in zip(names, shards, strict=True)]
     planned += [PlannedFile(name, text, (), len(text)) for name, text in small.items()]
     return Plan(tuple(planned), 0, "little", _STEP)
@@ -250,10 +258,8 @@ def _shards(tensors: Sequence[Tensor], limit: int | None) -> list[list[Tensor]]:
     return shards
 
 
-def _index(names: Sequence[str], shards: Sequence[Sequence[Tensor]]) -> bytes:
-    homes = {t.name: name for name, shard in zip(names, shards, strict=True) for t in shard}
-    total = sum(tensor.nbytes for shard in shards for tensor in shard)
-    content = {"metadata": {"total_size": total}, "weight_map": dict(sorted(homes.items()))}
+def as_json(content: object) -> bytes:
+    """Return the text of a JSON file."""
     return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
 
 

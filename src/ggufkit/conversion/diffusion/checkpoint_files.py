@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +12,7 @@ from ggufkit.conversion.checkpoint.pytorch import read_pytorch
 from ggufkit.conversion.checkpoint.safetensors import read_notes, read_tensors
 from ggufkit.errors import CheckpointError, ValueTypeError, brief
 from ggufkit.models.model import Tensor
+from ggufkit.models.rows import closing_on_error
 from ggufkit.system.mapped_file import MappedFile
 
 SAFETENSORS: Final = (".safetensors", ".sft")
@@ -82,19 +81,17 @@ def open_diffusion_files(place: Path, *, follow_links: bool = False) -> Diffusio
     folder = _model_folder(place) if place.is_dir() else place.parent
     paths = _shards(folder, follow_links=follow_links) if place.is_dir() else [place]
     config = (CheckpointFolder(folder).json("config.json") or {}) if place.is_dir() else {}
-    with contextlib.ExitStack() as opened:
-        files = [MappedFile(path) for path in paths]
-        tensors: list[Tensor] = []
-        layers: dict[str, Any] = {}
+    files = tuple(MappedFile(path) for path in paths)
+    tensors: list[Tensor] = []
+    layers: dict[str, Any] = {}
+    with closing_on_error(*(file.close for file in files)):
         for file in files:
-            opened.callback(file.close)
             stored, problems = _tensors(file)
             if problems:
                 raise CheckpointError(f"{file.path} cannot be read", problems)
             tensors += stored
             layers |= _quantized_layers(file)
-        opened.pop_all()
-    return DiffusionFiles(tensors, tuple(files), config, layers)
+    return DiffusionFiles(tensors, files, config, layers)
 
 
 def _shards(folder: Path, *, follow_links: bool) -> list[Path]:
@@ -149,14 +146,3 @@ def _quantized_layers(file: MappedFile) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError, RecursionError):
         return {}
     return layers if isinstance(layers, dict) else {}
-
-
-@contextlib.contextmanager
-def closing_on_error(files: tuple[MappedFile, ...]) -> Iterator[None]:
-    """Close files if an error occurs."""
-    try:
-        yield
-    except BaseException:
-        for file in files:
-            file.close()
-        raise

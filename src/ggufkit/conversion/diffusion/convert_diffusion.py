@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,6 @@ from ggufkit.conversion.checkpoint.dequantize import decoded
 from ggufkit.conversion.diffusion.checkpoint_files import (
     SD_CPP,
     DiffusionFiles,
-    closing_on_error,
     open_diffusion_files,
 )
 from ggufkit.conversion.diffusion.rename import with_published_names
@@ -35,6 +34,7 @@ from ggufkit.format.file_types import NUMBER_OF
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import MAX_NAME_BYTES
 from ggufkit.models.model import Model, Tensor, Tensors
+from ggufkit.models.rows import closing_on_error
 from ggufkit.quantization.file_keys import FILE_TYPE_KEY, QUANTIZATION_VERSION, VERSION_KEY
 
 OUTTYPES: Final[dict[str, str | None]] = {"auto": None, "f16": "F16", "bf16": "BF16", "f32": "F32"}
@@ -63,11 +63,12 @@ def convert_diffusion(
             remedy=f"Use `--for {SD_CPP}`, or ComfyUI's own loader of safetensors",
         )
     source = open_diffusion_files(place, follow_links=follow_links)
-    with closing_on_error(source.files):
+    with closing_on_error(*(file.close for file in source.files)):
         tensors = decoded_tensors(source)
         architecture = _architecture(place, tensors, arch)
         stored = _in_order(tensors, architecture, OUTTYPES[outtype])
-        main = OUTTYPES[outtype] or _main_type(tensors)
+        most = Counter(tensor.type.name for tensor in tensors).most_common(1)[0][0]
+        main = OUTTYPES[outtype] or ("BF16" if most == "BF16" else "F16")
         metadata = {
             "general.architecture": architecture.architecture,
             VERSION_KEY: np.uint32(QUANTIZATION_VERSION),
@@ -155,9 +156,3 @@ def _in_order(
         if weight in large:
             ordered.append(large.pop(weight))
     return [stored_tensor(tensor, architecture, outtype) for tensor in (*ordered, *large.values())]
-
-
-def _main_type(tensors: Iterable[Tensor]) -> str:
-    """Return BF16 if most tensors are, else F16."""
-    counts: Mapping[str, int] = Counter(tensor.type.name for tensor in tensors)
-    return "BF16" if max(counts, key=counts.__getitem__) == "BF16" else "F16"

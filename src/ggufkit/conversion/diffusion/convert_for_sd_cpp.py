@@ -9,11 +9,7 @@ from typing import Final
 
 from ggufkit.conversion.checkpoint.comfy_quant import comfy_quant, is_comfy_quant
 from ggufkit.conversion.checkpoint.safetensors import F8_E4M3, F8_E5M2, U8
-from ggufkit.conversion.diffusion.checkpoint_files import (
-    DiffusionFiles,
-    closing_on_error,
-    open_diffusion_files,
-)
+from ggufkit.conversion.diffusion.checkpoint_files import DiffusionFiles, open_diffusion_files
 from ggufkit.conversion.diffusion.convert_diffusion import (
     OUTTYPES,
     decoded_tensors,
@@ -26,6 +22,7 @@ from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import tensor_type
 from ggufkit.models.model import Model, Tensor, Tensors, as_ggml_counts
+from ggufkit.models.rows import closing_on_error
 from ggufkit.models.sources import retyped
 from ggufkit.quantization.quantize import quantize
 
@@ -69,7 +66,7 @@ def convert_for_sd_cpp(
     if outtype not in OUTTYPES:
         raise unknown_outtype(outtype)
     source = open_diffusion_files(place, follow_links=follow_links)
-    with closing_on_error(source.files):
+    with closing_on_error(*(file.close for file in source.files)):
         tensors = _tensors(place, source, part)
         stored = [_stored(t) for t in tensors if _is_stored(t)]
         stored.sort(key=lambda tensor: tensor.name.encode(errors="surrogatepass"))

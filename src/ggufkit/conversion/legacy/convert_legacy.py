@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -114,7 +114,11 @@ class _LegacyFile:
         reader = LegacyReader(file)
         header = read_header(reader)
         vocabulary = read_vocabulary(reader, header)
-        return cls(file, header, vocabulary, Tensors(_tensors(reader, header)))
+        tensors = []
+        while reader.at < file.nbytes:
+            if tensor := _tensor(reader, header):
+                tensors.append(tensor)
+        return cls(file, header, vocabulary, Tensors(tensors))
 
     @property
     def count(self) -> int:
@@ -196,12 +200,6 @@ def _borrowed(model: Model, header: LegacyHeader) -> dict[str, object]:
             remedy="Use the vocabulary of the same model",
         )
     return keys
-
-
-def _tensors(reader: LegacyReader, header: LegacyHeader) -> Iterator[Tensor]:
-    while reader.at < reader.file.nbytes:
-        if tensor := _tensor(reader, header):
-            yield tensor
 
 
 def _tensor(reader: LegacyReader, header: LegacyHeader) -> Tensor | None:

@@ -23,7 +23,7 @@ from ggufkit.conversion.tensors.row_sources import (
 )
 from ggufkit.errors import ShapeError
 from ggufkit.models.model import Tensor
-from ggufkit.models.rows import Joined, Source, rows_and_width
+from ggufkit.models.rows import Joined, rows_and_width
 from ggufkit.models.sources import FileSource
 
 MAX_GROWTH: Final = 16  # times the elements of the tensor that another is made from
@@ -38,14 +38,12 @@ def reshape(tensor: Tensor, shape: Sequence[int]) -> Tensor:
     row_bytes = tensor.type.row_bytes(rows_and_width(tuple(sizes))[1])
     source = tensor.source
     if row_bytes != tensor.row_bytes:
-        source = _recut(source, tensor.row_bytes, row_bytes)
+        source = (
+            source._replace(row_bytes=row_bytes)
+            if isinstance(source, FileSource)
+            else Recut(source, tensor.row_bytes, row_bytes)
+        )
     return Tensor.over(tensor.name, tensor.type, tuple(sizes), source)
-
-
-def _recut(source: Source, inner_row_bytes: int, row_bytes: int) -> Source:
-    if isinstance(source, FileSource):
-        return source._replace(row_bytes=row_bytes)
-    return Recut(source, inner_row_bytes, row_bytes)
 
 
 def take(tensor: Tensor, index: RowIndex, shape: tuple[int, ...]) -> Tensor:
@@ -106,10 +104,16 @@ def entry(tensor: Tensor, axis: int, index: int, length: int | None = None) -> T
     length = shape[axis]
     if not 0 <= index < length:
         raise ShapeError(f"{tensor.name!r} of shape {shape} has no entry {index} of axis {axis}")
-    outer = math.prod(shape[:axis])
-    rows = reshape(tensor, (outer * length, -1))
-    chosen = np.arange(outer, dtype=np.int64) * length + index
-    return take(rows, chosen, (*shape[:axis], *shape[axis + 1 :]))
+    row = picked(tensor, axis, slice(index, index + 1))
+    return reshape(row, (*shape[:axis], *shape[axis + 1 :]))
+
+
+def picked(tensor: Tensor, axis: int, chosen: slice) -> Tensor:
+    """Return entries of an axis."""
+    outer, length = math.prod(tensor.shape[:axis]), tensor.shape[axis]
+    index = np.arange(outer * length).reshape(outer, length)[:, chosen]
+    shape = (*tensor.shape[:axis], index.shape[1], *tensor.shape[axis + 1 :])
+    return take(reshape(tensor, (outer * length, -1)), index.reshape(-1), shape)
 
 
 def with_axes(tensor: Tensor, *order: int) -> Tensor:

@@ -135,10 +135,6 @@ def _unchanged(tensor: Tensor, *_: int) -> Tensor:
     return tensor
 
 
-def _rows(tensor: Tensor, start: int, stop: int) -> Tensor:
-    return tensor[start:stop]
-
-
 def _with_zeros_before(tensor: Tensor, start: int, _stop: int | None = None) -> Tensor:
     """Return the rows with zeros before them, in place of rows that were left out."""
     if start == 0:
@@ -182,7 +178,7 @@ def _part(tensor: Tensor, start: int, stop: int) -> Tensor:
         raise ShapeError(f"{tensor.name!r} has {length} rows, none from {start} to {stop}")
     if axis == 0:
         return tensor[start:stop]
-    return _picked(tensor, axis, slice(start, stop))
+    return moves.picked(tensor, axis, slice(start, stop))
 
 
 def _every(tensor: Tensor, start: int, step: int) -> Tensor:
@@ -192,25 +188,12 @@ def _every(tensor: Tensor, start: int, step: int) -> Tensor:
         raise ShapeError(
             f"{tensor.name!r} has {length} rows; every({start}, {step}) needs a multiple of {step}"
         )
-    return _picked(tensor, axis, slice(start, None, step))
-
-
-def _picked(tensor: Tensor, axis: int, chosen: slice) -> Tensor:
-    length = tensor.shape[axis]
-    outer = int(np.prod(tensor.shape[:axis]))
-    index = np.arange(outer * length).reshape(outer, length)[:, chosen]
-    matrix = reshape(tensor, (outer * length, -1))
-    shape = (*tensor.shape[:axis], index.shape[1], *tensor.shape[axis + 1 :])
-    return take(matrix, np.ascontiguousarray(index).reshape(-1), shape)
+    return moves.picked(tensor, axis, slice(start, None, step))
 
 
 def _scaled(tensor: Tensor, factor: float) -> Tensor:
     """Return the tensor times a number; 1 leaves it as it is, in its own type."""
     return tensor if factor == 1 else compute(tensor, functools.partial(arithmetic.times, factor))
-
-
-def _unscaled(tensor: Tensor, factor: float) -> Tensor:
-    return _scaled(tensor, 1 / factor)
 
 
 def _factors(tensor: Tensor, runs: Sequence[float]) -> AnyFloats:
@@ -272,8 +255,12 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "regroup_rows": reordering(moves.equal_kinds),
     "reshape": reshaping(lambda _, *sizes: sizes),
     "resize": Operation(arithmetic.resized),
-    "rows": taking(_rows, Parts(lambda _: 0), _with_zeros_before),
-    "scale": Operation(_scaled, _unscaled, keeps_columns=True),
+    "rows": taking(
+        lambda tensor, start, stop: tensor[start:stop], Parts(lambda _: 0), _with_zeros_before
+    ),
+    "scale": Operation(
+        _scaled, lambda tensor, factor: _scaled(tensor, 1 / factor), keeps_columns=True
+    ),
     "scale_runs": Operation(_runs_scaled, _runs_unscaled, keeps_columns=True),
     "side_by_side": Operation(moves.side_by_side, moves.one_below_another),
     "silu": Operation(functools.partial(compute, apply=arithmetic.silu)),

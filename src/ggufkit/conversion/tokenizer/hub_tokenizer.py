@@ -120,7 +120,10 @@ def hub_tokenizer(files: TokenizerFiles) -> HubTokenizer:
     name = _class_name(files)
     rules = files.tokenizer or _rules_of_parts(files, name)
     vocabulary = _vocabulary(rules.get("model") or {})
-    specials = _specials(files, name)
+    defaults = {f"{role}_token": text for role, text in _CLASSES.get(name, {}).items()}
+    tokens = {**defaults, **settings, **_mapped(files)}
+    texts = {role: _content(tokens.get(f"{role}_token")) for role in NAMES}
+    specials = {role: text for role, text in texts.items() if text is not None}
     added = _added(files, rules, vocabulary, specials)
     rules = _as_class(rules, name, settings, specials)
     cleans = bool(settings.get("clean_up_tokenization_spaces", False))
@@ -154,14 +157,6 @@ def _mapped(files: TokenizerFiles) -> dict[str, Any]:
     if "added_tokens_decoder" in files.settings:
         return {}
     return files.checkpoint.json("special_tokens_map.json") or {}
-
-
-def _specials(files: TokenizerFiles, name: str) -> dict[str, str]:
-    """Return the special tokens by role, from the files or else from the class."""
-    defaults = {f"{role}_token": text for role, text in _CLASSES.get(name, {}).items()}
-    tokens = {**defaults, **files.settings, **_mapped(files)}
-    texts = {role: _content(tokens.get(f"{role}_token")) for role in NAMES}
-    return {role: text for role, text in texts.items() if text is not None}
 
 
 def _added(

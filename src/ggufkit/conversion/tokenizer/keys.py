@@ -29,14 +29,6 @@ _IDS: Final[Mapping[str, Mapping[str, int]]] = {
 _TYPES: Final = frozenset((0, *PieceType))  # 0 is llama.cpp's "undefined"
 
 
-def _is_score(value: object) -> bool:
-    return isinstance(value, int | float) and not MAX_FLOAT32 < abs(value) < math.inf
-
-
-def _is_byte(value: object) -> bool:
-    return type(value) is int and value in range(256)
-
-
 # The types of keys' values, in words, and a test for each value, or each item of a list. Other keys
 # are tested where used.
 _TEXT: Final = ("text", lambda value: isinstance(value, str))
@@ -48,8 +40,14 @@ _KINDS: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
         "a list of token types from 0 to 6",
         lambda value: type(value) is int and value in _TYPES,
     ),
-    "scores": ("a list of numbers that float32 can hold", _is_score),
-    "precompiled_charsmap": ("a list of bytes", _is_byte),
+    "scores": (
+        "a list of numbers that float32 can hold",
+        lambda value: isinstance(value, int | float) and not MAX_FLOAT32 < abs(value) < math.inf,
+    ),
+    "precompiled_charsmap": (
+        "a list of bytes",
+        lambda value: type(value) is int and value in range(256),
+    ),
     **dict.fromkeys(("add_space_prefix", "add_sep_token", "remove_extra_whitespaces"), _FLAG),
     **dict.fromkeys(("normalizer.lowercase", "normalizer.strip_accents"), _FLAG),
 }

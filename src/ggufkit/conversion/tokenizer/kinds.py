@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from ggufkit.conversion.checkpoint.folder import Checkpoint
+from ggufkit.conversion.checkpoint.folder import Checkpoint, checking_types
 from ggufkit.conversion.tokenizer import byte_bpe, sentencepiece, wordpiece_unigram
 from ggufkit.conversion.tokenizer.byte_bpe import byte_pairs
 from ggufkit.conversion.tokenizer.entries import PREFIX, TokenEntries
@@ -21,7 +21,6 @@ from ggufkit.conversion.tokenizer.sentencepiece import (
     byte_fallback,
     sentence_pieces,
 )
-from ggufkit.errors import MISFORMED, CheckpointError, GGUFError
 from ggufkit.format.values import TypedValue
 from ggufkit.system.threads import Notify
 
@@ -54,16 +53,9 @@ def vocabulary(  # noqa: PLR0913 (what an architecture and a user say of it)
         checkpoint, say or (lambda _: None), rows, pre, architecture, names_template
     )
     entries = TokenEntries(appended)
-    try:
+    contradiction = f"the tokenizer files in {checkpoint.folder} contradict their format"
+    with checking_types(contradiction, "Download them again"):
         KINDS[kind](files, entries)
-    except GGUFError:
-        raise
-    except MISFORMED as error:
-        what = f"{error.__class__.__name__}: {error}"
-        raise CheckpointError(
-            f"the tokenizer files in {checkpoint.folder} contradict their format ({what})",
-            remedy="Download them again",
-        ) from error
     return entries.items
 
 

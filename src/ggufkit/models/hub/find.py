@@ -113,13 +113,16 @@ def folder_of_name(hub_name: HubName) -> tuple[Repository, list[RepoFile], Path 
 def _remote(hub_name: HubName, *, shards: bool) -> Files:
     repository = _repository(hub_name)
     if hub_name.path.lower().endswith(".gguf"):
-        path = PurePosixPath(hub_name.path)
-        names = names_of_set(path.name, shards=shards)
-        return [repository.file(sibling(hub_name.path, name)) for name in names]
+        return [repository.file(path) for path in _set_of(hub_name, shards=shards)]
     model = _resolve(hub_name, repository.files())
     if model is None:
         raise _no_quant(hub_name, model_sets(repository.files()))
     return _unread(repository, model)
+
+
+def _set_of(hub_name: HubName, *, shards: bool) -> list[str]:
+    names = names_of_set(PurePosixPath(hub_name.path).name, shards=shards)
+    return [sibling(hub_name.path, name) for name in names]
 
 
 def _resolve(hub_name: HubName, files: Sequence[RepoFile]) -> ModelSet | None:
@@ -130,9 +133,7 @@ def _resolve(hub_name: HubName, files: Sequence[RepoFile]) -> ModelSet | None:
     sets = [model for model in model_sets(inside) if not model.is_sidecar]
     if not sets:
         raise missing_file(_repository(hub_name), hub_name.path, list(files))
-    if len(sets) > 1:
-        return None
-    return sets[0]
+    return sets[0] if len(sets) == 1 else None
 
 
 def _no_quant(hub_name: HubName, sets: Sequence[ModelSet]) -> RemoteMissingError:
@@ -159,8 +160,7 @@ def _cached(hub_name: HubName, *, shards: bool) -> list[Path]:
     if snapshot is None:
         return []
     if hub_name.path.lower().endswith(".gguf"):
-        path = PurePosixPath(hub_name.path)
-        names = [sibling(hub_name.path, name) for name in names_of_set(path.name, shards=shards)]
+        names = _set_of(hub_name, shards=shards)
     else:
         model = _resolve_in_cache(hub_name, files_in(snapshot))
         names = [file.path for file in model.files] if model else []

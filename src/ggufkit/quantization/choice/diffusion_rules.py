@@ -13,7 +13,7 @@ from typing import Final
 
 from ggufkit.diffusion.architecture import DiffusionArchitecture
 from ggufkit.format.file_types import FILE_TYPES
-from ggufkit.models.model import Tensor
+from ggufkit.models.model import Tensor, as_ggml_counts
 from ggufkit.quantization.choice.conditions import Condition, first_four, first_two
 from ggufkit.quantization.recipes import Recipe, RecipeRule, RecipeRules
 
@@ -94,13 +94,8 @@ def is_quantized_in_diffusion(tensor: Tensor, architecture: DiffusionArchitectur
     name = tensor.name
     if not name.endswith("weight") or any(part in name for part in _KEPT_PARTS):
         return False
-    return axes_in_diffusion(tensor.shape) == _MATRIX_AXES and not architecture.is_kept(name)
-
-
-def axes_in_diffusion(shape: tuple[int, ...]) -> int:
-    """Return the number of axes without leading axes of length 1."""
-    first = next((i for i, length in enumerate(shape) if length != 1), len(shape) - 1)
-    return len(shape) - first
+    axes = len(as_ggml_counts(tensor).shape)
+    return axes == _MATRIX_AXES and not architecture.is_kept(name)
 
 
 def is_converted_by_sd_cpp(name: str) -> bool:

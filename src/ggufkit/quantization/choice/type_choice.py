@@ -142,15 +142,10 @@ def facts_of(metadata: Metadata, tensors: Mapping[str, Tensor] | None = None) ->
     if architecture.startswith("llama"):
         is_70b = is_70b and heads != shared and experts != EIGHT_EXPERTS
     grouped = heads // shared if shared else 0
-    layers = _layers(architecture, blocks, metadata)
-    return ModelFacts(architecture, layers, grouped, experts, is_70b)
-
-
-def _layers(architecture: str, blocks: int, metadata: Metadata) -> int:
-    """Return the loader's number of layers for `blocks`; some architectures differ."""
+    layers = blocks + (architecture == "graniteswitch")  # one more, for the router
     if architecture == "nanbeige":
-        return blocks * max(_number(metadata, "nanbeige.num_loops", 1), 1)
-    return blocks + (architecture == "graniteswitch")  # one more, for the router
+        layers *= max(_number(metadata, "nanbeige.num_loops", 1), 1)
+    return ModelFacts(architecture, layers, grouped, experts, is_70b)
 
 
 def _number(metadata: Metadata, key: str, default: int = 0) -> int:
