@@ -109,7 +109,6 @@ def _is_in_files(model: Model) -> bool:
 
 
 def _check_unwritten(model: Model, looking: Looking) -> list[Finding]:
-    """Check the content that a model was opened from, or the file that `write` would make."""
     offsets: dict[str, int] = {}
     if model.files:
         files = [file for file in model.inputs if isinstance(file, InMemory)]
@@ -170,7 +169,6 @@ class _CheckRun:
         self.checked: set[Path] = set()
 
     def readable(self, path: Path) -> Iterator[Finding]:
-        """Check a file of a folder; if it cannot be read, report that and go on."""
         try:
             yield from self.file(path)
         except OSError as error:
@@ -227,7 +225,6 @@ class _CheckRun:
         yield from self._complete(parts)
 
     def _complete(self, parts: list[ParsedFile]) -> Iterator[Finding]:
-        """Check a set as one model if all its files are there and sound."""
         if parts and len(parts) == shard_count(parts[0].header) and not any(map(_is_broken, parts)):
             yield from about_set(parts)
             yield from _about_whole(parts, self.looking)
@@ -243,7 +240,6 @@ def _about_whole(
     unwritten: Model | None = None,
     offsets: Mapping[str, int] = NOWHERE,
 ) -> Iterator[Finding]:
-    """Check the content of sound files together, or of a model with planned `offsets`."""
     yield from _about_quantization(parts)
     yield from _about_split_keys(parts[0])
     model = unwritten or model_of(parts)

@@ -42,7 +42,6 @@ def false_declarations(view: ModelView, *, names: bool = False) -> Iterator[Viol
 
 
 def _about_mix(view: ModelView, claimed: str) -> Iterator[Violation]:
-    """Compare the recipe with the types of the tensors that a recipe quantizes."""
     base = RECIPES[claimed].base if claimed in RECIPES else None
     tensors = view.model.tensors.values()
     types = Counter(t.type.name for t in tensors if is_eligible(t, view.architecture))

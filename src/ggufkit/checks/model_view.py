@@ -49,7 +49,6 @@ class ModelView:
     layers: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """Count the blocks once."""
         matches = (BLOCK.match(name) for name in self.model.tensors)
         layers = max((int(match[1]) + 1 for match in matches if match), default=0)
         object.__setattr__(self, "layers", layers)

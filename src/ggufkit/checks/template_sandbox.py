@@ -78,7 +78,6 @@ def faults(job: dict[str, Any]) -> Iterator[Fault]:
 
 
 def _about(template: Any, name: str, job: dict[str, Any]) -> Fault:  # noqa: ANN401
-    """Render one conversation and return its fault, or an empty text."""
     from jinja2.exceptions import SecurityError  # noqa: PLC0415
 
     try:
@@ -174,6 +173,5 @@ def _as_json(value: object, **options: Any) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the first line of an exception's message, shortened."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:SHOWN_CHARACTERS]

@@ -156,7 +156,6 @@ def unfinished(part: ParsedFile) -> Iterator[Finding]:
 
 
 def _end_of_data(data: Data, begin: int, end: int) -> int:
-    """Return the offset from which all bytes up to `end` are zero."""
     for stop in range(end, begin, -STEP):
         start = max(stop - STEP, begin)
         if not _native.all_zero(data, start, stop):

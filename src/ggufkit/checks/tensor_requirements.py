@@ -99,7 +99,6 @@ def _about_shape(
 
 
 def _implied(words: tuple[str, ...], sizes: KeySizes) -> tuple[int, ...] | None:
-    """Return the shape that the keys imply; None if they do not determine it."""
     lengths = [sizes[word] for word in words]
     known = tuple(length for length in lengths if length is not None)
     return known if len(known) == len(words) else None

@@ -64,7 +64,6 @@ def vocabulary_faults(view: ModelView) -> Iterator[Violation]:
 
 
 def _about_duplicates(tokens: list[str]) -> Iterator[Violation]:
-    """Find duplicate tokens; llama.cpp distinguishes empty ones."""
     places: dict[str, int] = {}
     again: list[int] = []
     for index, token in enumerate(tokens):
@@ -109,6 +108,5 @@ def _about_merges(view: ModelView, tokens: list[str]) -> Iterator[Violation]:
 
 
 def _is_known(merge: str, tokens: set[str]) -> bool:
-    """Whether both sides of a merge are tokens, and the merged text is too."""
     match = _MERGE.fullmatch(merge)
     return match is not None and tokens.issuperset((match[1], match[2], match[1] + match[2]))

@@ -245,7 +245,6 @@ def converted(
 
 
 def _chosen(checkpoint: Checkpoint, choices: Choices) -> Architecture:
-    """Return the architecture for a checkpoint, whose conditions may ask what it is called."""
     names = classes(checkpoint.config)
     described = {
         **checkpoint.config,
@@ -345,7 +344,6 @@ def _file_type(kind: str, tensors: Sequence[Tensor], architecture: Architecture)
 
 
 def _about_unread(facts: ConfigFacts, choices: Choices, say: Notify) -> Iterator[str]:
-    """Say which fields nothing reads, or yield that as a problem if the user is strict."""
     if unread := facts.unread():
         listed = ", ".join(f"{name} = {brief(facts.fields.get(name))}" for name in unread)
         if choices.strict:

@@ -119,7 +119,6 @@ def export(  # noqa: PLR0913 (one argument for each choice of a user)
 
 @contextlib.contextmanager
 def _explained() -> Iterator[None]:
-    """Turn what a malformed model makes of any step into a CheckpointError."""
     try:
         yield
     except GGUFError:

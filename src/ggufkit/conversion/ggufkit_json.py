@@ -54,7 +54,6 @@ def json_content(model: Model, back: Model, passed: Iterable[str] = ()) -> dict[
 
 
 def _entry(key: str, metadata: Metadata, back: Metadata) -> Iterator[dict[str, Any]]:
-    """Yield an entry for a key whose value converting does not give."""
     was, now = _encoded(metadata, key), _encoded(back, key)
     if was == now:
         return
@@ -143,7 +142,6 @@ def _changed(model: Model, entries: Iterable[Mapping[str, Any]]) -> Metadata:
 
 
 def _typed(entry: Mapping[str, Any], metadata: Metadata) -> TypedValue:
-    """Return the value of an entry; CheckpointError if the value does not fit its type."""
     key, value = entry["key"], entry.get("value")
     try:
         if "items" in entry:

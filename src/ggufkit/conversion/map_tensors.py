@@ -178,7 +178,6 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _about_unmatched(names: list[str], architecture: str) -> Iterator[str]:
-    """Yield one line for all tensors that the architecture does not know."""
     if len(names) == 1:
         yield f"tensor {brief(names[0])} is unknown to {architecture}"
     elif names:
@@ -228,7 +227,6 @@ def with_items(text: str, number: int | None, facts: ConfigFacts) -> str:
 
 
 def _item(expression: str, number: int | None, facts: ConfigFacts) -> str:
-    """Return the item of a list of the configuration that a tensor's number points to."""
     items = facts.value(expression)
     if not isinstance(items, list) or not 0 <= (number or 0) < len(items):
         raise CheckpointError(f"{expression} is {brief(items)}, but a tensor has number {number}")
@@ -258,7 +256,6 @@ def _in_order(groups: list[TensorGroup[Item]], stacks: Sequence[str]) -> list[Te
 
 
 def _finished(group: TensorGroup[Item], facts: ConfigFacts, moves: Moves[Item]) -> Item:
-    """Return the tensor of a group; GGUFError if it cannot be made."""
     sources = sorted(group.sources, key=lambda source: source.index)
     indexes = [source.index for source in sources]
     target = sources[0].target

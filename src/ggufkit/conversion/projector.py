@@ -105,7 +105,6 @@ def _project(
 def _about_layers(
     keys: Mapping[str, Any], tensors: Sequence[Tensor], uneven: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the encoders that lack layers which the configuration counts."""
     matches = (_BLOCK.match(tensor.name) for tensor in tensors)
     numbers = {(match[1], int(match[2])) for match in matches if match}
     for letter, encoder in _ENCODERS.items():

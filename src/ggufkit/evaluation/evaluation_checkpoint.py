@@ -40,7 +40,6 @@ class EvaluationCheckpoint:
     """The scores of one model in the file of `stage`, which stays until it is discarded."""
 
     def __init__(self, model: Path, key: bytes, chunks: int, context: int) -> None:
-        """Open or make the file next to the model."""
         self._shape = (counted(context), len(FIELDS))
         self._record = _CHECK_BYTES + counted(context) * len(FIELDS) * _VALUE_BYTES
         self.stage: Staging = Staging(model.with_name(model.name + SUFFIX), resumable=True)

@@ -133,7 +133,6 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
         return scores
 
     def _finished_base(self, reader: TextReader, target: Path) -> Scores | None:
-        """Return the scores of the base if an earlier run read all of it."""
         if not self._task.resume or not target.exists():
             return None
         with target.open("rb") as file:
@@ -146,7 +145,6 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
         return checkpoint.first(checkpoint.count)
 
     def _write_small_base(self, reader: TextReader, target: Path) -> Scores:
-        """Write what follows from the layers, collected in a temporary file."""
         chunks, context = self.tokens.shape
         shape = (chunks, counted(context), reader.session.width)
         folder = Path(tempfile.gettempdir())

@@ -100,7 +100,6 @@ class _Collector:
         sums.counts = sums.counts + math.prod(inputs.ne[1:4]) // matrices
 
     def _add_experts(self, name: str, node: GraphTensor) -> None:
-        """Add each token's activations to the experts that the router chose for it."""
         experts, inputs = node.src[0].contents.ne[2], node.src[1].contents
         chosen = self.llama.array(node.src[2].contents, np.int32)[0, 0].T  # (experts used, tokens)
         activations = self.llama.array(inputs, np.float32)[0]  # (tokens, experts used or 1, width)
@@ -115,7 +114,6 @@ class _Collector:
         sums.counts = sums.counts + np.bincount(chosen.reshape(-1), minlength=experts)
 
     def _added(self, values: Floats, name: str, matrix: int, rows: Floats) -> Floats:
-        """Return `values` plus the squares of `rows`, whose moments are added up too."""
         if self.moments is not None:
             self.moments.add(name, matrix, rows)
         return _with_squares(values, rows, name)
@@ -130,7 +128,6 @@ class _Collector:
         return known
 
     def entries(self) -> dict[str, Entry]:
-        """Return the sums as entries."""
         return {
             name: Entry(sums.values.reshape(len(sums.counts), -1), sums.counts)
             for name, sums in sorted(self.sums.items(), key=lambda item: item[0].encode())
@@ -229,7 +226,6 @@ class _TextPasses:
     done: int = 0
 
     def squares(self) -> dict[str, Entry]:
-        """Return the sums of squares."""
         self._read_all(1)
         return self.collector.entries()
 

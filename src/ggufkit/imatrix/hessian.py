@@ -100,7 +100,6 @@ class Moments:
         return self.sums.shape[-1] != self.width
 
     def _stored(self, matrix: int, parts: tuple[int, ...]) -> Floats:
-        """Return the sums as the file has them."""
         arrays: list[Floats] = []
         for part in parts:
             sums = self.sums[part]

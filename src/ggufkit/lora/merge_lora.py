@@ -97,7 +97,6 @@ def _addends(base: Model, model: Model, _say: Notify) -> dict[str, list[Addend]]
 
 
 def _about_fit(base: Model, adapter: Adapter) -> Iterator[str]:
-    """Yield what llama.cpp would refuse: another architecture, other names or other shapes."""
     own, other = (m.metadata.get("general.architecture") for m in (base, adapter.model))
     if own != other:
         yield f"the model's architecture is {own!r}, the adapter's is {other!r}"

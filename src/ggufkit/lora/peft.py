@@ -87,7 +87,6 @@ def _read(
 
 
 def _about_config(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what the configuration asks for and llama.cpp cannot do."""
     kind = config.get("peft_type", "LORA")
     if kind != "LORA":
         yield f"peft_type is {brief(kind)}: only LORA can be converted"
@@ -136,7 +135,6 @@ def _items(tensors: Sequence[Tensor], *, is_mlx: bool) -> tuple[list[Tensor | Pa
 
 
 def _experts(pair: Pair) -> Iterator[Pair]:
-    """Yield the pair, or one for each expert that MLX stacked."""
     if _STACKED not in pair.name or len(pair.a.shape) < 3:  # noqa: PLR2004 (a stack)
         yield pair
         return

@@ -120,6 +120,5 @@ def _pairs(
 
 
 def _in_file_order(pair: Tensor | Pair) -> list[Tensor]:
-    """Return the tensors of a pair in the order of the checkpoint."""
     tensors = list(as_tensors(pair))
     return tensors[::-1] if pair.name == _TYPE_TABLE else tensors

@@ -103,7 +103,6 @@ def _of_that_repository(name: str, models: tuple[CachedModel, ...]) -> CachedMod
 
 
 def _in_repository(name: str, models: tuple[CachedModel, ...]) -> tuple[CachedModel, ...]:
-    """Return the models of a repository ("hf:user/repo"), projectors and such left out."""
     prefixes = (f"{name}:".casefold(), f"{name}/".casefold())
     in_repository = (model for model in models if model.name.casefold().startswith(prefixes))
     return tuple(m for m in in_repository if not any(part in m.path.name for part in SIDECARS))
@@ -123,7 +122,6 @@ def _missing(name: str, models: tuple[CachedModel, ...]) -> MissingModelError:
 
 # Repositories: folders that hold a model's files in several encodings.
 def _repository(prefix: str, folder: Path) -> Iterator[CachedModel]:
-    """Yield the models in a folder, named by their encoding if these differ."""
     sets = model_sets(files_in(folder))
     counts = Counter(model.quant for model in sets)
     for model in sets:
@@ -177,7 +175,6 @@ def _ollama() -> Iterator[CachedModel]:
 
 
 def _ollama_model(parts: tuple[str, ...], manifest: Path, blobs: Path) -> Iterator[CachedModel]:
-    """Yield the model that a manifest names, if it exists."""
     *repository, tag = parts
     for known in OLLAMA_REGISTRY:
         repository = repository[1:] if repository[:1] == [known] else repository

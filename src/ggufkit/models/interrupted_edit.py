@@ -96,7 +96,6 @@ def require_header_change(target: Path, journal: EditJournal) -> None:
 
 
 def _fills(header: Header, content: bytes) -> bool:
-    """Whether bytes are all that a file has before its tensor data."""
     return header.end > 0 and header.data_offset == len(content)
 
 

@@ -243,7 +243,6 @@ def _with_counts(part: ParsedFile) -> Iterator[Finding]:
 
 
 def _raise_first(findings: Iterable[Finding], excused: Collection[str] = ()) -> list[Finding]:
-    """Raise the first error that is not excused; return the findings that are."""
     listed = list(findings)
     wrong = first_error(finding for finding in listed if finding.rule not in excused)
     if wrong:
@@ -257,7 +256,6 @@ def shard_count(header: Header) -> int:
 
 
 def _split(header: Header, key: str, absent: int) -> int:
-    """Return the number of a key; the parser already reports other values."""
     entry = header.entries.get(key)
     value = entry.decode() if entry else None
     return int(value) if isinstance(value, np.integer) else absent
@@ -319,7 +317,6 @@ def _about_shard(part: ParsedFile, place: int, parts: list[ParsedFile]) -> Itera
 
 
 def _placed(part: ParsedFile, rule: str, key: str, **details: object) -> Finding:
-    """Make a finding placed at the value of `key`, or at the beginning of the file."""
     entry = part.header.entries.get(key)
     return finding(rule, entry.value_at if entry else 0, **details).at(str(part.file.path))
 

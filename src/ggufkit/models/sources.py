@@ -128,7 +128,6 @@ class QuantizedSource(Made):
         )
 
     def _weighted(self, start: int, stop: int) -> Iterator[tuple[slice, Floats | None]]:
-        """Yield parts of rows `start` to `stop`, counted from `start`, and the weights of each."""
         weights = self.weights
         if weights is None or weights.ndim == 1:
             yield slice(0, stop - start), weights

@@ -122,7 +122,6 @@ def _errors(
 
 
 def _pieces(decision: Decision, after: Tensor) -> Iterator[Callable[[], tuple[float, float]]]:
-    """Yield functions that measure the rows of one matrix each."""
     rows, width = rows_and_width(after.shape)
     columns = None if decision.weights is None else decision.weights.reshape(-1, width)
     height = rows // (1 if columns is None else len(columns))

@@ -87,7 +87,6 @@ class GptqSource(Made):
         return [GptqOutcome(*outcome) for outcome in outcomes if outcome]
 
     def _key(self, matrix: int) -> tuple[object, ...]:
-        """Return what an outcome depends on, for one model and one Hessian."""
         return self.name, self.plain.type.name, self.plain.search, matrix
 
     @property
@@ -153,7 +152,6 @@ class GptqSource(Made):
         return GptqOutcome(float(plain), errors.get(best), best)
 
     def _factor(self, moments: Floats, damping: float) -> Floats | None:
-        """Return a factor; the threads that wait for it help."""
         return factor_of(moments, damping, limited_blocks())
 
     def _mean(self, matrix: int, parts: tuple[int, ...]) -> Floats:

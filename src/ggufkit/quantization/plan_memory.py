@@ -70,7 +70,6 @@ def _quantized(model: Model, recipe: str | Recipe | None) -> tuple[str | None, M
 
 
 def _smaller(model: Model) -> list[tuple[str | None, Model]]:
-    """Return the recipes that make a model smaller with what they make, the largest first."""
     variants = [_quantized(model, recipe) for recipe in RECIPES.values() if recipe != KEEP_ALL]
     own = model.nbytes
     smaller = [variant for variant in variants if variant[1].nbytes < own]

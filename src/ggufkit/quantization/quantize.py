@@ -174,7 +174,6 @@ def decide(
 
 
 def _requests(options: QuantizeOptions) -> TypeRequests:
-    """Return the types that options set and the recipe does not."""
     return TypeRequests(
         pure=options.get("pure", False),
         leave_output_tensor=options.get("leave_output_tensor", False),
@@ -235,7 +234,6 @@ def types_by_name(
 
 
 def _pruned(model: Model, layers: frozenset[int]) -> tuple[Model, dict[str, str]]:
-    """Return the model without `layers`, and the old name of each tensor if there are any."""
     if not layers:
         return model, {}
     pruned = prune_layers(model, layers)

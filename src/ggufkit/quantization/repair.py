@@ -88,7 +88,6 @@ class _LoadedTypes:
     types: dict[str, TensorType] = field(default_factory=dict)
 
     def divergence(self, types: Types) -> ScoreValues:
-        """Return the mean divergence of each chunk with these types, for all tensors."""
         chosen: QuantizeOptions = {**self.options, "types": types}
         quantized = decide(self.model, **chosen).model
         for name, kind in types.items():
@@ -167,7 +166,6 @@ def repair(  # noqa: PLR0913 (the options of `target` and `evaluate`)
 
 
 def _starts(known: Sensitivity, names: Collection[str]) -> dict[str, Losses]:
-    """Return the losses to begin with: as measured, by kind, and the geometric mean of both."""
     measured, by_kind = known.losses(names), losses_by_kind(names)
 
     def mean(name: str, error: float) -> float:
@@ -183,7 +181,6 @@ def _starts(known: Sensitivity, names: Collection[str]) -> dict[str, Losses]:
 def _recipes_that_fit(
     model: Model, problem: SizeProblem, options: QuantizeOptions
 ) -> Iterator[tuple[str, Types]]:
-    """Yield the types of the largest recipes that are no larger than the problem allows."""
     recipes = []
     for name, recipe in RECIPES.items():
         result = decide(model, recipe, imatrix=options.get("imatrix"))
@@ -202,7 +199,6 @@ def _recipes_that_fit(
 def _change_groups(
     tried: _Trials, problem: SizeProblem, known: Sensitivity, losses: Losses, steps: int
 ) -> None:
-    """Raise and lower the sensitivity of one group after the other, the largest losses first."""
     groups = [group for group in known.groups if group.levels]
     changed = dict(losses)
     remaining = steps

@@ -118,7 +118,6 @@ def reproduce(  # noqa: PLR0913 (two files, and what the first was made with)
 def _data(
     origin: Provenance, imatrix: Imatrix | AnyPath | None, metadata: Metadata
 ) -> Imatrix | None:
-    """Return the importance data that the file was made with, named as it was then."""
     if not origin.imatrix:
         if imatrix is not None:
             raise ValueTypeError(
@@ -141,7 +140,6 @@ def _data(
 
 
 def _hessian(origin: Provenance, path: AnyPath | None, metadata: Metadata) -> Hessian | None:
-    """Return the Hessian that the file was made with, named as it was then."""
     if path is None and not origin.hessian:
         return None
     if path is None or not origin.hessian:

@@ -128,7 +128,6 @@ def _level(  # noqa: PLR0913 (a part of the function above)
     imatrix: Imatrix | None,
     resting: float,
 ) -> Level:
-    """Return what quantizing the tensors to a type, or to what fits them, does."""
     types = {tensor.name: fitting(tensor, tensor_type(kind)) for tensor in tensors}
     quantized = decide(model, types=types, imatrix=imatrix).model.tensors
     errors = []

@@ -90,7 +90,6 @@ def _measure(
 
 
 def _rate(work: Callable[[int, int], object], rows: int, threads: int, patience: float) -> float:
-    """Return the elements per second of `work`, measured on as many rows as `patience` allows."""
     least = min(rows, SAMPLE * threads)
     once = _seconds(work, least, threads)
     fitting = min(rows // least, max(1, int(patience / once))) * least

@@ -77,8 +77,6 @@ Layout = Callable[[Blocks], BlockParts]
 def _single_scale(
     codes: Callable[[Blocks], AnyArray], lowest: int = 0, *, start: int = 0, offset: bool = False
 ) -> Layout:
-    """Return the layout of a type with its scale at byte `start`, perhaps an offset after it."""
-
     def split(blocks: Blocks) -> BlockParts:
         d, stored = blocks.half(start), codes(blocks)
         levels = blocks.around(stored, -lowest)
@@ -129,8 +127,6 @@ def _iq4_nl(blocks: Blocks) -> BlockParts:
 
 
 def _fp4(field: str, count: int) -> Layout:
-    """Return the layout of floats of four bits after `count` scales of a byte each."""
-
     def split(blocks: Blocks) -> BlockParts:
         stored = blocks.data[:, :count]
         scales = blocks.library.lookup("mxfp4_scales" if count == 1 else "nvfp4_scales", stored)
@@ -164,7 +160,6 @@ def _with_minima(
 
 
 def _six_bits(blocks: Blocks, codes: AnyArray) -> BlockParts:
-    """Return the parts of blocks with eight scales and minima of six bits in twelve bytes."""
     first, second, third = (blocks.data[:, start : start + 4] for start in (4, 8, 12))
     concat = blocks.library.concat
     scales = concat((first & 63, (third & 15) | ((first >> 6) << 4)))
@@ -237,7 +232,6 @@ def _parts_of_words(blocks: Blocks, words: AnyArray, bits: int) -> AnyArray:
 
 
 def _upper_scales(blocks: Blocks, words: AnyArray) -> AnyArray:
-    """Return the upper four bits of words of 32."""
     return blocks.library.cast((words >> 28) & 15, "uint8")
 
 

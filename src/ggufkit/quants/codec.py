@@ -246,7 +246,6 @@ def _decode_all(blocks: Bytes, source: TensorType, elements: Floats, threads: in
 
 
 def _float_dtype(dtype: npt.DTypeLike) -> tuple[np.dtype[Any], TensorType]:
-    """Return the dtype that `dequantize` shall give, and the tensor type of that dtype."""
     try:
         target = np.dtype(np.uint16 if isinstance(dtype, str) and dtype == "bfloat16" else dtype)
     except TypeError:

@@ -102,7 +102,6 @@ class _EncodedBlocks(NamedTuple):
     costs: Floats
 
     def where(self, chosen: npt.NDArray[np.bool_], other: _EncodedBlocks) -> _EncodedBlocks:
-        """Return the chosen rows of this one, and the rest of another one."""
         column = chosen[:, None]
         return _EncodedBlocks(
             np.where(column, self.blocks, other.blocks),
@@ -123,7 +122,6 @@ class _BlockStep:
     search: Search | None
 
     def encoded(self) -> _EncodedBlocks:
-        """Return the best blocks found."""
         codes = level_codes(self.type)
         if codes is None:
             blocks = self._with_scales(self.targets)
@@ -169,7 +167,6 @@ class _BlockStep:
 
 
 def _by_column(groups: Floats, size: int) -> Floats:
-    """Return numbers of groups as one for each column: (size, blocks)."""
     columns: Floats = np.repeat(groups, size // groups.shape[1], axis=1).T.copy()
     return columns
 
@@ -353,7 +350,6 @@ class _CodeBits:
         return cls(places, ~np.packbits(used, bitorder="little"), stored.shape[1])
 
     def most(self, code: int) -> int:
-        """Return the number of bits of a code."""
         return sum(field.width * codes.count(code) for field, (_, codes) in self.places.items())
 
     def put(self, codes: CodeNumbers, blocks: Bytes) -> Bytes:

@@ -149,7 +149,6 @@ def _own_or(own: Mapping[str, Any], lookup: Lookup, name: str) -> Any:  # noqa: 
 
 
 def _item(node: ast.Subscript, lookup: Lookup, functions: Functions) -> Any:  # noqa: ANN401
-    """Return an item of a list, None beyond its end."""
     items, index = (_value(node, lookup, functions) for node in (node.value, node.slice))
     if items is None or index is None:
         return None

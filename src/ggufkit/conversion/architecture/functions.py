@@ -124,7 +124,6 @@ def _has(model: Model, name: str) -> bool:
 
 
 def _own(model: Model, key: str) -> Any:  # noqa: ANN401
-    """Return the value of a key of the architecture, None if it is missing."""
     value = model.metadata.get(f"{model.architecture}.{key}")
     return None if value is None else plain(value)
 
@@ -136,7 +135,6 @@ def _first_number(model: Model, name: str) -> Any:  # noqa: ANN401
 
 
 def _has_name_with(model: Model, word: str) -> bool:
-    """Whether the name of the model, or of a base model, contains a word."""
     keys = ("general.name", "general.basename", "general.base_model.0.name")
     return any(word in str(model.metadata.get(key, "")).lower() for key in keys)
 
@@ -147,7 +145,6 @@ def _last(value: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
 
 
 def _key_of(table: Mapping[Any, Any], value: Any) -> Any:  # noqa: ANN401
-    """Return the key of a value in a table, OPEN if missing."""
     return next((key for key, entry in table.items() if entry == value), OPEN)
 
 

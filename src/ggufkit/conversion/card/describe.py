@@ -143,7 +143,6 @@ def _listed(value: object) -> list[Any]:
 
 
 def _work(work: object, parameters: int) -> dict[str, Any]:
-    """Return the fields of a base model or data set, given as a mapping, a URL or an id."""
     if isinstance(work, Mapping):
         return dict(work)
     if not isinstance(work, str):
@@ -248,7 +247,6 @@ def _typed(fields: Mapping[str, Any]) -> dict[str, TypedValue]:
 
 
 def _each_typed(entries: Iterable[tuple[str, str, Any]]) -> tuple[dict[str, TypedValue], list[str]]:
-    """Return values of the named types by key, and a problem for each value of another type."""
     values: dict[str, TypedValue] = {}
     problems: list[str] = []
     for key, kind, value in entries:

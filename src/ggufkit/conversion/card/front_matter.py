@@ -75,7 +75,6 @@ class _Composer:
         self._events = events
 
     def document(self) -> Node:
-        """Return the only document, None if missing."""
         nodes: list[Node] = []
         for event in self._events:
             if type(event).__name__ == "DocumentStartEvent":

@@ -121,7 +121,6 @@ def bitsandbytes(stored: StoredParts) -> list[Tensor]:
 
 
 def _decoded(stored: StoredParts, mark: str) -> tuple[Tensor, list[str]]:
-    """Return the weight that the tensor `mark` belongs to, and the tensors that it replaces."""
     if STATE_MARK in mark:
         return _four_bits(stored, mark.partition(STATE_MARK)[0], mark)
     stem = mark.removesuffix(_SCALES)

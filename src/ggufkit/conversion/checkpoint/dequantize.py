@@ -150,7 +150,6 @@ def unscaled(tensor: Tensor) -> Tensor:
 def _scale_all(
     stored: dict[str, Tensor], suffixes: Mapping[str, str], block: object
 ) -> Dequantized:
-    """Apply each scale to the weight of the same name without the suffix."""
     skipped = [name for name in stored if name.endswith(_UNUSED)]
     weights = {
         name: name.removesuffix(suffix) + instead

@@ -208,7 +208,6 @@ def _recognized(place: CheckpointFolder, tensors: Iterable[Tensor]) -> dict[str,
 
 
 def _mistral_config(place: CheckpointFolder) -> dict[str, Any]:
-    """Return the configuration of a folder in Mistral's own format, which names no class."""
     params = place.json(PARAMS)
     if params is None:
         raise CheckpointError(
@@ -300,7 +299,6 @@ def _read(name: str, file: AnyFile) -> tuple[list[Tensor], list[str]]:
 
 
 def _parts(names: Iterable[str], forms: Forms) -> tuple[str, list[str]]:
-    """Return the name of the index and the files of tensors, of the first form that exists."""
     present = sorted({*names})
     for index, prefix, suffix in forms:
         parts = [name for name in present if name.startswith(prefix) and name.endswith(suffix)]
@@ -332,7 +330,6 @@ def with_folder(checkpoint: Checkpoint, name: str) -> Checkpoint:
 
 
 def _about_twice(tensors: list[Tensor], others: dict[str, Tensor]) -> Iterator[str]:
-    """Yield one line for all tensors of a file that an earlier file also has."""
     twice = [tensor.name for tensor in tensors if tensor.name in others]
     if len(twice) == 1:
         yield f"tensor {brief(twice[0])} is in two files"

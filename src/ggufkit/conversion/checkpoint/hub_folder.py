@@ -107,7 +107,6 @@ def _require_bounded(repository: Repository, small: Sequence[RepoFile]) -> None:
 
 
 def _cached(snapshot: Path | None, file: RepoFile) -> Path | None:
-    """Return the file in the cache if it is the same by its size."""
     path = snapshot and snapshot / file.path
     with contextlib.suppress(OSError):
         return path if path and path.stat().st_size == file.nbytes else None

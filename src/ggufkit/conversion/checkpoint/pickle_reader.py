@@ -121,7 +121,6 @@ class _Machine:
     memo: dict[int, Any] = field(default_factory=dict)
 
     def run(self, data: bytes) -> object:
-        """Run all opcodes; return the top of the stack at the end."""
         for count, (opcode, argument, offset) in enumerate(pickletools.genops(data)):
             self.offset = offset or 0
             if opcode.name == "STOP":
@@ -152,7 +151,6 @@ class _Machine:
         self.stack.append(Named(full))
 
     def unmark(self) -> list[Any]:
-        """Return what was pushed since the last mark."""
         items, self.stack = self.stack, self.below.pop()
         return items
 
@@ -193,7 +191,6 @@ class _Machine:
             ) from None
 
     def find_storage(self) -> None:
-        """Replace the tuple on top by the storage that it describes."""
         described = self.stack.pop()
         if not isinstance(described, tuple) or len(described) != 5:  # noqa: PLR2004
             raise CheckpointError("the pickle refers to a value that is not a storage")

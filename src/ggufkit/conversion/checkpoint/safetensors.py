@@ -193,7 +193,6 @@ def _entry(name: str, fields: Any) -> SafetensorsEntry:  # noqa: ANN401 (as JSON
 
 
 def _sizes(items: Any) -> tuple[int, ...] | None:  # noqa: ANN401 (as JSON is)
-    """Return a list of counts as a tuple, None for anything else, booleans included."""
     if not isinstance(items, list) or not all(type(item) is int and item >= 0 for item in items):
         return None
     return tuple(items)

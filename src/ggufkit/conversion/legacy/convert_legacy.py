@@ -129,7 +129,6 @@ class _LegacyFile:
 
 
 def _parts(path: Path, opened: contextlib.ExitStack) -> list[_LegacyFile]:
-    """Read the file `path`, or all files of a model if `path` is a part of it."""
     first = _LegacyFile.read(first_part(path), opened)
     if first.count > MAX_PARTS:
         raise LimitError(
@@ -155,7 +154,6 @@ def lacks_scores(path: AnyPath) -> bool:
 
 
 def _file_type(header: LegacyHeader, tensors: Tensors) -> int:
-    """Return the recipe in the header if a matrix has its type, else a guess."""
     name = FILE_TYPES.get(header.file_type, "")
     matrices = (tensor for tensor in tensors.values() if len(tensor.shape) > 1)
     if any(name.startswith(tensor.type.name) for tensor in matrices):
@@ -164,7 +162,6 @@ def _file_type(header: LegacyHeader, tensors: Tensors) -> int:
 
 
 def _tokens(texts: list[bytes], scores: list[float]) -> dict[str, object]:
-    """Return the keys of a vocabulary, with tokens spelled as SentencePiece spells them."""
     tokens = [_token(number, text) for number, text in enumerate(texts)]
     return {
         "tokenizer.ggml.model": "llama",
@@ -189,7 +186,6 @@ def _token(number: int, text: bytes) -> tuple[str, int]:
 
 
 def _borrowed(model: Model, header: LegacyHeader) -> dict[str, object]:
-    """Return the vocabulary of another model; it must have the same size."""
     items = model.metadata.items()
     keys: dict[str, object] = {key: v for key, v in items if key.startswith("tokenizer.")}
     tokens = keys.get("tokenizer.ggml.tokens", ())

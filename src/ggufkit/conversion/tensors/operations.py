@@ -136,7 +136,6 @@ def _unchanged(tensor: Tensor, *_: int) -> Tensor:
 
 
 def _with_zeros_before(tensor: Tensor, start: int, _stop: int | None = None) -> Tensor:
-    """Return the rows with zeros before them, in place of rows that were left out."""
     if start == 0:
         return tensor
     if start < 0 or not tensor.shape or start > tensor.shape[0]:

@@ -54,7 +54,6 @@ class Gathered(Made):
         return out
 
     def _fill(self, source: FileSource, out: Bytes, places: RowIndex, rows: RowIndex) -> None:
-        """Read `rows` (ascending) from a file into `places` of `out`."""
         runs: list[tuple[int, list[Bytes]]] = []
         following = -1
         for place, row in zip(places.tolist(), rows.tolist(), strict=True):
@@ -108,7 +107,6 @@ class Transposed(Made):
         return out.view(np.uint8)
 
     def _turn(self, top: int, columns: slice, out: Items) -> None:
-        """Write columns of the matrix that begins at row `top` into `out`."""
         row_bytes = self.width * self.item_bytes
         step = max(1, min(TILE_ROWS, READ_BYTES // row_bytes))
         part = slice(columns.start * self.item_bytes, columns.stop * self.item_bytes)

@@ -96,7 +96,6 @@ def _encoded(name: str, text: str) -> bytes:
 
 
 def _pieces(keys: VocabularyKeys) -> PieceModel:
-    """Return the SentencePiece model, which keeps the scores, without padding at its end."""
     rows = zip(keys.texts[: keys.unpadded], keys.scores, keys.types, strict=False)
     trained = _PIECE_MODELS[keys.model]
     is_unigram = trained == ModelType.UNIGRAM

@@ -184,7 +184,6 @@ def _added(
 
 
 def _listed(files: TokenizerFiles, special: list[str]) -> list[AddedToken]:
-    """Return the tokens in tokenizer_config.json, or else in added_tokens.json, sorted by id."""
     if "added_tokens_decoder" in files.settings:
         decoder = files.settings["added_tokens_decoder"]
         return [AddedToken.of(decoder[key]) for key in sorted(decoder, key=int)]

@@ -86,7 +86,6 @@ def _described(files: TokenizerFiles, tokens: Tokens) -> list[tuple[int, Mapping
 
 
 def _put_both_lists(files: TokenizerFiles, tokens: Tokens) -> None:
-    """Set the added tokens of tokenizer_config.json and of tokenizer.json, unchanged."""
     added = [(token["id"], token) for token in files.tokenizer.get("added_tokens") or []]
     for number, token in (*files.described.items(), *added):
         kind = PieceType.CONTROL if token.get("special") else PieceType.USER_DEFINED

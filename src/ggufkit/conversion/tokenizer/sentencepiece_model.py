@@ -177,7 +177,6 @@ def _fields(data: bytes) -> Iterator[tuple[int, FieldValue]]:
 
 
 def _varint(data: bytes, offset: int) -> tuple[int, int]:
-    """Return the number at `offset` and where it ends."""
     if offset < len(data) and data[offset] < _SHORT_VARINT:
         return data[offset], offset + 1
     value = shift = 0

@@ -237,6 +237,5 @@ def _template_files(files: TokenizerFiles) -> str | list[dict[str, str]] | None:
 
 
 def _id_of(part: Mapping[str, Any], kind: str) -> str | None:
-    """Return the id of a special token or of a text in a template, None for another part."""
     identifier = part.get(kind, {}).get("id")
     return identifier if isinstance(identifier, str) else None

@@ -57,7 +57,6 @@ def _byte_fallback(token: str, _: DecoderRule) -> str:
 
 
 def _replaced(token: str, decoder: DecoderRule) -> str:
-    """Replace a text; skip regular expressions."""
     pattern = decoder.get("pattern")
     text = pattern.get("String") if isinstance(pattern, dict) else None
     if isinstance(text, str) and text:

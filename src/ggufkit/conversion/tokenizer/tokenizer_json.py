@@ -39,7 +39,6 @@ def _bpe(
     falls_back: bool,
     ignores_merges: bool = False,
 ) -> TokenizerRules:
-    """Return a BPE model; with `falls_back` unknown characters become tokens of bytes."""
     return {
         "type": "BPE",
         "dropout": None,
@@ -109,7 +108,6 @@ MAX_MERGED: Final = 512
 
 
 def _scored_merges(keys: VocabularyKeys, normal: list[int]) -> list[tuple[str, str]]:
-    """Return every pair of pieces that forms a piece, higher scores first."""
     short = [n for n in normal if len(keys.texts[n]) <= MAX_MERGED]
     numbers = {keys.texts[n]: n for n in short}
     lengths = sorted({len(text) for text in numbers} - {0})
@@ -225,7 +223,6 @@ def added_token(keys: VocabularyKeys, number: int) -> TokenizerRules:
 
 
 def _around(keys: VocabularyKeys) -> TokenizerRules | None:
-    """Return the template of the tokens that are added to one text or two."""
     first = keys.id_of("bos") if keys.adds("bos") else None
     last = keys.id_of("eos") if keys.adds("eos") else None
     if keys.model == "bert" and last is None:

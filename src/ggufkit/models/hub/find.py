@@ -126,7 +126,6 @@ def _set_of(hub_name: HubName, *, shards: bool) -> list[str]:
 
 
 def _resolve(hub_name: HubName, files: Sequence[RepoFile]) -> ModelSet | None:
-    """Return the model that a name without a file means; RemoteMissingError for a wrong folder."""
     if not hub_name.path:
         return choose(model_sets(files), hub_name.tag)
     inside = [file for file in files if file.path.startswith(f"{hub_name.path}/")]
@@ -180,7 +179,6 @@ def _resolve_in_cache(hub_name: HubName, files: Sequence[RepoFile]) -> ModelSet 
 
 
 def _snapshot(hub_name: HubName) -> Path | None:
-    """Return the folder of a revision in the cache, None if nothing of it was downloaded."""
     folder = cache_folder() / f"models--{hub_name.repository.replace('/', '--')}"
     with contextlib.suppress(OSError, ValueError):
         commit = hub_name.revision

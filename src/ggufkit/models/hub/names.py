@@ -48,7 +48,6 @@ class HubName(NamedTuple):
     tag: str = ""
 
     def __str__(self) -> str:
-        """Return the name in its usual form."""
         revision = "" if self.revision == MAIN else f"@{self.revision}"
         rest = f":{self.tag}" if self.tag else f"/{self.path}" if self.path else ""
         return f"{SCHEME}://{self.repository}{revision}{rest}"
@@ -99,7 +98,6 @@ def _short(name: str) -> str:
 
 
 def _page_of(name: str) -> HubName | None:
-    """Return the model that a page of the Hub shows, None for any other URL."""
     scheme, _, rest = name.partition("://")
     authority, _, path = rest.partition("/")
     base = endpoint()

@@ -142,7 +142,6 @@ def choose(sets: Sequence[ModelSet], tag: str) -> ModelSet | None:
 
 
 def _tagged(models: Sequence[ModelSet], tag: str) -> ModelSet | None:
-    """Return the model whose quant is the tag, else the first with the tag in its file's name."""
     inside = re.compile(re.escape(tag) + "[.-]", re.IGNORECASE)
     exact = (model for model in models if model.quant == tag.upper())
     return next(exact, next((model for model in models if inside.search(model.path)), None))

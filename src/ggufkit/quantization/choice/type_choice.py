@@ -149,7 +149,6 @@ def facts_of(metadata: Metadata, tensors: Mapping[str, Tensor] | None = None) ->
 
 
 def _number(metadata: Metadata, key: str, default: int = 0) -> int:
-    """Return an integer value, or the first element of an array by layer."""
     value = metadata.get(key)
     if isinstance(value, np.ndarray):
         value = value.tolist()[0] if value.size else None
@@ -190,7 +189,6 @@ class _Walk:
     role_counts: Counter[str] = field(default_factory=Counter)
 
     def choice(self, tensor: Tensor, role: str) -> Choice:
-        """Return the choice for the next tensor."""
         chosen, why = self._chosen_type(tensor, role)
         if self.facts.is_sd_cpp:
             is_fitting = tensor.shape[-1:] != () and tensor.shape[-1] % chosen.block_size == 0
@@ -217,7 +215,6 @@ class _Walk:
         )
 
     def _requested(self, name: str, role: str, mixes: bool) -> tuple[TensorType, str] | None:  # noqa: FBT001
-        """Return the type that the user set, and how; None if the recipe decides."""
         requests = self.requests
         by_pattern = _by_name(name, requests.patterns)
         own = by_pattern is not None and name == PER_LAYER_EMBEDDING

@@ -62,12 +62,10 @@ def allocate(options: Mapping[str, Sequence[Option]], budget: int) -> dict[str, 
 
 
 def _slope(lower: Option, upper: Option) -> float:
-    """Return the change of the loss per further byte, a negative number."""
     return (upper.loss - lower.loss) / (upper.nbytes - lower.nbytes)
 
 
 def _hull(options: Sequence[Option]) -> list[Option]:
-    """Return the options on the lower convex hull, the smallest first."""
     hull: list[Option] = []
     for option in sorted(options, key=lambda choice: (choice.nbytes, choice.loss)):
         if hull and option.loss >= hull[-1].loss:

@@ -68,7 +68,6 @@ def _rwkv_tokens(text: str) -> Iterator[str]:
 
 
 def _literal(text: str) -> bytes | None:
-    """Return the bytes of a string literal, None if it is malformed."""
     try:
         token = ast.literal_eval(text)
         return token.encode() if isinstance(token, str) else bytes(token)

@@ -63,7 +63,6 @@ def hunyuan_moe(files: TokenizerFiles, entries: TokenEntries) -> None:
 
 
 def _ranked(files: TokenizerFiles, entries: TokenEntries, about: RankFile) -> dict[bytes, int]:
-    """Write the tokens of a file and the special ones; return the ranks."""
     ranks = _parsed(files.checkpoint.text(about.name) or "", about.name)
     count = len(ranks) + len(about.specials)
     tokens = Tokens(files.rows_for(count, f"{about.name} with its special tokens"))
@@ -95,13 +94,11 @@ def _parsed(text: str, name: str) -> dict[bytes, int]:
 
 
 def _merges(ranks: dict[bytes, int]) -> list[str]:
-    """Return the last merge of each token, which its rank stands for."""
     halves = (_halves(ranks, token, rank) for token, rank in ranks.items() if len(token) > 1)
     return [" ".join(map(visible, pair)) for pair in halves if len(pair) == 2]  # noqa: PLR2004
 
 
 def _halves(ranks: dict[bytes, int], token: bytes, limit: int) -> list[bytes]:
-    """Return the parts of a token that merges of lower rank leave."""
     parts = [token[index : index + 1] for index in range(len(token))]
     while len(parts) > 1:
         pairs = enumerate(pairwise(parts))

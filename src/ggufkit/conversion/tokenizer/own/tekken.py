@@ -55,7 +55,6 @@ def mistral(files: TokenizerFiles, entries: TokenEntries) -> None:
 
 
 def _tekken(files: TokenizerFiles, entries: TokenEntries) -> str:
-    """Write tekken.json: special tokens and then byte pairs; return its version."""
     content = files.checkpoint.json(TEKKEN) or {}
     config = content["config"]
     specials = _special_tokens(content, config["default_num_special_tokens"])
@@ -84,7 +83,6 @@ def _special_tokens(content: dict[str, Any], count: int) -> list[str]:
 
 
 def _ranks(vocabulary: list[dict[str, Any]], count: int) -> dict[bytes, int]:
-    """Return the first `count` tokens by their bytes, in the order of their ranks."""
     rows = vocabulary[: max(count, 0)]
     ranks = {b64decode(row["token_bytes"]): n for n, row in enumerate(rows)}
     if len(ranks) != count or any(not 0 < len(token) <= _LONGEST for token in ranks):
@@ -93,7 +91,6 @@ def _ranks(vocabulary: list[dict[str, Any]], count: int) -> dict[bytes, int]:
 
 
 def _merges(ranks: dict[bytes, int]) -> Iterator[str]:
-    """Yield every merge that makes a token of two others, by the ranks of all three."""
     for token, rank in ranks.items():
         if rank < _BYTES:
             continue
@@ -132,7 +129,6 @@ def _pieces(files: TokenizerFiles, entries: TokenEntries) -> str:
 
 
 def _place(tokens: Tokens, texts: list[str], kind: PieceType) -> int:
-    """Return the id of the first of several texts that is a token of a type."""
     for text in texts:
         if text in tokens.texts and tokens.types[tokens.texts.index(text)] == kind:
             return tokens.texts.index(text)

@@ -83,7 +83,6 @@ def _pieces(text: str, rule: SplitRule | None, added: Iterable[Added]) -> Iterat
 
 
 def _split_at_tokens(text: str, tokens: Mapping[str, Added]) -> Iterator[TextPiece]:
-    """Yield the longest of `tokens` at each place, and the texts between."""
     by_first: dict[str, list[str]] = {}
     for key in sorted(tokens, key=len, reverse=True):
         by_first.setdefault(key[:1], []).append(key)

@@ -235,7 +235,6 @@ def compiled(pattern: str, text: str) -> re.Pattern[str]:
 
 
 def _members(name: str, alphabet: str) -> str:
-    """Return the characters of `alphabet` that have a Unicode property."""
     if name in _SCRIPTS:
         start = _SCRIPTS[name]
         return "".join(c for c in alphabet if unicodedata.name(c, "").startswith(start))
