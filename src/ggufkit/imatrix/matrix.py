@@ -50,6 +50,7 @@ STACK_AXES: Final = 3  # of a tensor that stacks experts
 SUMS: Final = ".in_sum2"
 COUNTS: Final = ".counts"
 TOKEN_EMBEDDINGS: Final = ("token_embd.weight", "per_layer_token_embd.weight")
+SD_CPP_PREFIX: Final = "model.diffusion_model."
 FORMATS: Final = ("gguf", "dat")
 HESSIAN_REMEDY: Final = "Compute the Hessian of this model: `ggufkit imatrix compute --hessian`"
 
@@ -112,9 +113,10 @@ class Imatrix:
         That is float32 of shape (width,), or (experts, width) for a stack of experts; an expert
         that no token reached weighs its columns alike. With the `shape` of the tensor (NumPy
         order) it is made to fit; ShapeError where it cannot. Token embeddings that do not fit are
-        absent, as llama.cpp has it.
+        absent, as llama.cpp has it. Entries of stable-diffusion.cpp have its prefix in their names;
+        those that do not fit are absent: ComfyUI's files of SD have other rows.
         """
-        entry = self.entries.get(name)
+        entry = self.entries.get(name) or self.entries.get(f"{SD_CPP_PREFIX}{name}")
         if entry is None:
             return None
         means = _means(entry, entry.sums if self.is_legacy else np.float32(1))
@@ -127,7 +129,7 @@ class Imatrix:
         experts = shape[-STACK_AXES] if is_stack else 1
         if means.size == width * experts:
             return means.reshape((experts, width) if is_stack else width)
-        if name in TOKEN_EMBEDDINGS:
+        if name in TOKEN_EMBEDDINGS or name not in self.entries:
             return None
         size = (
             f"{name!r} holds {means.size} values, but the tensor of shape {shape} needs "

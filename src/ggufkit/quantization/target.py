@@ -21,8 +21,7 @@ from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.any_model import require_weights, takes_model
 from ggufkit.models.model import Model, Tensor
 from ggufkit.output.layout import layout
-from ggufkit.quantization.choice.eligibility import is_eligible
-from ggufkit.quantization.choice.type_choice import facts_of
+from ggufkit.quantization.choice.type_choice import facts_of, is_converted
 from ggufkit.quantization.losses.relative_errors import Option, allocate, measure
 from ggufkit.quantization.losses.sensitivities import Losses, Sensitivity, losses_by_kind
 from ggufkit.quantization.quantize import decide
@@ -152,8 +151,8 @@ def size_problem(  # noqa: PLR0913 (those of `target`)
 def eligible(model: Model) -> list[Tensor]:
     """Return the tensors that llama-quantize converts; FormatError for no model."""
     require_weights(model)
-    architecture = facts_of(model.metadata).architecture
-    return [t for t in model.tensors.values() if is_eligible(t, architecture)]
+    facts = facts_of(model.metadata, model.tensors)
+    return [t for t in model.tensors.values() if is_converted(t, facts)]
 
 
 _size: Final = operator.attrgetter("nbytes")  # of an option

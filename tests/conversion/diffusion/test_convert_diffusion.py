@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 import sys
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +15,8 @@ import diffusion_checkpoints
 import ggufkit
 from ggufkit.cli.output import size
 from ggufkit.errors import CheckpointError, ValueTypeError
+from ggufkit.imatrix.matrix import Imatrix
+from ggufkit.quantization.quantize import decide
 from shell import ggufkit as run
 from tensors_file import safetensors_bytes
 
@@ -66,6 +71,70 @@ def test_i_quants_take_importance_data(tmp_path):
         assert types["img_in.weight"] == "BF16"
         with pytest.raises(ggufkit.errors.MissingImportanceError):
             model.quantize("IQ2_XS")
+
+
+def of_sd_cpp(path: Path, names: Iterable[str], width: int) -> Path:
+    """Write importance data as `save_imatrix` of stable-diffusion.cpp does; return its path."""
+    entries = [f"model.diffusion_model.{name}".encode() for name in names]
+    parts = [struct.pack("<i", len(entries))]
+    for number, name in enumerate(entries):
+        values = (np.arange(width) % (number + 7) + 1).astype("<f4")
+        parts += [struct.pack("<i", len(name)), name, struct.pack("<ii", 1, width)]
+        parts += [values.tobytes()]
+    path.write_bytes(b"".join(parts) + struct.pack("<i", 0))  # and no name of a text
+    return path
+
+
+def test_importance_data_of_stable_diffusion_cpp_has_a_prefix(tmp_path):
+    source = diffusion_checkpoints.write("sd3", "BF16", tmp_path / "sd3.safetensors")
+    with ggufkit.convert(source) as model:
+        names = [d.after.name for d in decide(model, "IQ2_XS").uncovered]
+        data = of_sd_cpp(tmp_path / "im.dat", names, 256)
+        ggufkit.write(model.quantize("IQ2_XS", imatrix=data), tmp_path / "prefixed.gguf")
+        matrix = Imatrix.open(data)
+        plain = {
+            name.removeprefix("model.diffusion_model."): e for name, e in matrix.entries.items()
+        }
+        ggufkit.write(
+            model.quantize("IQ2_XS", imatrix=replace(matrix, entries=plain)), tmp_path / "own.gguf"
+        )
+        types = ggufkit.target(model, bpw=3.1, imatrix=data)
+    assert (tmp_path / "prefixed.gguf").read_bytes() == (tmp_path / "own.gguf").read_bytes()
+    assert len(names) == 12
+    assert types.keys() == set(names)
+    assert {kind.name for kind in types.values()} & {"IQ2_XXS", "IQ2_XS", "IQ2_S"}
+
+
+def test_importance_data_for_other_rows_is_left_out(tmp_path):
+    source = diffusion_checkpoints.write("sd1", "F16", tmp_path / "sd1.safetensors")
+    name = "input_blocks.4.1.transformer_blocks.0.attn1.to_q.weight"
+    data = of_sd_cpp(tmp_path / "im.dat", [name], 320)
+    for loader, covered in (("comfyui", False), ("sd.cpp", True)):
+        with ggufkit.convert(source, loader=loader) as model:
+            weights = {
+                d.after.name: d.weights for d in decide(model, "Q8_0", imatrix=data).decisions
+            }
+        prefix = "model.diffusion_model." if covered else ""
+        is_used = weights[prefix + name] is not None and np.ptp(weights[prefix + name]) > 0
+        assert is_used == covered
+
+
+@pytest.mark.parametrize("loader", ["comfyui", "sd.cpp"])
+@pytest.mark.parametrize("model", ["flux", "wan"])
+def test_a_size_of_ones_own_leaves_the_same_tensors_whole(tmp_path, model, loader):
+    source = diffusion_checkpoints.write(model, "F16", tmp_path / "a.safetensors")
+    with ggufkit.convert(source, loader=loader) as lazy:
+        ggufkit.write(lazy, tmp_path / "a.gguf")
+        decisions = decide(lazy, "Q8_0").decisions
+    size = str(lazy.nbytes * 2 // 3)
+    done = run("quantize", tmp_path / "a.gguf", tmp_path / "b.gguf", "--target-size", size)
+    assert done.code == 0, done.err
+    assert (tmp_path / "b.gguf").stat().st_size <= int(size)
+    unchanged = {d.after.name for d in decisions if not d.is_changed}
+    with ggufkit.open(tmp_path / "b.gguf") as smaller:
+        changed = {t.name for t in smaller.tensors.values() if t.type.is_quantized}
+    assert changed
+    assert not changed & unchanged
 
 
 def test_a_number_beyond_f16_is_refused_and_nothing_is_written(tmp_path):

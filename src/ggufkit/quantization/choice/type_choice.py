@@ -156,6 +156,17 @@ def _number(metadata: Metadata, key: str, default: int = 0) -> int:
     return number if number is not None and number >= 0 else default
 
 
+def is_converted(tensor: Tensor, facts: ModelFacts) -> bool:
+    """Whether recipes change the type of a tensor."""
+    if is_whole(tensor.type):
+        return False
+    if facts.diffusion:
+        return is_quantized_in_diffusion(tensor, facts.diffusion)
+    if facts.is_sd_cpp:
+        return is_converted_by_sd_cpp(tensor.name)
+    return is_eligible(tensor, facts.architecture)
+
+
 def choose(
     tensors: Iterable[Tensor],
     facts: ModelFacts,
@@ -230,11 +241,7 @@ class _Walk:
     def _is_eligible(self, tensor: Tensor) -> bool:
         if self.requests.leave_output_tensor and tensor.name == "output.weight":
             return False
-        if self.facts.diffusion:
-            return is_quantized_in_diffusion(tensor, self.facts.diffusion)
-        if self.facts.is_sd_cpp:
-            return not is_whole(tensor.type) and is_converted_by_sd_cpp(tensor.name)
-        return is_eligible(tensor, self.facts.architecture)
+        return is_converted(tensor, self.facts)
 
     def _by_rules(self, tensor: Tensor, role: str, base: TensorType) -> tuple[TensorType, str]:
         parts, floor = FLOORS.get(self.facts.architecture, ((), ""))
