@@ -13,8 +13,8 @@ from ggufkit.errors import RemoteError
 
 STORES: Final = {  # of each scheme, how its keys are given
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true",
-    "gs": "GOOGLE_APPLICATION_CREDENTIALS, or GOOGLE_SKIP_SIGNATURE=true",
-    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS, GOOGLE_BEARER_TOKEN or GOOGLE_SKIP_SIGNATURE=true",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY or AZURE_SKIP_SIGNATURE=true",
 }
 
 PORTS: Final = {"http": 80, "https": 443}
