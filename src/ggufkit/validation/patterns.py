@@ -13,9 +13,9 @@ from typing import Final
 
 from ggufkit.errors import ValueTypeError, brief
 
-MOST_BITS: Final = 20  # ways to match one text, as a power of 2: two seconds for a hostile pattern
-MOST_LETTERS: Final = 128  # of a name: its matches take time by a power of its length
-REPEAT_BITS: Final = 4.0  # of a repetition in a name of 64 letters, where several share the letters
+MOST_BITS: Final = 20  # ways to match one text, as a power of 2: seconds for a hostile pattern
+MOST_LETTERS: Final = 96  # of a name: its matches take time by a power of its length
+REPEAT_BITS: Final = 5.0  # of a repetition in a long name, where several share the letters
 _TOKEN: Final = re.compile(
     r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|\((?:\?(?:P?<\w+>|<?[=!]|[a-wyzA-Z-]*[:)]))?|[)|]"
     r"|(?P<repeat>[*+?]|\{\d*,?\d*\})[?+]?|.",
@@ -43,7 +43,7 @@ def compile_untrusted(text: str) -> re.Pattern[str]:
     # Of each open group: ways of its last alternative and of the others as powers of 2, and count.
     bits, others, branches = [0.0], [0.0], [1]
     last = 0.0  # the same of the item before
-    for token in _TOKEN.finditer(text):
+    for token in _TOKEN.finditer(text.removesuffix(".*")):  # which matches in the first way
         repeat = token["repeat"]
         if token[0] == "|":
             branches[-1] += 1
@@ -91,5 +91,6 @@ def _bits_of_repeat(repeat: str, last: float) -> float:
         return 1.0
     times = repeat[1:-1]
     if times.isdecimal():
-        return last * (min(int(times), 1000) - 1)
+        count = int(times)
+        return last * (count - 1) + math.log2(max(count, 1))
     return math.inf if last else REPEAT_BITS
