@@ -1,6 +1,6 @@
-// Asks the server; answers that never change are kept.
+// Asks the server; keeps the answers that never change.
 
-const kept = new Map();
+const answers = new Map();
 
 export class Refusal extends Error {
   constructor(message, remedy) {
@@ -12,10 +12,10 @@ export class Refusal extends Error {
 /** The answer, or the refusal that it holds: about a model (with status 200) or about the request. */
 async function checked(response) {
   const isJson = response.headers.get("Content-Type")?.startsWith("application/json");
-  const found = isJson ? await response.json() : response;
-  if (found?.error !== undefined) throw new Refusal(found.error, found.remedy);
+  const answer = isJson ? await response.json() : response;
+  if (answer?.error !== undefined) throw new Refusal(answer.error, answer.remedy);
   if (!response.ok) throw new Refusal(`the server answered ${response.status}`, "");
-  return found;
+  return answer;
 }
 
 async function reached(url, options) {
@@ -29,13 +29,13 @@ async function reached(url, options) {
 
 export function get(route, parameters = {}, { keep = true } = {}) {
   const url = `api/${route}?${new URLSearchParams(parameters)}`;
-  if (!kept.has(url) || !keep) {
-    const asked = reached(url).then(checked);
-    kept.set(url, asked);
-    asked.catch(() => kept.delete(url));
+  if (!answers.has(url) || !keep) {
+    const answer = reached(url).then(checked);
+    answers.set(url, answer);
+    answer.catch(() => answers.delete(url));
   }
-  if (kept.size > 500) kept.delete(kept.keys().next().value);
-  return kept.get(url);
+  if (answers.size > 500) answers.delete(answers.keys().next().value);
+  return answers.get(url);
 }
 
 export async function post(route, parameters, body) {

@@ -37,7 +37,7 @@ function problem(error) {
 }
 
 function drawNavigation(state) {
-  const at = Number(state.model ?? 0);
+  const chosen = Number(state.model ?? 0);
   const several = models.length > 1;
   const listed = LISTED.filter((view) => several || view !== "compare");
   document.getElementById("views").replaceChildren(h("ul", null, listed.map((view, number) => {
@@ -47,12 +47,12 @@ function drawNavigation(state) {
       view[0].toUpperCase() + view.slice(1)));
   })));
   document.querySelector("#views [aria-current=page]")?.scrollIntoView({ inline: "center", block: "nearest" });
-  const short = distinct(models.map((each) => each.name));
+  const short = distinct(models.map((file) => file.name));
   const label = ({ nbytes }, number) => h("span", { class: "model" }, name(short[number]), " ", h("small", null, bytes(nbytes)));
   document.getElementById("models").replaceChildren(...(several
-    ? models.map((each, number) => h("a", {
+    ? models.map((file, number) => h("a", {
       href: link({ view: state.view === "tensor" ? "tensors" : state.view, model: number }),
-      "aria-current": number === at ? "true" : null, title: visible(each.name) }, label(each, number)))
+      "aria-current": number === chosen ? "true" : null, title: visible(file.name) }, label(file, number)))
     : models.map(label)));
 }
 
@@ -64,15 +64,15 @@ async function draw() {
   const model = Math.min(Number(state.model ?? 0) || 0, Math.max(models.length - 1, 0));
   document.title = `${view} – ${visible(basename(models[model]?.name ?? "ggufkit"))}`;
   content.setAttribute("aria-busy", "true");
-  let found;
+  let drawing;
   try {
-    found = await VIEWS[view].show({ ...state, model, models, say });
+    drawing = await VIEWS[view].show({ ...state, model, models, say });
   } catch (error) {
     if (!(error instanceof Refusal)) console.error(error);
-    found = problem(error);
+    drawing = problem(error);
   }
   if (run !== drawn) return; // another view was asked for meanwhile
-  content.replaceChildren(found);
+  content.replaceChildren(drawing);
   content.className = `view-${view}`;
   content.removeAttribute("aria-busy");
   content.dispatchEvent(new CustomEvent("shown"));
@@ -93,8 +93,8 @@ function setTheme(theme) {
 }
 
 function nextTheme() {
-  const at = THEMES.indexOf(document.documentElement.dataset.theme);
-  setTheme(THEMES[(at + 1) % THEMES.length]);
+  const current = THEMES.indexOf(document.documentElement.dataset.theme);
+  setTheme(THEMES[(current + 1) % THEMES.length]);
 }
 
 const KEYS = {
@@ -132,7 +132,7 @@ try {
 } catch { /* private windows may refuse */ }
 setTheme(THEMES.includes(stored) ? stored : "auto");
 addEventListener("hashchange", draw);
-get("models").then((found) => {
-  models = found.models;
+get("models").then((drawing) => {
+  models = drawing.models;
   return draw();
 }).catch((error) => content.replaceChildren(problem(error)));

@@ -12,20 +12,20 @@ export function histogram(label, edges, counts) {
   const linear = (count) => count / most;
   const logarithmic = (count) => Math.log1p(count) / Math.log1p(most);
   const tallOf = (count, scaled) => (count ? Math.max(height * scaled(count), 1) : 0);
-  const bars = counts.map((count, at) => {
+  const bars = counts.map((count, index) => {
     const tall = tallOf(count, linear);
-    const to = edges.length > counts.length ? ` to ${real(edges[at + 1])}` : "";
-    return svg("rect", { x: at * step, y: height - tall, width: Math.max(step - (step > 4 ? 1 : 0), 0.5), height: tall, class: "bar" },
-      svg("title", null, `${real(edges[at])}${to}: ${whole(count)}`));
+    const to = edges.length > counts.length ? ` to ${real(edges[index + 1])}` : "";
+    return svg("rect", { x: index * step, y: height - tall, width: Math.max(step - (step > 4 ? 1 : 0), 0.5), height: tall, class: "bar" },
+      svg("title", null, `${real(edges[index])}${to}: ${whole(count)}`));
   });
-  const toggle = h("label", { class: "log" }, h("input", { type: "checkbox", onchange: (event) => counts.forEach((count, at) => {
+  const toggle = h("label", { class: "log" }, h("input", { type: "checkbox", onchange: (event) => counts.forEach((count, index) => {
     const tall = tallOf(count, event.target.checked ? logarithmic : linear);
-    bars[at].setAttribute("y", height - tall);
-    bars[at].setAttribute("height", tall);
+    bars[index].setAttribute("y", height - tall);
+    bars[index].setAttribute("height", tall);
   }) }), " log axis");
   const zero = edges[0] < 0 && edges[edges.length - 1] > 0
     ? (width * (0 - edges[0])) / (edges[edges.length - 1] - edges[0]) : null;
-  const rows = counts.map((count, at) => [edges.length > counts.length ? `${real(edges[at])} to ${real(edges[at + 1])}` : real(edges[at]), whole(count)]);
+  const rows = counts.map((count, index) => [edges.length > counts.length ? `${real(edges[index])} to ${real(edges[index + 1])}` : real(edges[index]), whole(count)]);
   return h("figure", { class: "chart" },
     h("figcaption", null, label, toggle),
     svg("svg", { viewBox: `0 0 ${width} ${height + 1}`, role: "img", "aria-label": `${label}: ${counts.length} bars, from ${real(edges[0])} to ${real(edges[edges.length - 1])}`, preserveAspectRatio: "none" },
@@ -38,11 +38,11 @@ export function histogram(label, edges, counts) {
 /** One bar of parts, [label, bytes, class], with a legend. */
 export function stack(label, parts, whole_) {
   const total = whole_ ?? parts.reduce((sum, [, nbytes]) => sum + nbytes, 0);
-  let at = 0;
+  let start = 0;
   const rects = parts.map(([text, nbytes, kind]) => {
     const part = total ? (100 * nbytes) / total : 0;
-    const rect = svg("rect", { x: at, y: 0, width: Math.max(part, 0), height: 10, class: kind }, svg("title", null, `${text}: ${bytes(nbytes)}`));
-    at += part;
+    const rect = svg("rect", { x: start, y: 0, width: Math.max(part, 0), height: 10, class: kind }, svg("title", null, `${text}: ${bytes(nbytes)}`));
+    start += part;
     return rect;
   });
   return h("figure", { class: "stack" },

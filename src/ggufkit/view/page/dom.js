@@ -35,9 +35,9 @@ const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202
 
 /** Text with hidden characters spelled out. */
 export function visible(text, keep = "") {
-  return String(text).replace(HIDDEN, (found) => {
-    if (keep.includes(found)) return found;
-    const code = found.charCodeAt(0);
+  return String(text).replace(HIDDEN, (character) => {
+    if (keep.includes(character)) return character;
+    const code = character.charCodeAt(0);
     if (code < 0x20) return String.fromCharCode(0x2400 + code);
     return `‹${code.toString(16).toUpperCase().padStart(4, "0")}›`;
   });
@@ -45,7 +45,7 @@ export function visible(text, keep = "") {
 
 /** A name from a file: isolated, so that its direction stays its own. */
 export function name(text, className = "name") {
-  return h("bdi", { class: className }, visible(text).split(/(?<=[._/])(?=.)/).flatMap((part, at) => (at ? [h("wbr"), part] : part)));
+  return h("bdi", { class: className }, visible(text).split(/(?<=[._/])(?=.)/).flatMap((part, index) => (index ? [h("wbr"), part] : part)));
 }
 
 /** A text of several lines from a file. */
@@ -60,10 +60,10 @@ export function field(label, input) {
 
 /** A choice among values. */
 export function choice(options, chosen, onchange, attributes = {}) {
-  const made = h("select", { ...attributes, onchange: () => onchange(made.value) },
+  const select = h("select", { ...attributes, onchange: () => onchange(select.value) },
     options.map(([value, text]) => h("option", { value }, text ?? value)));
-  made.value = chosen;
-  return made;
+  select.value = chosen;
+  return select;
 }
 
 /** A section with a heading. */
@@ -76,7 +76,7 @@ export function table(caption, columns, rows) {
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     h("table", null, h("caption", { class: "hidden" }, caption),
       h("thead", null, h("tr", null, columns.map(([heading, kind]) => h("th", { scope: "col", class: kind }, heading)))),
-      h("tbody", null, rows.map((row) => h("tr", null, row.map((cell, at) => h("td", { class: columns[at][1] }, cell)))))));
+      h("tbody", null, rows.map((row) => h("tr", null, row.map((cell, index) => h("td", { class: columns[index][1] }, cell)))))));
 }
 
 /** Runs `task` when there were no calls for a moment. */

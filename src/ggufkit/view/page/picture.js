@@ -6,14 +6,14 @@ import { real, whole } from "./format.js";
 import { slider } from "./parts.js";
 import { note } from "./state.js";
 
-const KEPT = 48; // tiles
+const MAX_TILES = 48;
 const DEEPEST = -6; // 64 pixels for one value
 const NUMBERS = -5.75; // from here on, values are written too
 
 /** One axis: its length, and its place and scale in the view. */
 class Axis {
-  constructor(count, fit, at) {
-    Object.assign(this, { count, fit, at });
+  constructor(count, fit, start) {
+    Object.assign(this, { count, fit, start });
   }
 
   /** Elements in one pixel of the screen: an axis that fits is not thinned out further. */
@@ -27,8 +27,8 @@ class Axis {
   }
 
   keepInside(zoom, pixels) {
-    const shown = pixels * this.per(zoom);
-    this.at = shown >= this.count ? (this.count - shown) / 2 : Math.min(Math.max(this.at, 0), this.count - shown);
+    const span = pixels * this.per(zoom);
+    this.start = span >= this.count ? (this.count - span) / 2 : Math.min(Math.max(this.start, 0), this.count - span);
   }
 }
 
@@ -37,11 +37,11 @@ function colours() {
   const read = (text) => style.getPropertyValue(text).trim().match(/[0-9a-f]{2}/gi).map((pair) => parseInt(pair, 16));
   const [low, middle, high, odd] = ["--low", "--middle", "--high", "--odd"].map(read);
   const table = new Uint8ClampedArray(257 * 4);
-  for (let at = 0; at <= 255; at += 1) {
-    const part = Math.abs(at - 127.5) / 127.5;
-    const end = at < 127.5 ? low : high;
-    for (let channel = 0; channel < 3; channel += 1) table[4 * at + channel] = middle[channel] + (end[channel] - middle[channel]) * part ** 0.8;
-    table[4 * at + 3] = 255;
+  for (let shade = 0; shade <= 255; shade += 1) {
+    const part = Math.abs(shade - 127.5) / 127.5;
+    const end = shade < 127.5 ? low : high;
+    for (let channel = 0; channel < 3; channel += 1) table[4 * shade + channel] = middle[channel] + (end[channel] - middle[channel]) * part ** 0.8;
+    table[4 * shade + 3] = 255;
   }
   table.set([...odd, 255], 256 * 4);
   return table;
@@ -51,10 +51,10 @@ function painted({ rows, columns, values }, range, table) {
   const canvas = new OffscreenCanvas(Math.max(columns, 1), Math.max(rows, 1));
   const context = canvas.getContext("2d");
   const image = context.createImageData(canvas.width, canvas.height);
-  for (let at = 0; at < values.length; at += 1) {
-    const value = values[at];
+  for (let place = 0; place < values.length; place += 1) {
+    const value = values[place];
     const index = Number.isFinite(value) ? Math.round(127.5 + 127.5 * Math.min(Math.max(value / range, -1), 1)) : 256;
-    for (let channel = 0; channel < 4; channel += 1) image.data[4 * at + channel] = table[4 * index + channel];
+    for (let channel = 0; channel < 4; channel += 1) image.data[4 * place + channel] = table[4 * index + channel];
   }
   context.putImageData(image, 0, 0);
   return canvas;
@@ -68,13 +68,13 @@ function covered(places, pixel, start, step, count) {
   return Math.min(start + (last + 1) * step, count) - (start + first * step);
 }
 
-export function picture({ facts, route, parameters, range: asked, state, chosen, blockSize = 1 }) {
+export function picture({ facts, route, parameters, range: largest, state, chosen, blockSize = 1 }) {
   const top = facts.levels - 1;
   const rows = new Axis(facts.rows, facts.row_level, Number(state.y ?? 0));
   const columns = new Axis(facts.columns, facts.column_level, Number(state.x ?? 0));
   const canvas = h("canvas", { class: "picture", height: 420, role: "img", "aria-label": `Picture of ${whole(facts.rows)} rows of ${whole(facts.columns)} values` });
   const readout = h("output", { class: "readout", "aria-live": "polite" }, " ");
-  const kept = new Map();
+  const tiles = new Map();
   let zoom = state.z === undefined ? null : Math.min(Math.max(Number(state.z) || 0, DEEPEST), top);
   let range = 1;
   let contrast = 1;
@@ -83,32 +83,32 @@ export function picture({ facts, route, parameters, range: asked, state, chosen,
   let isChoosing = false;
   let waiting = false;
 
-  const level = () => Math.max(Math.ceil(zoom - 1e-9), 0);
+  const currentLevel = () => Math.max(Math.ceil(zoom - 1e-9), 0);
 
   /** The zoom that shows all of the matrix as large as it fits. */
   function fitting() {
     const fits = (next) => rows.count / rows.per(next) <= canvas.clientHeight && columns.count / columns.per(next) <= canvas.clientWidth;
-    let found = top;
-    while (found > DEEPEST && fits(found - 0.25)) found -= 0.25;
-    return found;
+    let smallest = top;
+    while (smallest > DEEPEST && fits(smallest - 0.25)) smallest -= 0.25;
+    return smallest;
   }
 
-  function tileAt(at, row, column) {
-    const key = `${at}/${row}/${column}`;
-    let found = kept.get(key);
-    if (!found) {
-      found = { canvas: null };
-      kept.set(key, found);
-      tile(route, { ...parameters, level: at, row, column }).then((values) => {
-        found.values = values;
+  function tileAt(level, row, column) {
+    const key = `${level}/${row}/${column}`;
+    let entry = tiles.get(key);
+    if (!entry) {
+      entry = { canvas: null };
+      tiles.set(key, entry);
+      tile(route, { ...parameters, level, row, column }).then((values) => {
+        entry.values = values;
         redraw();
       }, (error) => { readout.textContent = error.message; });
-      if (kept.size > KEPT) kept.delete(kept.keys().next().value);
+      if (tiles.size > MAX_TILES) tiles.delete(tiles.keys().next().value);
     } else {
-      kept.delete(key);
-      kept.set(key, found); // the last used stay
+      tiles.delete(key);
+      tiles.set(key, entry); // the last used stay
     }
-    return found;
+    return entry;
   }
 
   function redraw() {
@@ -132,32 +132,32 @@ export function picture({ facts, route, parameters, range: asked, state, chosen,
     context.imageSmoothingEnabled = false;
     rows.keepInside(zoom, height);
     columns.keepInside(zoom, width);
-    const at = level();
+    const level = currentLevel();
     const table = painting();
-    const [rowSize, columnSize] = [facts.tile * rows.step(at), facts.tile * columns.step(at)];
-    const last = (axis, size, pixels) => Math.min(Math.floor((axis.at + pixels * axis.per(zoom)) / size), Math.floor((axis.count - 1) / size));
-    const whole_ = kept.get(`${top}/0/0`); // shown until the tiles of this level are there
-    if (at < top && whole_?.values) paint(context, whole_, table, 0, 0, top);
-    for (let row = Math.max(Math.floor(rows.at / rowSize), 0); row <= last(rows, rowSize, height); row += 1) {
-      for (let column = Math.max(Math.floor(columns.at / columnSize), 0); column <= last(columns, columnSize, width); column += 1) {
-        const found = tileAt(at, row, column);
-        if (!found.values?.values.length) continue;
-        const [x, y] = paint(context, found, table, row * rowSize, column * columnSize, at);
-        if (zoom <= NUMBERS) write(context, found.values, x, y);
+    const [rowSize, columnSize] = [facts.tile * rows.step(level), facts.tile * columns.step(level)];
+    const last = (axis, size, pixels) => Math.min(Math.floor((axis.start + pixels * axis.per(zoom)) / size), Math.floor((axis.count - 1) / size));
+    const overview = tiles.get(`${top}/0/0`); // shown until the tiles of this level are there
+    if (level < top && overview?.values) paint(context, overview, table, 0, 0, top);
+    for (let row = Math.max(Math.floor(rows.start / rowSize), 0); row <= last(rows, rowSize, height); row += 1) {
+      for (let column = Math.max(Math.floor(columns.start / columnSize), 0); column <= last(columns, columnSize, width); column += 1) {
+        const entry = tileAt(level, row, column);
+        if (!entry.values?.values.length) continue;
+        const [x, y] = paint(context, entry, table, row * rowSize, column * columnSize, level);
+        if (zoom <= NUMBERS) write(context, entry.values, x, y);
       }
     }
     drawPlaces(context);
     tell();
     if (isChoosing) choose();
-    canvas.dataset.drawn = [...kept.values()].every((each) => each.values) ? "yes" : "";
+    canvas.dataset.drawn = [...tiles.values()].every((entry) => entry.values) ? "yes" : "";
   }
 
   /** Draws a tile that begins at a row and a column; returns where on the canvas. */
-  function paint(context, found, table, row, column, at) {
-    if (found.painted !== table) [found.canvas, found.painted] = [painted(found.values, range / contrast, table), table];
+  function paint(context, entry, table, row, column, level) {
+    if (entry.painted !== table) [entry.canvas, entry.painted] = [painted(entry.values, range / contrast, table), table];
     const [x, y] = pixelOf([row, column]);
-    const end = pixelOf([row + found.values.rows * rows.step(at), column + found.values.columns * columns.step(at)]);
-    context.drawImage(found.canvas, x, y, end[0] - x, end[1] - y);
+    const end = pixelOf([row + entry.values.rows * rows.step(level), column + entry.values.columns * columns.step(level)]);
+    context.drawImage(entry.canvas, x, y, end[0] - x, end[1] - y);
     return [x, y];
   }
 
@@ -168,14 +168,14 @@ export function picture({ facts, route, parameters, range: asked, state, chosen,
     return lastTable;
   }
 
-  function write(context, { values, rows: held, columns: across }, x, y) {
+  function write(context, { values, rows: down, columns: across }, x, y) {
     const size = 1 / columns.per(zoom);
     const isDark = getComputedStyle(document.documentElement).getPropertyValue("--middle").trim() < "#8";
     context.font = "12px ui-monospace, monospace";
     context.textAlign = "center";
     context.textBaseline = "middle";
     const from = [Math.max(Math.floor(-y / size), 0), Math.max(Math.floor(-x / size), 0)];
-    for (let row = from[0]; row < held && y + row * size < canvas.clientHeight; row += 1) {
+    for (let row = from[0]; row < down && y + row * size < canvas.clientHeight; row += 1) {
       for (let column = from[1]; column < across && x + column * size < canvas.clientWidth; column += 1) {
         const value = values[row * across + column];
         const isStrong = Math.abs(value) > (range / contrast) * 0.6;
@@ -203,51 +203,51 @@ export function picture({ facts, route, parameters, range: asked, state, chosen,
   }
 
   /** The stored value that the picture shows at the cursor, if its tile is there. */
-  function valueShown() {
-    const at = level();
+  function valueAtCursor() {
+    const level = currentLevel();
     const axes = [rows, columns].map((axis, number) => {
-      const pixel = Math.floor(cursor[number] / axis.step(at));
+      const pixel = Math.floor(cursor[number] / axis.step(level));
       return { axis, tile: Math.floor(pixel / facts.tile), pixel: pixel % facts.tile };
     });
-    const found = tileAt(at, axes[0].tile, axes[1].tile).values; // also of a cursor outside the view
-    if (!found?.values.length) return null;
-    const places = [found.rowAt, found.columnAt];
-    const counts = axes.map(({ axis, tile: number, pixel }, which) => covered(places[which], pixel, number * facts.tile * axis.step(at), axis.step(at), axis.count));
-    const value = found.values[axes[0].pixel * found.columns + axes[1].pixel];
-    return { row: found.rowAt[axes[0].pixel], column: found.columnAt[axes[1].pixel], value, counts };
+    const entry = tileAt(level, axes[0].tile, axes[1].tile).values; // also of a cursor outside the view
+    if (!entry?.values.length) return null;
+    const places = [entry.rowAt, entry.columnAt];
+    const counts = axes.map(({ axis, tile: number, pixel }, which) => covered(places[which], pixel, number * facts.tile * axis.step(level), axis.step(level), axis.count));
+    const value = entry.values[axes[0].pixel * entry.columns + axes[1].pixel];
+    return { row: entry.rowAt[axes[0].pixel], column: entry.columnAt[axes[1].pixel], value, counts };
   }
 
   function tell() {
     if (!cursor) return;
-    const shown = valueShown();
-    const many = shown && shown.counts[0] * shown.counts[1] > 1 ? `, shown for ${shown.counts.map(whole).join(" × ")} values` : "";
-    const text = shown ? `row ${whole(shown.row)}, column ${whole(shown.column)}: ${real(Number.isFinite(shown.value) ? shown.value : String(shown.value), 6)}${many}` : "…";
+    const cell = valueAtCursor();
+    const many = cell && cell.counts[0] * cell.counts[1] > 1 ? `, shown for ${cell.counts.map(whole).join(" × ")} values` : "";
+    const text = cell ? `row ${whole(cell.row)}, column ${whole(cell.column)}: ${real(Number.isFinite(cell.value) ? cell.value : String(cell.value), 6)}${many}` : "…";
     if (readout.textContent !== text) readout.textContent = text; // announced when it changes
   }
 
   /** Chooses the value that is shown at the cursor, as soon as its tile is there. */
   function choose() {
-    const shown = valueShown();
-    isChoosing = !shown;
-    if (!shown || !chosen) return;
-    block = [shown.row, shown.column];
+    const cell = valueAtCursor();
+    isChoosing = !cell;
+    if (!cell || !chosen) return;
+    block = [cell.row, cell.column];
     redraw();
     chosen(...block);
   }
 
   const placed = () => {
     const isWhole = zoom === fitting();
-    note({ z: isWhole ? "" : Number(zoom.toFixed(2)), x: isWhole ? "" : Math.round(columns.at), y: isWhole ? "" : Math.round(rows.at) });
+    note({ z: isWhole ? "" : Number(zoom.toFixed(2)), x: isWhole ? "" : Math.round(columns.start), y: isWhole ? "" : Math.round(rows.start) });
   };
   const elementAt = (x, y) => [
-    Math.min(Math.max(Math.floor(rows.at + y * rows.per(zoom)), 0), rows.count - 1),
-    Math.min(Math.max(Math.floor(columns.at + x * columns.per(zoom)), 0), columns.count - 1)];
+    Math.min(Math.max(Math.floor(rows.start + y * rows.per(zoom)), 0), rows.count - 1),
+    Math.min(Math.max(Math.floor(columns.start + x * columns.per(zoom)), 0), columns.count - 1)];
 
   function zoomTo(next, x = canvas.clientWidth / 2, y = canvas.clientHeight / 2) {
-    const [row, column] = [rows.at + y * rows.per(zoom), columns.at + x * columns.per(zoom)];
+    const [row, column] = [rows.start + y * rows.per(zoom), columns.start + x * columns.per(zoom)];
     zoom = Math.min(Math.max(next, DEEPEST), top);
-    rows.at = row - y * rows.per(zoom);
-    columns.at = column - x * columns.per(zoom);
+    rows.start = row - y * rows.per(zoom);
+    columns.start = column - x * columns.per(zoom);
     redraw();
     placed();
   }
@@ -255,7 +255,7 @@ export function picture({ facts, route, parameters, range: asked, state, chosen,
   function show(row, column) {
     cursor = [Math.min(Math.max(row, 0), rows.count - 1), Math.min(Math.max(column, 0), columns.count - 1)];
     for (const [axis, value, pixels] of [[rows, cursor[0], canvas.clientHeight], [columns, cursor[1], canvas.clientWidth]]) {
-      if (value < axis.at || value >= axis.at + pixels * axis.per(zoom)) axis.at = value - (pixels * axis.per(zoom)) / 2;
+      if (value < axis.start || value >= axis.start + pixels * axis.per(zoom)) axis.start = value - (pixels * axis.per(zoom)) / 2;
     }
     redraw();
   }
@@ -264,32 +264,32 @@ export function picture({ facts, route, parameters, range: asked, state, chosen,
   function jump(row, column) {
     if (zoom > -3) zoomTo(-4);
     show(row, column);
-    for (const [axis, value, pixels] of [[rows, cursor[0], canvas.clientHeight], [columns, cursor[1], canvas.clientWidth]]) axis.at = value - (pixels * axis.per(zoom)) / 2;
+    for (const [axis, value, pixels] of [[rows, cursor[0], canvas.clientHeight], [columns, cursor[1], canvas.clientWidth]]) axis.start = value - (pixels * axis.per(zoom)) / 2;
     block = cursor;
     placed();
     chosen?.(...cursor);
   }
 
-  let held = null;
+  let drag = null;
   canvas.addEventListener("pointerdown", (event) => {
-    held = { x: event.offsetX, y: event.offsetY, row: rows.at, column: columns.at, moved: false };
+    drag = { x: event.offsetX, y: event.offsetY, row: rows.start, column: columns.start, moved: false };
     canvas.setPointerCapture(event.pointerId);
   });
   canvas.addEventListener("pointermove", (event) => {
-    if (held && (held.moved || Math.hypot(event.offsetX - held.x, event.offsetY - held.y) > 4)) {
-      held.moved = true;
-      rows.at = held.row - (event.offsetY - held.y) * rows.per(zoom);
-      columns.at = held.column - (event.offsetX - held.x) * columns.per(zoom);
+    if (drag && (drag.moved || Math.hypot(event.offsetX - drag.x, event.offsetY - drag.y) > 4)) {
+      drag.moved = true;
+      rows.start = drag.row - (event.offsetY - drag.y) * rows.per(zoom);
+      columns.start = drag.column - (event.offsetX - drag.x) * columns.per(zoom);
       redraw();
-    } else if (!held) {
+    } else if (!drag) {
       cursor = elementAt(event.offsetX, event.offsetY);
       redraw();
     }
   });
   canvas.addEventListener("pointerup", (event) => {
-    const was = held;
-    held = null;
-    if (was?.moved) {
+    const ended = drag;
+    drag = null;
+    if (ended?.moved) {
       placed();
       return;
     }
@@ -307,7 +307,7 @@ export function picture({ facts, route, parameters, range: asked, state, chosen,
     const start = cursor ?? elementAt(canvas.clientWidth / 2, canvas.clientHeight / 2);
     const step = steps[event.key];
     const far = event.shiftKey ? 16 : 1;
-    if (step) show(start[0] + step[0] * far * rows.step(level()), start[1] + step[1] * far * columns.step(level()));
+    if (step) show(start[0] + step[0] * far * rows.step(currentLevel()), start[1] + step[1] * far * columns.step(currentLevel()));
     else if (event.key === "+" || event.key === "=") zoomTo(zoom - 1, ...pixelOf(start));
     else if (event.key === "-") zoomTo(zoom + 1, ...pixelOf(start));
     else if (event.key === "0") zoomTo(fitting());
@@ -318,7 +318,7 @@ export function picture({ facts, route, parameters, range: asked, state, chosen,
     else return;
     event.preventDefault();
   }
-  const pixelOf = ([row, column]) => [(column - columns.at) / columns.per(zoom), (row - rows.at) / rows.per(zoom)];
+  const pixelOf = ([row, column]) => [(column - columns.start) / columns.per(zoom), (row - rows.start) / rows.per(zoom)];
   const place = (label, most) => h("input", { type: "number", min: 0, max: most - 1, "aria-label": label, placeholder: label, required: true });
   const [rowInput, columnInput] = [place("Row", facts.rows), place("Column", facts.columns)];
   const jumper = h("form", { class: "jump", onsubmit: (event) => { event.preventDefault(); jump(Number(rowInput.value), Number(columnInput.value)); } },
@@ -326,8 +326,8 @@ export function picture({ facts, route, parameters, range: asked, state, chosen,
   const button = (text, label, action) => h("button", { type: "button", class: "quiet", "aria-label": label, onclick: action }, text);
   const frame = h("div", { class: "picture-frame", tabindex: "0", role: "group", "aria-label": "Picture: arrows move the cursor, plus and minus zoom, 0 shows all, Enter decodes the block", onkeydown: key }, canvas);
 
-  Promise.resolve(asked).then((found) => {
-    range = found || 1;
+  Promise.resolve(largest).then((value) => {
+    range = value || 1;
     redraw();
   }, (error) => { readout.textContent = error.message; });
   new ResizeObserver(redraw).observe(canvas);

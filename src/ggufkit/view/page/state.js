@@ -7,8 +7,8 @@ export function read() {
 
 /** The address of a state; what is empty is left out. */
 export function link({ view, ...rest }) {
-  const kept = Object.entries(rest).filter(([, value]) => value !== "" && value !== null && value !== undefined);
-  const text = new URLSearchParams(kept).toString();
+  const entries = Object.entries(rest).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  const text = new URLSearchParams(entries).toString();
   return `#${view}${text ? `?${text}` : ""}`;
 }
 

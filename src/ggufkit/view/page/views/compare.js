@@ -15,33 +15,33 @@ export async function show(state) {
   }
   const before = state.model;
   const other = Number(state.other ?? (before === 0 ? 1 : 0));
-  const found = await get("comparison", { model: before, other });
-  const others = state.models.map((each, at) => [at, basename(each.name)]).filter(([at]) => at !== before);
+  const comparison = await get("comparison", { model: before, other });
+  const others = state.models.map((model, number) => [number, basename(model.name)]).filter(([number]) => number !== before);
   const chooser = h("label", { class: "field" }, h("span", null, "Compared with"), choice(others, other, (value) => { location.hash = link({ view: "compare", model: before, other: value }); }));
-  return h("div", { class: "grid" }, drawSides(found, chooser), drawTensors(found, { ...state, other }), drawKeys(found));
+  return h("div", { class: "grid" }, drawSides(comparison, chooser), drawTensors(comparison, { ...state, other }), drawKeys(comparison));
 }
 
-function drawSides(found, chooser) {
+function drawSides(comparison, chooser) {
   const rows = [["Bytes of tensors", (side) => bytes(side.nbytes)], ["Recipe", (side) => side.recipe ?? "–"], ["Bits per weight", (side) => real(side.bits_per_weight, 3)], ["Parameters", (side) => whole(side.parameters)]];
   return h("section", { class: "card wide" }, h("h1", null, "Compare"), chooser,
-    table("Two models", [[""], ...found.models.map((side) => [name(basename(side.name))])], rows.map(([label, value]) => [label, ...found.models.map(value)])),
-    h("p", { class: "muted" }, found.models[0].nbytes ? `The second has ${percent(found.models[1].nbytes / found.models[0].nbytes)} of the bytes of the first.` : ""));
+    table("Two models", [[""], ...comparison.models.map((side) => [name(basename(side.name))])], rows.map(([label, value]) => [label, ...comparison.models.map(value)])),
+    h("p", { class: "muted" }, comparison.models[0].nbytes ? `The second has ${percent(comparison.models[1].nbytes / comparison.models[0].nbytes)} of the bytes of the first.` : ""));
 }
 
 // Tensors: measured one after the other, because each is read whole.
 
-function drawTensors(found, state) {
-  if (!found.tensors.some((row) => row.comparable)) {
+function drawTensors(comparison, state) {
+  if (!comparison.tensors.some((row) => row.comparable)) {
     return h("section", { class: "card wide" }, h("h2", null, "Tensors"), h("p", { class: "warning-text" }, "These models are unrelated: no tensor has the same name and shape in both."));
   }
   const errors = new Map();
-  const rows = found.tensors;
+  const rows = comparison.tensors;
   const measurable = rows.filter((row) => row.comparable);
   let sort = SORTS[state.sort] ? state.sort : "damage";
   let stopped = true;
   const list = h("div");
-  const told = h("span", { class: "muted", role: "status" }, `${whole(rows.length)} tensors`);
-  const shown = h("div");
+  const progress = h("span", { class: "muted", role: "status" }, `${whole(rows.length)} tensors`);
+  const difference = h("div");
   const chart = h("div");
   const damage = (row) => {
     const error = errors.get(row.before);
@@ -58,9 +58,9 @@ function drawTensors(found, state) {
     note({ t: row.before });
     const facts = (await get("tensor", { model: state.model, tensor: row.before })).picture;
     const error = errors.get(row.before) ?? await get("error", { model: state.model, other: state.other, tensor: row.before });
-    shown.replaceChildren(h("h3", null, "Second minus first: ", name(row.name)), picture({ facts, route: "error-tile", parameters: { model: state.model, other: state.other, tensor: row.before },
+    difference.replaceChildren(h("h3", null, "Second minus first: ", name(row.name)), picture({ facts, route: "error-tile", parameters: { model: state.model, other: state.other, tensor: row.before },
       range: Promise.resolve(Number(error.rmse) * 3 || 1), state: {} }));
-    shown.scrollIntoView({ block: "nearest" });
+    difference.scrollIntoView({ block: "nearest" });
   };
   const measure = async () => {
     stopped = !stopped;
@@ -74,23 +74,23 @@ function drawTensors(found, state) {
         if (!(error instanceof Refusal)) throw error;
         errors.set(row.before, { rmse: "NaN", snr_db: "NaN", cosine: "NaN", max_abs: "NaN" });
       }
-      told.textContent = `${whole(errors.size)} of ${whole(measurable.length)} tensors measured`;
+      progress.textContent = `${whole(errors.size)} of ${whole(measurable.length)} tensors measured`;
       if (errors.size % 20 === 0) draw();
     }
     stopped = true;
     button.hidden = true;
     draw();
-    chart.replaceChildren(...drawQuality(found, errors));
+    chart.replaceChildren(...drawQuality(comparison, errors));
   };
   const button = h("button", { type: "button", onclick: measure }, "Measure errors");
   draw();
   if (state.t !== undefined) {
-    const row = rows.find((each) => String(each.before) === state.t && each.comparable);
+    const row = rows.find((candidate) => String(candidate.before) === state.t && candidate.comparable);
     if (row) drawPicture(row);
   }
-  return h("section", { class: "card wide" }, h("h2", null, "Tensors"), h("div", { class: "bar-row" }, measurable.length > 0 && button, told,
+  return h("section", { class: "card wide" }, h("h2", null, "Tensors"), h("div", { class: "bar-row" }, measurable.length > 0 && button, progress,
     h("label", { class: "field" }, h("span", null, "Sort by"), choice(Object.entries(SORTS), sort, (value) => { sort = value; note({ sort: value === "damage" ? "" : value }); draw(); }))),
-  chart, shown, list);
+  chart, difference, list);
 }
 
 function drawRow(row, error, open) {
@@ -103,9 +103,9 @@ function drawRow(row, error, open) {
 }
 
 /** Overall: the signal and the noise of all tensors that differ. */
-function drawQuality(found, errors) {
+function drawQuality(comparison, errors) {
   let [signal, noise] = [0, 0];
-  for (const row of found.tensors) {
+  for (const row of comparison.tensors) {
     const error = errors.get(row.before);
     if (!error || error.same || typeof error.snr_db !== "number") continue;
     const power = error.rmse ** 2 * (row.elements ?? 1);
@@ -118,10 +118,10 @@ function drawQuality(found, errors) {
     h("small", null, "Only a run of the model shows what this does to its answers."))];
 }
 
-function drawKeys(found) {
-  const value = (held) => (held === null ? h("span", { class: "muted" }, "missing") : name(typeof held === "string" ? held : JSON.stringify(held), "value"));
-  return h("section", { class: "card wide" }, h("h2", null, `Keys that differ (${whole(found.changed_keys)})`),
-    found.keys.length ? table("Keys that differ", [["Key"], ["First"], ["Second"]], found.keys.map((each) => [name(each.key),
-      [h("small", null, `${each.before_type} `), value(each.before)], [h("small", null, `${each.after_type} `), value(each.after)]].map((cell) => (Array.isArray(cell) ? h("span", null, cell) : cell))))
+function drawKeys(comparison) {
+  const value = (item) => (item === null ? h("span", { class: "muted" }, "missing") : name(typeof item === "string" ? item : JSON.stringify(item), "value"));
+  return h("section", { class: "card wide" }, h("h2", null, `Keys that differ (${whole(comparison.changed_keys)})`),
+    comparison.keys.length ? table("Keys that differ", [["Key"], ["First"], ["Second"]], comparison.keys.map((key) => [name(key.key),
+      [h("small", null, `${key.before_type} `), value(key.before)], [h("small", null, `${key.after_type} `), value(key.after)]].map((cell) => (Array.isArray(cell) ? h("span", null, cell) : cell))))
       : h("p", { class: "good" }, "All keys are the same."));
 }

@@ -15,11 +15,11 @@ export async function show(state) {
   const list = h("div");
   const draw = async () => {
     note({ start: place.start || "", q: place.search });
-    const found = await get("metadata", { model: state.model, search: place.search, start: place.start, count: COUNT });
+    const page = await get("metadata", { model: state.model, search: place.search, start: place.start, count: COUNT });
     list.replaceChildren(
-      pager(found, COUNT, "keys", (start) => { place.start = start; draw(); }),
-      h("ul", { class: "keys-list" }, found.rows.map((row) => drawRow(row, state))));
-    if (!found.rows.length) list.append(h("p", { class: "muted" }, "No key or value contains this."));
+      pager(page, COUNT, "keys", (start) => { place.start = start; draw(); }),
+      h("ul", { class: "keys-list" }, page.rows.map((row) => drawRow(row, state))));
+    if (!page.rows.length) list.append(h("p", { class: "muted" }, "No key or value contains this."));
   };
   await draw();
   const chosen = state.key !== undefined && list.querySelector(`[data-number="${CSS.escape(state.key)}"]`);
@@ -50,23 +50,23 @@ async function drawValue(row, state, holder) {
     h("a", { href: link({ view: "metadata", model: state.model, q: state.q, key: row.number }) }, "Link to this key")), body);
   const [count, what] = row.type === "string" ? [CHARACTERS, "characters"] : [ITEMS, "items"];
   const draw = async (start) => {
-    const found = await get("value", { model: state.model, key: row.number, start, count });
-    const parts = found.length === null ? [] : [pager({ total: found.length, start }, count, what, draw)];
-    body.replaceChildren(...parts, drawPart(found, start));
+    const value = await get("value", { model: state.model, key: row.number, start, count });
+    const parts = value.length === null ? [] : [pager({ total: value.length, start }, count, what, draw)];
+    body.replaceChildren(...parts, drawPart(value, start));
   };
   await draw(0);
 }
 
-function drawPart(found, start) {
-  if (!Array.isArray(found.value)) {
-    return h("pre", { class: "text", tabindex: "0" }, typeof found.value === "string" ? lines(found.value) : String(found.value));
+function drawPart(part, start) {
+  if (!Array.isArray(part.value)) {
+    return h("pre", { class: "text", tabindex: "0" }, typeof part.value === "string" ? lines(part.value) : String(part.value));
   }
   const item = (value) => (typeof value === "number" ? String(value) : visible(typeof value === "string" ? value : JSON.stringify(value)));
-  return h("ol", { class: "items", start }, found.value.map((value) => h("li", null, h("bdi", null, item(value)))));
+  return h("ol", { class: "items", start }, part.value.map((value) => h("li", null, h("bdi", null, item(value)))));
 }
 
 async function copyDocument(row, state) {
-  const found = await get("document", { model: state.model, key: row.number }, { keep: false });
-  if (found === null) state.say("The value is too long to copy; ggufkit inspect --key prints it");
-  else await copy(JSON.stringify(found, null, 2), state.say);
+  const value = await get("document", { model: state.model, key: row.number }, { keep: false });
+  if (value === null) state.say("The value is too long to copy; ggufkit inspect --key prints it");
+  else await copy(JSON.stringify(value, null, 2), state.say);
 }

@@ -29,7 +29,7 @@ export async function show(state) {
 }
 
 function drawVerdict({ total, findings }) {
-  const count = (severity) => findings.filter((each) => each.severity === severity).length;
+  const count = (severity) => findings.filter((finding) => finding.severity === severity).length;
   const parts = ["error", "warning", "note"].filter(count).map((severity) => `${whole(count(severity))} ${severity}${count(severity) > 1 ? "s" : ""}`);
   const kind = count("error") ? "bad" : count("warning") ? "warning-text" : "good";
   return [h("span", null, "Check"), h("b", { class: kind }, total ? parts[0] : "Valid"), h("small", null, total ? parts.slice(1).join(", ") || "in the header" : "no findings in the header")];
@@ -73,7 +73,7 @@ function drawFacts(facts, model, verdict) {
   return h("section", { class: "card wide facts" },
     h("h1", null, name(summary.name || facts.name.split("/").pop(), "")),
     h("p", { class: "muted" }, name(line.join(" · "), "")),
-    facts.missing.map((each) => h("p", { class: "warning-text" }, name(`${each.message}. ${each.remedy}`, ""))),
+    facts.missing.map((finding) => h("p", { class: "warning-text" }, name(`${finding.message}. ${finding.remedy}`, ""))),
     h("div", { class: "tiles" }, tile("Size", bytes(disk), `${short(summary.parameters)} parameters`),
       summary.bits_per_weight !== null && tile("Bits per weight", real(summary.bits_per_weight, 3), types.slice(0, 3).map((share) => share.type).join(", ")),
       drawMemory(facts, model), verdict),
@@ -85,27 +85,27 @@ function drawFacts(facts, model, verdict) {
 
 // Findings.
 
-function drawFaults(found, file) {
-  if (!found.findings.length) {
+function drawFaults(faults, file) {
+  if (!faults.findings.length) {
     return h("p", { class: "good" }, "No findings in the header. Tensor data was not read: ", h("code", null, "ggufkit check --data"), " does that.");
   }
   return h("div", null,
-    h("ul", { class: "findings" }, found.findings.map(drawFinding)),
-    found.total > found.findings.length && h("p", { class: "muted" }, `${whole(found.total)} findings in all; ggufkit check lists them.`),
-    found.changes.length > 0 && h("div", { class: "fix" },
+    h("ul", { class: "findings" }, faults.findings.map(drawFinding)),
+    faults.total > faults.findings.length && h("p", { class: "muted" }, `${whole(faults.total)} findings in all; ggufkit check lists them.`),
+    faults.changes.length > 0 && h("div", { class: "fix" },
       h("h3", null, "What --fix would change"),
-      h("ul", { class: "changes" }, found.changes.map((change) => h("li", null, name(change.key), " ",
+      h("ul", { class: "changes" }, faults.changes.map((change) => h("li", null, name(change.key), " ",
         h("del", null, `${change.before_type} `, name(JSON.stringify(change.before), "")), " ",
         h("ins", null, change.kind === "removed" ? "removed" : [`${change.after_type} `, name(JSON.stringify(change.after), "")])))),
       h("p", null, h("code", null, "ggufkit check ", name(file, ""), " --fix"))));
 }
 
-function drawFinding(each) {
-  return h("li", { class: each.severity },
-    h("p", null, h("b", { class: "severity" }, each.severity), " ", name(each.message, ""), " ", h("code", null, each.rule)),
-    h("p", { class: "muted" }, name(`${each.remedy}.`, ""), each.fixable && h("b", null, " ggufkit can fix this.")),
-    h("details", null, h("summary", null, `Why ${each.rule} matters`), h("p", null, each.explanation),
-      h("p", { class: "muted" }, `At byte ${whole(each.offset)} of `, name(each.file))));
+function drawFinding(finding) {
+  return h("li", { class: finding.severity },
+    h("p", null, h("b", { class: "severity" }, finding.severity), " ", name(finding.message, ""), " ", h("code", null, finding.rule)),
+    h("p", { class: "muted" }, name(`${finding.remedy}.`, ""), finding.fixable && h("b", null, " ggufkit can fix this.")),
+    h("details", null, h("summary", null, `Why ${finding.rule} matters`), h("p", null, finding.explanation),
+      h("p", { class: "muted" }, `At byte ${whole(finding.offset)} of `, name(finding.file))));
 }
 
 // Where the bytes are.
@@ -117,19 +117,19 @@ function drawMap(first, facts, state) {
     draw(await get("treemap", { model: state.model, group }), group);
   };
   const draw = (map, group) => {
-    const total = map.groups.reduce((sum, each) => sum + each.nbytes, 0) || 1;
-    const part = (each) => percent(each.nbytes / facts.nbytes);
+    const total = map.groups.reduce((sum, section) => sum + section.nbytes, 0) || 1;
+    const part = (section) => percent(section.nbytes / facts.nbytes);
     const tip = h("div", { class: "tip", "aria-hidden": "true" });
-    const cells = map.groups.flatMap((each) => each.cells.map((cell) => drawCell(cell, state.model, tip, group ? null : () => open(each.name))));
+    const cells = map.groups.flatMap((section) => section.cells.map((cell) => drawCell(cell, state.model, tip, group ? null : () => open(section.name))));
     const frames = map.groups.map(({ place: [x, y, width, height] }) => svg("rect", { x, y, width, height, class: "frame" }));
-    const labels = group ? map.groups.flatMap((each) => each.cells).map((cell) => placed(h("span", { class: "map-label" }, cell.number === null ? `${whole(cell.count)} smaller tensors` : name(cell.name.replace(/^blk\.(\d+)\./, "$1 ").replace(/\.weight$/, ""))), cell.place, map))
-      : map.groups.map((each) => placed(h("button", { type: "button", class: "map-label", onclick: () => open(each.name), title: `Show the ${whole(each.tensors)} tensors of ${visible(each.name)}` }, name(each.name, ""), ` ${part(each)}`), each.place, map));
+    const labels = group ? map.groups.flatMap((section) => section.cells).map((cell) => placed(h("span", { class: "map-label" }, cell.number === null ? `${whole(cell.count)} smaller tensors` : name(cell.name.replace(/^blk\.(\d+)\./, "$1 ").replace(/\.weight$/, ""))), cell.place, map))
+      : map.groups.map((section) => placed(h("button", { type: "button", class: "map-label", onclick: () => open(section.name), title: `Show the ${whole(section.tensors)} tensors of ${visible(section.name)}` }, name(section.name, ""), ` ${part(section)}`), section.place, map));
     holder.replaceChildren(
       h("div", { class: "bar-row map-head" }, group ? [h("button", { type: "button", class: "quiet", onclick: () => open("") }, "← All groups"), h("b", null, name(group, "")), h("span", { class: "muted" }, `${bytes(total)} in ${whole(map.groups[0]?.tensors ?? 0)} tensors`)]
         : h("span", { class: "muted" }, "Areas are bytes. Choose a group to see all its tensors, or a tensor to look at it."), legend()),
       h("div", { class: "map", onpointerleave: () => tip.classList.remove("shown") },
         svg("svg", { viewBox: `0 0 ${map.width} ${map.height}`, class: "treemap", role: "img", preserveAspectRatio: "none",
-          "aria-label": `Treemap: ${map.groups.map((each) => `${each.name} ${part(each)}`).join(", ")}` }, cells, frames), labels, tip));
+          "aria-label": `Treemap: ${map.groups.map((section) => `${section.name} ${part(section)}`).join(", ")}` }, cells, frames), labels, tip));
   };
   draw(first, state.group ?? "");
   return h("section", { class: "card wide" }, h("h2", null, "Where the bytes are"), holder);
@@ -161,17 +161,17 @@ function drawCell(cell, model, tip, openGroup) {
 function drawArchitecture(facts, model) {
   const holder = h("div", { class: "flow" }, h("p", { class: "skeleton" }, "…"));
   get("treemap", { model }).then(({ groups }) => {
-    const box = (each) => h("a", { class: "box", href: link({ view: "tensors", model, group: each.name }) }, h("b", null, name(each.name, "")), h("small", null, `${bytes(each.nbytes)} · ${whole(each.tensors)} tensor${each.tensors > 1 ? "s" : ""}`));
+    const box = (group) => h("a", { class: "box", href: link({ view: "tensors", model, group: group.name }) }, h("b", null, name(group.name, "")), h("small", null, `${bytes(group.nbytes)} · ${whole(group.tensors)} tensor${group.tensors > 1 ? "s" : ""}`));
     const ends = { embedding: 0, output: 1, other: 1 };
     const order = ["attention", "state space", "feed forward", "experts", "norms"];
-    const inBlocks = groups.filter((each) => order.includes(each.name)).sort((a, b) => order.indexOf(a.name) - order.indexOf(b.name));
-    const outside = groups.filter((each) => !order.includes(each.name));
+    const inBlocks = groups.filter((group) => order.includes(group.name)).sort((a, b) => order.indexOf(a.name) - order.indexOf(b.name));
+    const outside = groups.filter((group) => !order.includes(group.name));
     const layers = perLayer(facts.summary.layers);
     const arrow = () => h("span", { class: "arrow", "aria-hidden": "true" }, "→");
-    const stages = [outside.filter((each) => ends[each.name] === 0).map(box),
+    const stages = [outside.filter((group) => ends[group.name] === 0).map(box),
       inBlocks.length ? [h("div", { class: "blocks" }, h("p", null, layers ? `${layers} blocks` : "blocks", facts.summary.experts ? ` · ${perLayer(facts.summary.experts)} experts, ${perLayer(facts.summary.experts_used) ?? "some"} used` : ""), h("div", null, inBlocks.map(box)))] : [],
-      outside.filter((each) => ends[each.name] !== 0).map(box)].filter((stage) => stage.length);
-    holder.replaceChildren(...stages.flatMap((stage, at) => [at > 0 && arrow(), h("div", { class: "stage" }, stage)]).filter(Boolean));
+      outside.filter((group) => ends[group.name] !== 0).map(box)].filter((stage) => stage.length);
+    holder.replaceChildren(...stages.flatMap((stage, index) => [index > 0 && arrow(), h("div", { class: "stage" }, stage)]).filter(Boolean));
   }, () => holder.replaceChildren());
   return h("section", { class: "card wide" }, h("h2", null, "Architecture"), holder);
 }
@@ -252,18 +252,18 @@ function drawBoard(grid, rects, samples, state, wide) {
 /** The numbers of the layers: each filters the list of tensors. */
 function drawLayerNumbers(grid, state, wide) {
   const every = [1, 2, 5, 10, 20, 50].find((step) => step * wide >= 26) ?? 100;
-  const numbers = grid.layers.map((layer, at) => (at % every === 0 ? svg("text", { x: at * wide + wide / 2, y: 12, class: "layer-number opens",
+  const numbers = grid.layers.map((layer, index) => (index % every === 0 ? svg("text", { x: index * wide + wide / 2, y: 12, class: "layer-number opens",
     onclick: () => go({ view: "tensors", model: state.model, q: `blk.${layer}.` }) }, layer) : null));
   return svg("svg", { viewBox: `0 0 ${grid.layers.length * wide} 16`, width: grid.layers.length * wide, height: 16, class: "layer-numbers", "aria-hidden": "true" }, numbers);
 }
 
 function byClass(grid, rects, by, key) {
-  grid.cells.forEach((cell, at) => {
-    rects[at].setAttribute("class", `cell ${by === "type" ? `k${cell[3] % 10}` : bitsClass(grid.types[cell[3]].bits)}`);
-    rects[at].removeAttribute("fill-opacity");
+  grid.cells.forEach((cell, index) => {
+    rects[index].setAttribute("class", `cell ${by === "type" ? `k${cell[3] % 10}` : bitsClass(grid.types[cell[3]].bits)}`);
+    rects[index].removeAttribute("fill-opacity");
   });
-  key.replaceChildren(by === "type" ? h("ul", { class: "legend" }, grid.types.map((type, at) => h("li", null,
-    h("span", { class: `swatch k${at % 10}`, "aria-hidden": "true" }), `${type.name} `, h("small", null, `${real(type.bits)} bits`)))) : legend());
+  key.replaceChildren(by === "type" ? h("ul", { class: "legend" }, grid.types.map((type, index) => h("li", null,
+    h("span", { class: `swatch k${index % 10}`, "aria-hidden": "true" }), `${type.name} `, h("small", null, `${real(type.bits)} bits`)))) : legend());
 }
 
 /** Colours by a statistic: samples come a few at a time, and the colours follow. */
@@ -271,18 +271,18 @@ async function sampled({ grid, rects, samples, by, state, key }) {
   const paint = () => {
     const values = grid.cells.map((cell) => samples.get(cell[2])?.[by]).map((value) => (typeof value === "number" ? value : null));
     const most = Math.max(...values.filter((value) => value !== null), 0);
-    values.forEach((value, at) => {
-      rects[at].setAttribute("class", `cell ${value === null ? "rest" : "heat"}`);
-      if (value !== null) rects[at].setAttribute("fill-opacity", (0.06 + 0.94 * Math.sqrt(most ? value / most : 0)).toFixed(3));
+    values.forEach((value, index) => {
+      rects[index].setAttribute("class", `cell ${value === null ? "rest" : "heat"}`);
+      if (value !== null) rects[index].setAttribute("fill-opacity", (0.06 + 0.94 * Math.sqrt(most ? value / most : 0)).toFixed(3));
     });
     key.replaceChildren(h("p", { class: "muted" }, `Full colour is ${real(most)}: ${STATISTICS[by]} of a sample of each tensor, ${whole(samples.size)} of ${whole(grid.cells.length)} read.`));
   };
   paint();
-  const left = grid.cells.map((cell) => cell[2]).filter((number) => !samples.has(number));
+  const remaining = grid.cells.map((cell) => cell[2]).filter((number) => !samples.has(number));
   let wasShown = false;
-  for (let at = 0; at < left.length && key.dataset.by === by; at += AT_ONCE) {
-    await Promise.all(left.slice(at, at + AT_ONCE).map((number) => get("sample", { model: state.model, tensor: number })
-      .then((found) => samples.set(number, found), () => samples.set(number, {}))));
+  for (let index = 0; index < remaining.length && key.dataset.by === by; index += AT_ONCE) {
+    await Promise.all(remaining.slice(index, index + AT_ONCE).map((number) => get("sample", { model: state.model, tensor: number })
+      .then((sample) => samples.set(number, sample), () => samples.set(number, {}))));
     if (wasShown && !key.isConnected) return; // another view is shown
     wasShown = key.isConnected;
     if (key.dataset.by === by) paint();
@@ -290,8 +290,8 @@ async function sampled({ grid, rects, samples, by, state, key }) {
 }
 
 function drawFiles(facts) {
-  const made = card(`Files (${whole(facts.files.length)})`, table("Files", [["File"], ["Bytes", "number"], ["Of tensors", "number"]],
+  const section = card(`Files (${whole(facts.files.length)})`, table("Files", [["File"], ["Bytes", "number"], ["Of tensors", "number"]],
     facts.files.map((file) => [name(file.name), whole(file.nbytes), whole(file.data_nbytes)])));
-  made.classList.add("wide");
-  return made;
+  section.classList.add("wide");
+  return section;
 }

@@ -10,19 +10,19 @@ const ROLES = ["system", "user", "assistant", "tool"];
 const TOOL = [{ type: "function", function: { name: "weather", description: "The weather of a city", parameters: { type: "object", properties: { city: { type: "string" } }, required: ["city"] } } }];
 
 export async function show(state) {
-  const found = await get("templates", { model: state.model });
-  const names = Object.keys(found.templates);
+  const facts = await get("templates", { model: state.model });
+  const names = Object.keys(facts.templates);
   if (!names.length) {
     return h("div", { class: "grid" }, h("section", { class: "card" }, h("h1", null, "Chat template"), h("p", null, "This file has no chat template."),
       h("p", { class: "muted" }, "Add one: ", h("code", null, "ggufkit edit FILE --chat-template template.jinja"))));
   }
-  return h("div", { class: "grid" }, ...drawEditor(state, names), drawText(found, names), ...(state.models.length > 1 ? [await drawDifference(state, found)] : []));
+  return h("div", { class: "grid" }, ...drawEditor(state, names), drawText(facts, names), ...(state.models.length > 1 ? [await drawDifference(state, facts)] : []));
 }
 
 function stored(text) {
   try {
-    const found = JSON.parse(text);
-    return Array.isArray(found) && found.every((each) => each && typeof each === "object") ? found : MESSAGES;
+    const messages = JSON.parse(text);
+    return Array.isArray(messages) && messages.every((message) => message && typeof message === "object") ? messages : MESSAGES;
   } catch {
     return MESSAGES;
   }
@@ -39,8 +39,8 @@ function drawEditor(state, names) {
     const text = JSON.stringify(messages);
     note({ messages: text === JSON.stringify(MESSAGES) ? "" : text.slice(0, 4000), tools: tools.value.slice(0, 4000), open: opens.checked ? "" : "no", template });
     try {
-      const asked = { messages, tools: tools.value.trim() ? JSON.parse(tools.value) : null, add_generation_prompt: opens.checked, name: template };
-      result.replaceChildren(...drawPrompt(await post("prompt", { model: state.model }, asked), state));
+      const request = { messages, tools: tools.value.trim() ? JSON.parse(tools.value) : null, add_generation_prompt: opens.checked, name: template };
+      result.replaceChildren(...drawPrompt(await post("prompt", { model: state.model }, request), state));
     } catch (error) {
       const isKnown = error instanceof Refusal || error instanceof SyntaxError;
       if (!isKnown) throw error;
@@ -49,11 +49,11 @@ function drawEditor(state, names) {
     }
   };
   const soon = later(draw, 250);
-  const list = () => rows.replaceChildren(...messages.map((message, at) => h("div", { class: "message" },
-    choice(ROLES.includes(message.role) ? ROLES.map((role) => [role]) : [...ROLES, message.role].map((role) => [role]), message.role, (role) => { messages[at] = { ...message, role }; list(); draw(); }, { "aria-label": `Role of message ${at + 1}` }),
-    h("textarea", { rows: 2, "aria-label": `Text of message ${at + 1}`, value: typeof message.content === "string" ? message.content : JSON.stringify(message.content),
-      oninput: (event) => { messages[at] = { ...messages[at], content: event.target.value }; soon(); } }),
-    h("button", { type: "button", class: "quiet", "aria-label": `Remove message ${at + 1}`, onclick: () => { messages = messages.filter((_, other) => other !== at); list(); draw(); } }, "×"))));
+  const list = () => rows.replaceChildren(...messages.map((message, index) => h("div", { class: "message" },
+    choice(ROLES.includes(message.role) ? ROLES.map((role) => [role]) : [...ROLES, message.role].map((role) => [role]), message.role, (role) => { messages[index] = { ...message, role }; list(); draw(); }, { "aria-label": `Role of message ${index + 1}` }),
+    h("textarea", { rows: 2, "aria-label": `Text of message ${index + 1}`, value: typeof message.content === "string" ? message.content : JSON.stringify(message.content),
+      oninput: (event) => { messages[index] = { ...messages[index], content: event.target.value }; soon(); } }),
+    h("button", { type: "button", class: "quiet", "aria-label": `Remove message ${index + 1}`, onclick: () => { messages = messages.filter((_, other) => other !== index); list(); draw(); } }, "×"))));
   const add = () => {
     messages = [...messages, { role: messages.at(-1)?.role === "user" ? "assistant" : "user", content: "" }];
     list();
@@ -65,32 +65,32 @@ function drawEditor(state, names) {
   draw();
   return [h("section", { class: "card" }, h("h1", null, "Chat template"), h("h2", null, "Conversation"), rows,
     h("p", { class: "bar-row" }, h("button", { type: "button", onclick: add }, "Add a message"),
-      names.length > 1 && h("label", { class: "field" }, h("span", null, "Template"), choice([["", "as transformers chooses"], ...names.map((each) => [each])], template, (value) => { template = value; draw(); }))),
+      names.length > 1 && h("label", { class: "field" }, h("span", null, "Template"), choice([["", "as transformers chooses"], ...names.map((title) => [title])], template, (value) => { template = value; draw(); }))),
     h("label", { class: "check" }, opens, " End where the model's answer begins"),
     h("details", { open: Boolean(state.tools) }, h("summary", null, "Tools"), h("label", { class: "block-label" }, "Tools as JSON", tools),
       h("button", { type: "button", onclick: () => { tools.value = JSON.stringify(TOOL, null, 2); draw(); } }, "Insert an example"))),
   h("section", { class: "card" }, h("h2", null, "Prompt"), result)];
 }
 
-function drawPrompt(found, state) {
-  const special = found.parts.filter((part) => part.special).length;
-  return [h("p", { class: "bar-row muted" }, `${whole(Array.from(found.text).length)} characters, ${whole(special)} special tokens`,
-    h("button", { type: "button", onclick: () => copy(found.text, state.say) }, "Copy")),
-  h("pre", { class: "text prompt", tabindex: "0" }, found.parts.map((part) => (part.special ? h("mark", null, lines(part.text)) : lines(part.text))))];
+function drawPrompt(prompt, state) {
+  const special = prompt.parts.filter((part) => part.special).length;
+  return [h("p", { class: "bar-row muted" }, `${whole(Array.from(prompt.text).length)} characters, ${whole(special)} special tokens`,
+    h("button", { type: "button", onclick: () => copy(prompt.text, state.say) }, "Copy")),
+  h("pre", { class: "text prompt", tabindex: "0" }, prompt.parts.map((part) => (part.special ? h("mark", null, lines(part.text)) : lines(part.text))))];
 }
 
-function drawText(found, names) {
-  return h("section", { class: "card wide" }, h("h2", null, "Template"), names.map((each) => h("details", { open: names.length === 1 },
-    h("summary", null, name(each), ` · ${whole(found.templates[each].length)} characters`), h("pre", { class: "text", tabindex: "0" }, lines(found.templates[each])))),
-  h("dl", { class: "facts-list" }, Object.entries(found.special_tokens).map(([role, text]) => h("div", null, h("dt", null, role), h("dd", null, name(text))))));
+function drawText(facts, names) {
+  return h("section", { class: "card wide" }, h("h2", null, "Template"), names.map((title) => h("details", { open: names.length === 1 },
+    h("summary", null, name(title), ` · ${whole(facts.templates[title].length)} characters`), h("pre", { class: "text", tabindex: "0" }, lines(facts.templates[title])))),
+  h("dl", { class: "facts-list" }, Object.entries(facts.special_tokens).map(([role, text]) => h("div", null, h("dt", null, role), h("dd", null, name(text))))));
 }
 
-async function drawDifference(state, found) {
-  const others = state.models.map((each, at) => [at, basename(each.name)]).filter(([at]) => at !== state.model);
+async function drawDifference(state, facts) {
+  const others = state.models.map((model, number) => [number, basename(model.name)]).filter(([number]) => number !== state.model);
   const holder = h("div");
   const draw = async (other) => {
     const theirs = await get("templates", { model: other });
-    const [before, after] = [found, theirs].map((each) => Object.values(each.templates)[0] ?? "");
+    const [before, after] = [facts, theirs].map((model) => Object.values(model.templates)[0] ?? "");
     const compared = await post("template-lines", {}, { before, after });
     holder.replaceChildren(compared.same ? h("p", { class: "good" }, "Both templates are the same.") : compared.lines === null
       ? h("p", null, "The templates differ, and are too long to compare line by line.")

@@ -55,31 +55,31 @@ function statisticsOf(tensor, state, number) {
 
 async function drawStatistics(state, number, holder) {
   holder.replaceChildren(h("p", { class: "muted" }, "Reading…"));
-  let found;
+  let figures;
   try {
-    found = await get("statistics", { model: state.model, tensor: number });
+    figures = await get("statistics", { model: state.model, tensor: number });
   } catch (error) {
     holder.replaceChildren(h("p", null, name(error.message, "")));
     return;
   }
-  const levels = Object.entries(found.levels ?? {}).map(([level, count]) => [Number(level), count]).sort((a, b) => a[0] - b[0]);
-  const charts = [["Values", found.histogram.edges, found.histogram.counts], ["Scales of groups", found.scales?.edges ?? [], found.scales?.counts ?? []],
+  const levels = Object.entries(figures.levels ?? {}).map(([level, count]) => [Number(level), count]).sort((a, b) => a[0] - b[0]);
+  const charts = [["Values", figures.histogram.edges, figures.histogram.counts], ["Scales of groups", figures.scales?.edges ?? [], figures.scales?.counts ?? []],
     ["Levels", levels.map(([level]) => level), levels.map(([, count]) => count)]];
   holder.replaceChildren(
-    list([["Min", real(found.min, 6)], ["Max", real(found.max, 6)], ["Mean", real(found.mean, 6)], ["Standard deviation", real(found.std, 6)],
-      ["Norm", real(found.norm, 6)], ["Zeros", `${percent(found.zero_share)} (${whole(found.zeros)})`],
-      ["NaN", found.nan ? whole(found.nan) : null], ["Infinite", found.infinite ? whole(found.infinite) : null]]),
+    list([["Min", real(figures.min, 6)], ["Max", real(figures.max, 6)], ["Mean", real(figures.mean, 6)], ["Standard deviation", real(figures.std, 6)],
+      ["Norm", real(figures.norm, 6)], ["Zeros", `${percent(figures.zero_share)} (${whole(figures.zeros)})`],
+      ["NaN", figures.nan ? whole(figures.nan) : null], ["Infinite", figures.infinite ? whole(figures.infinite) : null]]),
     h("div", { class: "charts" }, charts.filter(([, , counts]) => counts.length).map((chart) => histogram(...chart))));
 }
 
 async function drawBlock(state, number, row, column) {
   const block = await get("block", { model: state.model, tensor: number, row, column });
   const groups = block.scales.length;
-  const each = block.levels.length / groups;
+  const size = block.levels.length / groups;
   const columns = [["Column", "number"], ["Scale", "number"], ["Level", "number"], block.offsets && ["Offset", "number"], ["Value", "number"]].filter(Boolean);
-  const line = (level, at) => {
-    const group = Math.floor(at / each);
-    return [whole(block.column + at), real(block.scales[group], 6), real(level), block.offsets && real(block.offsets[group], 6), real(block.values[at], 6)].filter((cell) => cell !== null);
+  const line = (level, index) => {
+    const group = Math.floor(index / size);
+    return [whole(block.column + index), real(block.scales[group], 6), real(level), block.offsets && real(block.offsets[group], 6), real(block.values[index], 6)].filter((cell) => cell !== null);
   };
   return [h("h2", null, "Block"),
     h("p", { class: "muted" }, `Row ${whole(block.row)}, columns ${whole(block.column)} to ${whole(block.column + block.levels.length - 1)}${block.offset === null ? "" : `, at byte ${whole(block.offset)}`}`),
@@ -87,6 +87,6 @@ async function drawBlock(state, number, row, column) {
     h("dl", { class: "fields" }, Object.entries(block.fields).map(([field, values]) => h("div", null, h("dt", null, field), h("dd", null, values.map((value) => real(value, 6)).join("  "))))),
     h("details", null, h("summary", null, "Bytes"), h("pre", { class: "text", tabindex: "0" }, block.bytes.match(/../g).join(" "))),
     h("h3", null, "Values"),
-    h("p", { class: "muted" }, `value = scale × level${block.offsets ? " + offset" : ""}; ${groups === 1 ? "one scale" : `${groups} scales, each for ${each} values`}`),
+    h("p", { class: "muted" }, `value = scale × level${block.offsets ? " + offset" : ""}; ${groups === 1 ? "one scale" : `${groups} scales, each for ${size} values`}`),
     table("Values of the block", columns, block.levels.map(line))];
 }

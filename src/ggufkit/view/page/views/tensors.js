@@ -17,10 +17,10 @@ export async function show(state) {
   const list = h("div");
   const draw = async () => {
     note({ start: place.start || "", q: place.search, type: place.type, group: place.group, sort: place.sort });
-    const found = await get("tensors", { model, ...place, count: COUNT });
+    const page = await get("tensors", { model, ...place, count: COUNT });
     list.replaceChildren(
-      pager(found, COUNT, `tensors, ${bytes(found.nbytes)}`, (start) => { place.start = start; draw(); }),
-      drawTable(found, place, (changes) => restart(changes), model));
+      pager(page, COUNT, `tensors, ${bytes(page.nbytes)}`, (start) => { place.start = start; draw(); }),
+      drawTable(page, place, (changes) => restart(changes), model));
   };
   const restart = (changes) => { Object.assign(place, changes, { start: 0 }); return draw(); };
   await draw();
@@ -35,8 +35,8 @@ export async function show(state) {
 
 /** The group that the list is limited to; a click shows all. */
 function chip(group, restart) {
-  const made = h("button", { type: "button", class: "quiet", "aria-label": `Show all groups, not only ${group}`, onclick: () => { made.remove(); restart({ group: "" }); } }, name(group, ""), " ×");
-  return made;
+  const button = h("button", { type: "button", class: "quiet", "aria-label": `Show all groups, not only ${group}`, onclick: () => { button.remove(); restart({ group: "" }); } }, name(group, ""), " ×");
+  return button;
 }
 
 function drawHead([key, text], place, restart) {
@@ -47,10 +47,10 @@ function drawHead([key, text], place, restart) {
     key ? h("button", { type: "button", class: "sort", onclick: () => restart({ sort: next }) }, text, h("span", { "aria-hidden": "true" }, arrow)) : text);
 }
 
-function drawTable(found, place, restart, model) {
+function drawTable(page, place, restart, model) {
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Tensors" }, h("table", { class: "tensors" },
     h("thead", null, h("tr", null, COLUMNS.map((column) => drawHead(column, place, restart)))),
-    h("tbody", null, found.rows.map((row) => h("tr", null,
+    h("tbody", null, page.rows.map((row) => h("tr", null,
       h("td", null, h("a", { href: link({ view: "tensor", model, t: row.number }) }, name(row.name)), !row.whole && h("b", { class: "warning-text" }, " missing")),
       h("td", null, h("span", { class: `tag ${bitsClass(row.bits)}` }, row.type)),
       h("td", { class: "number" }, row.bits.toFixed(2)),

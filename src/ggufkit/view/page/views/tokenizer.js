@@ -23,7 +23,7 @@ function drawFacts(facts) {
   const known = [["Kind", facts.kind], ["Pre-tokenizer", facts.pre], ["Tokens", whole(facts.tokens)], ["Merges", facts.merges ? whole(facts.merges) : ""]];
   return h("section", { class: "card wide" }, h("h1", null, "Tokenizer"),
     h("dl", { class: "facts-list" }, known.filter(([, value]) => value).map(([label, value]) => h("div", null, h("dt", null, label), h("dd", null, name(value, "")))),
-      facts.special.map((each) => h("div", null, h("dt", null, each.key), h("dd", null, `${each.id} `, name(each.text))))));
+      facts.special.map((token) => h("div", null, h("dt", null, token.key), h("dd", null, `${token.id} `, name(token.text))))));
 }
 
 function drawSplit(state) {
@@ -32,11 +32,11 @@ function drawSplit(state) {
   const area = h("textarea", { rows: 4, spellcheck: "false", value: state.text ?? SAMPLE });
   let run = 0;
   const draw = async () => {
-    const asked = ++run;
+    const call = ++run;
     note({ text: area.value === SAMPLE ? "" : area.value.slice(0, 1000), special: special.checked ? "" : "no" });
     try {
-      const found = await post("split", { model: state.model }, { text: area.value, special: special.checked });
-      if (asked === run) result.replaceChildren(...drawTokens(found, area.value));
+      const split = await post("split", { model: state.model }, { text: area.value, special: special.checked });
+      if (call === run) result.replaceChildren(...drawTokens(split, area.value));
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       result.replaceChildren(h("p", { class: "warning-text" }, name(`${error.message}. ${error.remedy}`, "")));
@@ -52,21 +52,21 @@ function drawSplit(state) {
     h("label", { class: "check" }, special, " Add the tokens that llama.cpp adds at the beginning and end"), result);
 }
 
-function drawTokens(found, text) {
+function drawTokens(split, text) {
   const characters = Array.from(text); // positions count characters, not UTF-16 units
   let last = 0;
-  const spans = found.tokens.slice(0, SHOWN).map((token, at) => {
+  const spans = split.tokens.slice(0, SHOWN).map((token, index) => {
     const covered = characters.slice(Math.max(token.start, last), token.stop).join("");
     last = Math.max(last, token.stop);
     const isAdded = token.start === token.stop;
-    const shown = isAdded ? token.text : covered || "·";
-    return h("span", { class: `token t${at % COLOURS}${isAdded ? " added" : ""}`, title: `${token.id}: ${visible(token.text)}` },
-      h("bdi", null, marked(shown)), h("small", null, token.id));
+    const label = isAdded ? token.text : covered || "·";
+    return h("span", { class: `token t${index % COLOURS}${isAdded ? " added" : ""}`, title: `${token.id}: ${visible(token.text)}` },
+      h("bdi", null, marked(label)), h("small", null, token.id));
   });
-  return [h("p", { class: "muted" }, `${whole(found.count)} tokens, ${whole(found.characters)} characters`,
-    found.count ? `, ${real(found.characters / found.count, 3)} characters a token` : ""),
-  h("div", { class: "tokens" }, spans), found.count > SHOWN && h("p", { class: "muted" }, `The first ${whole(SHOWN)} are shown.`),
-  h("details", null, h("summary", null, "Ids"), h("pre", { class: "text", tabindex: "0" }, JSON.stringify(found.tokens.map((token) => token.id))))].filter(Boolean);
+  return [h("p", { class: "muted" }, `${whole(split.count)} tokens, ${whole(split.characters)} characters`,
+    split.count ? `, ${real(split.characters / split.count, 3)} characters a token` : ""),
+  h("div", { class: "tokens" }, spans), split.count > SHOWN && h("p", { class: "muted" }, `The first ${whole(SHOWN)} are shown.`),
+  h("details", null, h("summary", null, "Ids"), h("pre", { class: "text", tabindex: "0" }, JSON.stringify(split.tokens.map((token) => token.id))))].filter(Boolean);
 }
 
 const marked = (text) => lines(text).replaceAll("\n", "⏎").replaceAll("\t", "⇥").replaceAll(" ", "\u00a0");
@@ -76,9 +76,9 @@ async function drawSearch(state) {
   const list = h("div");
   const draw = async () => {
     note({ start: place.start || "", q: place.search });
-    const found = await get("tokens", { model: state.model, search: place.search, start: place.start, count: COUNT });
-    list.replaceChildren(pager(found, COUNT, "tokens", (start) => { place.start = start; draw(); }),
-      h("ul", { class: "keys-list token-list" }, found.rows.map((row) => drawRow(row, state))));
+    const page = await get("tokens", { model: state.model, search: place.search, start: place.start, count: COUNT });
+    list.replaceChildren(pager(page, COUNT, "tokens", (start) => { place.start = start; draw(); }),
+      h("ul", { class: "keys-list token-list" }, page.rows.map((row) => drawRow(row, state))));
   };
   await draw();
   return h("section", { class: "card wide" }, h("h2", null, "Vocabulary"),
@@ -95,10 +95,10 @@ function drawRow(row, state) {
 }
 
 async function drawToken(row, state, holder) {
-  const found = await get("token", { model: state.model, id: row.id });
+  const token = await get("token", { model: state.model, id: row.id });
   const merges = (label, list) => list.length > 0 && h("div", null, h("h3", null, label),
     h("ul", { class: "merges" }, list.map((merge) => h("li", null, h("small", null, `${whole(merge.rank)} `), name(merge.left), " + ", name(merge.right)))));
-  const known = [["Text in the file", found.text], ["Stands for", found.shown], ["Bytes", found.bytes], ["Type", found.type], ["Score", found.score === null ? null : real(found.score, 7)]];
+  const known = [["Text in the file", token.text], ["Stands for", token.shown], ["Bytes", token.bytes], ["Type", token.type], ["Score", token.score === null ? null : real(token.score, 7)]];
   holder.replaceChildren(h("dl", { class: "facts-list" }, known.filter(([, value]) => value !== null).map(([label, value]) => h("div", null, h("dt", null, label), h("dd", null, name(value, ""))))),
-    ...[merges("Merged from", found.made), merges("Merged into", found.used)].filter(Boolean));
+    ...[merges("Merged from", token.made), merges("Merged into", token.used)].filter(Boolean));
 }
