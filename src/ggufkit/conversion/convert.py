@@ -30,7 +30,6 @@ from ggufkit.conversion.checkpoint.folder import (
     opened_config,
     shown_as,
 )
-from ggufkit.conversion.checkpoint.hub_folder import fetched
 from ggufkit.conversion.checkpoint.nvfp4 import SCALES, is_nvfp4, with_modelopt_settings
 from ggufkit.conversion.choices import Choices
 from ggufkit.conversion.diffusion.checkpoint_files import (
@@ -179,9 +178,14 @@ def opened_checkpoint(
     with contextlib.ExitStack() as small_files:
         is_remote = isinstance(folder, str) and is_hub_name(folder)
         forms = MISTRAL_FORMS if mistral_format else FORMS
-        folders = small_files.enter_context(fetched(str(folder), forms)) if is_remote else (folder,)
+        if is_remote:
+            from ggufkit.conversion.checkpoint.hub_folder import fetched  # noqa: PLC0415 (networks take long to import)
+
+            folder, files = small_files.enter_context(fetched(str(folder), forms))
+        else:
+            files = None
         checkpoint = open_checkpoint(
-            *folders, follow_links=follow_links, mistral_format=mistral_format,
+            folder, files, follow_links=follow_links, mistral_format=mistral_format,
             may_lack_tensors=choices.vocab_only and not is_remote,
         )  # fmt: skip
         try:

@@ -81,10 +81,12 @@ def about_missing(model: Model, facts: ConfigFacts) -> list[str]:
     missing = [f"the tensor {name!r} is missing: {why}" for name, why in absent]
     if _has_own_head(facts) and "output.weight" not in model.tensors:
         missing.append("output.weight is missing, but config.json says tie_word_embeddings: false")
+    if not missing:
+        return []
     listed = " ".join(missing)
     refusals = _messages(inconsistencies(ModelView.of(model)), REFUSED)
     refused = [text for text in refusals if not any(n in listed for n in _QUOTED.findall(text))]
-    return [*missing, *refused] if missing else []
+    return [*missing, *refused]
 
 
 def _has_own_head(facts: ConfigFacts) -> bool:

@@ -38,6 +38,11 @@ def is_model(head: bytes) -> bool:
     return head.startswith((MAGIC, *_LEGACY))
 
 
+def is_safetensors(head: bytes) -> bool:
+    """Whether a file that begins with `head` is one of safetensors."""
+    return int.from_bytes(head[:8], "little") <= MAX_SAFETENSORS_HEADER and head[8:9] == b"{"
+
+
 def identify(head: bytes, size: int) -> Finding:
     """Return the finding that names the format of a file that begins with `head`, not GGUF.
 
@@ -71,7 +76,7 @@ def _by_magic(head: bytes) -> Finding | None:
     for magic, what in _COMPRESSED.items():
         if head.startswith(magic):
             return finding("compressed", 0, what=what)
-    if int.from_bytes(head[:8], "little") <= MAX_SAFETENSORS_HEADER and head[8:9] == b"{":
+    if is_safetensors(head):
         return finding("safetensors", 0)
     if _PICKLE.match(head):
         return finding("pickle", 0)

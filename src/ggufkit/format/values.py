@@ -8,7 +8,9 @@ what users get: numbers are those of Python, which do not wrap around and which 
 
 from __future__ import annotations
 
+import itertools
 import operator
+import struct
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final, TypeAlias, overload
@@ -25,6 +27,7 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]] | Strings | Arrays"
 # np.generic: a NumPy number, whose dtype says the GGUF type.
 TypedValue: TypeAlias = "bool | str | np.generic | Array"
 Value: TypeAlias = "bool | int | float | str | Array"
+_LENGTH: Final = struct.Struct("<Q")  # of a string in the canonical encoding
 MAX_ARRAY_DEPTH: Final = 32  # as in the native scanner; no real model nests deeper
 _BY_DTYPE: Final = {np.dtype(kind.dtype): kind for kind in ValueType if kind.dtype}
 INNER_ARRAY: Final = np.dtype(
@@ -83,9 +86,16 @@ class Strings(_Packed):
 
     def __init__(self, items: Iterable[str] = ()) -> None:
         """Encode `items` once; a surrogate that is not an escaped byte raises ValueTypeError."""
-        packed = [encode_string(item, CANONICAL) for item in items]
-        data = b"".join(packed)
-        super().__init__(data, 0, len(data), len(packed), CANONICAL)
+        items = list(items)
+        try:  # without a call for each: vocabularies have 500,000 strings
+            texts = [str.encode(item, "utf-8", "surrogateescape") for item in items]
+        except (TypeError, UnicodeEncodeError):
+            for item in items:
+                encode_string(item, CANONICAL)  # raises what says more
+            raise
+        pairs = zip(map(_LENGTH.pack, map(len, texts)), texts, strict=True)
+        data = b"".join(itertools.chain.from_iterable(pairs))
+        super().__init__(data, 0, len(data), len(texts), CANONICAL)
 
     @classmethod
     def lying(cls, data: Data, offset: int, end: int, count: int, encoding: Encoding) -> Strings:

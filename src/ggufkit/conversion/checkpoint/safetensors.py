@@ -15,7 +15,7 @@ from itertools import accumulate, islice, pairwise
 from typing import Any, Final
 
 from ggufkit.errors import CheckpointError, ShapeError, TensorTypeError, brief
-from ggufkit.format.magic import HEAD_BYTES, identify
+from ggufkit.format.magic import HEAD_BYTES, identify, is_safetensors
 from ggufkit.format.types import MAGIC, TensorType, padded, tensor_type
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import AnyFile, rows_and_width
@@ -64,6 +64,8 @@ def foreign(file: AnyFile) -> str | None:
     head = file.read(0, min(file.nbytes, HEAD_BYTES)).tobytes()
     if head.startswith(MAGIC):
         return "this is a GGUF file already, which no conversion needs"
+    if is_safetensors(head):
+        return None
     kind = identify(head, file.nbytes)
     message = kind.message.removesuffix(", not a GGUF file").removesuffix(", not GGUF")
     return f"{message} ({kind.remedy})" if kind.rule in _OTHERS else None

@@ -7,7 +7,7 @@ from typing import Final
 
 from ggufkit.conversion.tokenizer.entries import TokenEntries, Tokens, looks_special
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
-from ggufkit.conversion.tokenizer.hub_tokenizer import HubTokenizer, hub_tokenizer
+from ggufkit.conversion.tokenizer.hub_tokenizer import AddedToken, HubTokenizer, hub_tokenizer
 from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import pre_tokenizer_name
 from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceType
 from ggufkit.conversion.tokenizer.special_tokens import Specials, merges_of
@@ -49,18 +49,18 @@ def hub_tokens(files: TokenizerFiles, tokenizer: HubTokenizer) -> Tokens:
     rows = files.rows_for(max(tokenizer.texts, default=-1) + 1, "the tokenizer")
     tokens = Tokens(rows)
     for number, text in tokenizer.texts.items():
-        tokens.put(number, *_hub_token(tokenizer, text))
+        token = tokenizer.added_texts.get(text)
+        if token is None:
+            tokens.put(number, text, 0.0, PieceType.NORMAL)
+        else:
+            tokens.put(number, *_added_token(tokenizer, token))
     if rows > len(tokenizer.texts):
         files.say(f"{rows - len(tokenizer.texts)} of {rows} tokens are padding")
     return tokens
 
 
-def _hub_token(tokenizer: HubTokenizer, text: str) -> tuple[str, float, PieceType]:
-    token = tokenizer.added_texts.get(text)
-    if token is None:
-        return text, 0.0, PieceType.NORMAL
-    if not token.normalized:
-        text = tokenizer.decoded(text)
+def _added_token(tokenizer: HubTokenizer, token: AddedToken) -> tuple[str, float, PieceType]:
+    text = token.content if token.normalized else tokenizer.decoded(token.content)
     if token.special or looks_special(text):
         return text, 0.0, PieceType.CONTROL
     return text.replace(SPACE, " "), 0.0, PieceType.USER_DEFINED

@@ -181,10 +181,9 @@ def merges_of(files: TokenizerFiles) -> list[str]:
     if isinstance(merges, list) and merges:
         if isinstance(merges[0], str):
             return merges
-        pairs = (" ".join(pair) for pair in merges)
         return [
             text if text.count(" ") == 1 else " ".join(part.replace(" ", SPACE) for part in pair)
-            for text, pair in zip(pairs, merges, strict=True)
+            for text, pair in zip(map(" ".join, merges), merges, strict=True)
         ]
     return merges_of_text(files.checkpoint.text("merges.txt") or "")
 
