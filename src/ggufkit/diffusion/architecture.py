@@ -17,7 +17,7 @@ from typing import Final
 
 import ggufkit._toml as _toml
 from ggufkit.diffusion.diffusers_names import DiffusersNames, diffusers_names
-from ggufkit.errors import CheckpointError
+from ggufkit.errors import CheckpointError, brief
 
 Shapes = Mapping[str, tuple[int, ...]]
 SHARED_PREFIXES: Final = ("model.diffusion_model.", "model.")  # some tensors have it
@@ -197,35 +197,34 @@ def is_without_keys(names: Iterable[str]) -> bool:
     return has_parts or any(name.startswith(_MARKS) for name in listed)
 
 
+# What to do with other files of tensors.
+_ORIGINAL: Final = "Use the checkpoint of the publisher, or the file that ComfyUI loads"
+_FOLDER: Final = "Give `ggufkit convert` the folder with its config.json and tokenizer"
+_LORA: Final = "Merge it into its model: `ggufkit lora merge`"
+_PART: Final = "ComfyUI reads its safetensors file; `--for sd.cpp` converts it"
 # Other files of tensors, by a part of a name that only they have, and what to do with them.
 _OTHER_KINDS: Final = {
     "wscales": ("quantized by SVDQuant for Nunchaku", "Use the original checkpoint"),
     "svdq": ("quantized by SVDQuant", "Use the original checkpoint"),
     "hada_w1_a": ("a LoHa adapter", "ggufkit does not convert such adapters"),
     "lokr_w": ("a LoKr adapter", "ggufkit does not convert such adapters"),
-    "lora_": ("a LoRA adapter", "Merge it into its model: `ggufkit lora merge`"),
-    ".lora.": ("a LoRA adapter", "Merge it into its model: `ggufkit lora merge`"),
-    "encoder.block.0.layer.0.SelfAttention": (
-        "a T5 text encoder",
-        "Give `ggufkit convert` the folder with its config.json and tokenizer",
-    ),
-    "text_model.encoder.layers.0": ("a CLIP text encoder", "ComfyUI reads its safetensors file"),
-    "layers.0.self_attn.q_proj": (
-        "a language model",
-        "Give `ggufkit convert` the folder with its config.json and tokenizer",
-    ),
-    "decoder.conv_in": ("a VAE", "ComfyUI reads its safetensors file"),
-    "decoder.middle.0.residual": ("a VAE of videos", "ComfyUI reads its safetensors file"),
+    "lora_": ("a LoRA adapter", _LORA),
+    ".lora.": ("a LoRA adapter", _LORA),
+    "encoder.block.0.layer.0.SelfAttention": ("a T5 text encoder", _FOLDER),
+    "text_model.encoder.layers.0": ("a CLIP text encoder", _PART),
+    "layers.0.self_attn.q_proj": ("a language model", _FOLDER),
+    "decoder.conv_in": ("a VAE", _PART),
+    "decoder.middle.0.residual": ("a VAE of videos", _PART),
     "controlnet_": ("a ControlNet", "ComfyUI reads its safetensors file"),
     "transformer_blocks.0.attn": (
         "spelled as diffusers spells a model that ggufkit cannot rename",
-        "Use the checkpoint of the publisher, or the file that ComfyUI loads",
+        _ORIGINAL,
     ),
-    "down_blocks.0.": (
-        "spelled as diffusers spells a U-Net that ggufkit cannot rename",
-        "Use the checkpoint of the publisher, or the file that ComfyUI loads",
-    ),
+    "down_blocks.0.": ("spelled as diffusers spells a U-Net that ggufkit cannot rename", _ORIGINAL),
 }
+_NUMBER: Final = re.compile(r"\d+")
+_BLOCK: Final = re.compile(r"(\w*(?:blocks|layers))\.(\d{1,4})\.")
+_SPARSE: Final = ("input_blocks", "output_blocks")  # of a U-Net, whose numbers may leave gaps
 
 
 def unknown_architecture(place: str, shapes: Shapes) -> CheckpointError:
@@ -233,18 +232,43 @@ def unknown_architecture(place: str, shapes: Shapes) -> CheckpointError:
     for part, (kind, remedy) in _OTHER_KINDS.items():
         if any(part in name for name in shapes):
             return CheckpointError(f"{place} is {kind}, not an image or video model", remedy=remedy)
+    if not shapes:
+        return CheckpointError(f"{place} contains no tensors", remedy="Download it again")
+    patterns = {_NUMBER.sub("0", name) for name in shapes}
     lacks = []
     for known in architectures().values():
         for names in known.names:
             missing = [name for name in names if name not in shapes]
-            if len(missing) < len(names):
-                lacks.append((len(missing) / len(names), known.stem, missing))
+            similar = sum(_NUMBER.sub("0", name) in patterns for name in names)
+            if similar or len(missing) < len(names):
+                lacks.append((-similar / len(names), len(missing), known.stem, missing))
     nearest = [
-        f"{stem} lacks {', '.join(missing[:2])}" for _, stem, missing in sorted(lacks)[:NEAREST]
+        f"{stem} lacks {', '.join(missing[:2])}" for *_, stem, missing in sorted(lacks)[:NEAREST]
     ]
+    nearest = nearest or [f"no model that it knows has {brief(next(iter(shapes)))}"]
     stems = ", ".join(architectures())
     return CheckpointError(
         f"{place} is not an image or video model that ggufkit knows",
         nearest,
-        remedy=f"If it is one of these, name it with `--arch`: {stems}",
+        remedy=f"If a part of it is missing, download it again; if it is one of these, name it "
+        f"with `--arch`: {stems}",
     )
+
+
+def incomplete_parts(known: DiffusionArchitecture, shapes: Shapes) -> list[str]:
+    """Return what shows that tensors are not one whole model: missing blocks, a second model."""
+    numbers: dict[str, set[int]] = {}
+    for name in shapes:
+        if (block := _BLOCK.match(name)) and block[1] not in _SPARSE:
+            numbers.setdefault(block[1], set()).add(int(block[2]))
+    missing = {family: set(range(max(own))) - own for family, own in numbers.items()}
+    problems = [f"{family}.{min(lost)} is missing" for family, lost in missing.items() if lost]
+    own_names = {name for row in known.names for name in row}
+    for other in architectures().values():
+        is_kin = other.architecture == known.architecture or (
+            other.rows_of_256 and known.rows_of_256
+        )
+        rows = [row for row in other.names if shapes.keys() >= set(row)]
+        if not is_kin and other.matched(shapes) and any(not own_names >= {*row} for row in rows):
+            problems.append(f"it has tensors of {known.title} and of {other.title}")
+    return problems

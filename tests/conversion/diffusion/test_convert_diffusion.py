@@ -137,6 +137,18 @@ def test_a_size_of_ones_own_leaves_the_same_tensors_whole(tmp_path, model, loade
     assert not changed & unchanged
 
 
+def test_nan_is_refused_and_nothing_is_written(tmp_path):
+    numbers = np.ones((64, 256), np.float32)
+    numbers[3, 5] = np.nan
+    source = small(tmp_path / "flux.safetensors", **{"bad.weight": numbers})
+    for options in ([], ["--quantize", "Q4_K_M"], ["--outtype", "bf16", "--quantize", "Q8_0"]):
+        done = run("convert", source, tmp_path / "out.gguf", *options)
+        assert done.code == 1
+        assert "'bad.weight' holds nan in row 3, column 5" in done.err
+        assert "download it again" in done.err
+        assert not (tmp_path / "out.gguf").exists()
+
+
 def test_a_number_beyond_f16_is_refused_and_nothing_is_written(tmp_path):
     numbers = np.ones((64, 256), np.float32)
     numbers[3, 5] = 1e6
@@ -170,7 +182,9 @@ def test_other_numbers_become_f16(tmp_path, kind):
     [
         ("lora_unet_double_blocks_0_img_attn_proj.lora_down.weight", "a LoRA adapter"),
         ("encoder.block.0.layer.0.SelfAttention.q.weight", "a T5 text encoder"),
-        ("decoder.conv_in.weight", "a VAE"),
+        ("decoder.conv_in.weight", "`--for sd.cpp` converts it"),
+        ("text_model.encoder.layers.0.mlp.fc1.weight", "a CLIP text encoder"),
+        ("layers.0.img_mod.svdq_wscales", "Use the original checkpoint"),
         ("model.layers.0.self_attn.q_proj.weight", "a language model"),
         ("transformer_blocks.0.attn.add_q_proj.weight", "spelled as diffusers spells"),
         ("something.weight", "is not an image or video model that ggufkit knows"),
@@ -194,6 +208,61 @@ def test_the_nearest_architecture_is_named(tmp_path):
         assert model.architecture == "wan"
     with pytest.raises(ValueTypeError, match="unknown architecture"):
         ggufkit.convert(source, arch="nothing")
+
+
+def flux_without(**names: str | None) -> dict[str, np.ndarray]:
+    """Return a tiny FLUX whose tensors with these parts of names get another name, or none."""
+    tensors = diffusion_checkpoints.arrays("flux", "BF16")
+    for part, instead in names.items():
+        others = {n: n.replace(part, instead) if instead else "" for n in tensors if part in n}
+        tensors = {others.get(name, name): array for name, array in tensors.items()}
+    return {name: array for name, array in tensors.items() if name}
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        (
+            flux_without(double_blocks="other_blocks"),
+            "lacks double_blocks.0.img_attn.proj.weight",
+        ),
+        (flux_without(**{"double_blocks.1": "double_blocks.4"}), "double_blocks.1 is missing"),
+        (flux_without(**{"single_blocks.0": None}), "single_blocks.0 is missing"),
+        (
+            flux_without() | diffusion_checkpoints.arrays("wan", "BF16"),
+            "it has tensors of Wan 2.1 and 2.2 (with S2V, VACE and Animate) and of FLUX.1",
+        ),
+        ({}, "contains no tensors"),
+    ],
+)
+def test_what_is_not_one_whole_model_is_refused(tmp_path, tensors, message):
+    source = tmp_path / "some.safetensors"
+    source.write_bytes(safetensors_bytes(tensors))
+    done = run("convert", source, tmp_path / "out.gguf")
+    assert done.code == 1
+    assert message in done.err
+    assert "ownload" in done.err
+    assert not (tmp_path / "out.gguf").exists()
+
+
+@pytest.mark.parametrize("loader", ["comfyui", "sd.cpp"])
+@pytest.mark.parametrize("nbytes", [0, 100, -1000])
+def test_a_truncated_file_is_refused(tmp_path, loader, nbytes):
+    source = diffusion_checkpoints.write("flux", "BF16", tmp_path / "flux.safetensors")
+    source.write_bytes(source.read_bytes()[:nbytes])
+    done = run("convert", source, tmp_path / "out.gguf", "--for", loader)
+    assert done.code == 1
+    assert "download it again" in done.err
+    assert not (tmp_path / "out.gguf").exists()
+
+
+def test_shards_that_repeat_a_tensor_are_refused(tmp_path):
+    (tmp_path / "config.json").write_text('{"_class_name": "FluxTransformer2DModel"}')
+    for number in (1, 2):
+        name = f"diffusion_pytorch_model-{number:05}-of-00002.safetensors"
+        diffusion_checkpoints.write("flux", "BF16", tmp_path / name)
+    with pytest.raises(CheckpointError, match=r"another file of it has 'double_block"):
+        ggufkit.convert(tmp_path)
 
 
 def test_a_name_that_is_too_long_is_refused(tmp_path):

@@ -87,8 +87,15 @@ def open_diffusion_files(place: Path, *, follow_links: bool = False) -> Diffusio
     with closing_on_error(*(file.close for file in files)):
         for file in files:
             stored, problems = _tensors(file)
+            twice = {tensor.name for tensor in tensors} & {tensor.name for tensor in stored}
+            if twice:
+                problems += [f"another file of it has {brief(min(twice))} too"]
             if problems:
-                raise CheckpointError(f"{file.path} cannot be read", problems)
+                raise CheckpointError(
+                    f"{file.path} cannot be read",
+                    problems,
+                    remedy="If it is cut short or of another model, download it again",
+                )
             tensors += stored
             layers |= _quantized_layers(file)
     return DiffusionFiles(tensors, files, config, layers)

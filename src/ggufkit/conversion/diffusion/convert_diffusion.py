@@ -24,6 +24,7 @@ from ggufkit.diffusion.architecture import (
     MODEL,
     DiffusionArchitecture,
     architectures,
+    incomplete_parts,
     prefix_of,
     recognize,
     unknown_architecture,
@@ -130,6 +131,10 @@ def _architecture(place: Path, tensors: list[Tensor], arch: str | None) -> Diffu
     known = recognize(shapes)
     if known is None:
         raise unknown_architecture(str(place), shapes)
+    if problems := incomplete_parts(known, shapes):
+        raise CheckpointError(
+            f"{place} is not one whole model", problems, remedy="Download all its files again"
+        )
     return known
 
 

@@ -69,6 +69,8 @@ def convert_for_sd_cpp(
     with closing_on_error(*(file.close for file in source.files)):
         tensors = _tensors(place, source, part)
         stored = [_stored(t) for t in tensors if _is_stored(t)]
+        if not stored:
+            raise CheckpointError(f"{place} contains no tensors", remedy="Download it again")
         stored.sort(key=lambda tensor: tensor.name.encode(errors="surrogatepass"))
         model = Model(Metadata({}), Tensors(stored)).reading(source.files)
         kind = OUTTYPES[outtype]

@@ -43,7 +43,7 @@ class Half(Made):
     tensor: Tensor
 
     def read(self, start: int, stop: int) -> Bytes:
-        """Return rows as F16; ValueTypeError if a finite number would become infinite."""
+        """Return rows as F16; ValueTypeError for NaN, and finite numbers that become infinite."""
         numbers = self._rows(start, stop)
         halves = numbers.view(np.uint16)
         if (halves & _INFINITE_BITS == _INFINITE_BITS).any():
@@ -61,13 +61,16 @@ class Half(Made):
         rows = retyped(self.tensor, tensor_type("F32")).source.read(start, stop)
         before = rows.view(np.float32)
         after = halves.view(np.float16)
-        overflowed = np.argwhere(np.isfinite(before) & ~np.isfinite(after))
-        if len(overflowed):
-            row, column = map(int, overflowed[0])
+        spoiled = np.argwhere(~np.isfinite(after) & ~np.isinf(before))
+        if len(spoiled):
+            row, column = map(int, spoiled[0])
+            number = before[row, column]
             raise ValueTypeError(
-                f"tensor {self.tensor.name!r} holds {before[row, column]:g} in row {start + row}, "
+                f"tensor {self.tensor.name!r} holds {number:g} in row {start + row}, "
                 f"column {column}, which F16 cannot hold",
-                remedy="Convert with `--outtype bf16` or `--outtype f32`",
+                remedy="The checkpoint is damaged: download it again"
+                if np.isnan(number)
+                else "Convert with `--outtype bf16` or `--outtype f32`",
             )
 
 
