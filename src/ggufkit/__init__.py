@@ -83,6 +83,7 @@ _HOMES: Final = {
     "ValueTypeError": "errors",
     "WaitingWarning": "errors",
     "bench": "quants.bench",
+    "bf16": "models.tensors.in_memory",
     "chat_template": "frameworks.chat_template",
     "check": "checks.check",
     "compute_imatrix": "imatrix.compute",
@@ -106,6 +107,7 @@ _HOMES: Final = {
     "merge_lora": "lora.merge_lora",
     "model": "models.tensors.in_memory",
     "open": "models.open",
+    "packed": "models.tensors.in_memory",
     "plan": "quantization.plan",
     "plan_memory": "quantization.plan_memory",
     "quantize": "quantization.quantize",
@@ -130,10 +132,10 @@ _HOMES: Final = {
     "write_many": "output.write",
 }
 _MODULES: Final = ("errors", "imatrix", "quants")
-# Public too, but `from ggufkit import *` must not replace the libraries of these names.
+# Public too, but `from ggufkit import *` must not replace these libraries, nor the builtin `open`.
 _FRAMEWORKS: Final = ("mlx", "numpy", "safetensors", "torch", "transformers")
 
-__all__ = ["__version__", *_MODULES, *_HOMES]  # noqa: PLE0604 (they are strings)
+__all__ = ["__version__", *_MODULES, *(_HOMES.keys() - {"open"})]  # noqa: PLE0604 (strings)
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (as the language has it)
@@ -150,4 +152,4 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 (as the language has it)
 
 def __dir__() -> Iterable[str]:
     """List the public names."""
-    return sorted([*__all__, *_FRAMEWORKS])
+    return sorted([*__all__, *_FRAMEWORKS, "open"])

@@ -94,7 +94,9 @@ from ggufkit.models.model import ModelFile as ModelFile
 from ggufkit.models.model import Tensor as Tensor
 from ggufkit.models.model import Tensors as Tensors
 from ggufkit.models.open import open as open
+from ggufkit.models.tensors.in_memory import bf16 as bf16
 from ggufkit.models.tensors.in_memory import model as model
+from ggufkit.models.tensors.in_memory import packed as packed
 from ggufkit.output.layout import Plan as Plan
 from ggufkit.output.layout import layout as layout
 from ggufkit.output.save_array import save_array as save_array

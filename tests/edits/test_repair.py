@@ -112,7 +112,9 @@ def test_recipe_is_guessed_from_matrices_and_not_from_vectors(tmp_path):
         for part in "qkv"
     }
     packed = {
-        name: (ggufkit.quants.quantize(data, "Q8_0"), "Q8_0") if data.ndim > 1 else data
+        name: ggufkit.packed(ggufkit.quants.quantize(data, "Q8_0"), "Q8_0")
+        if data.ndim > 1
+        else data
         for name, data in arrays.items()
     }
     packed |= {

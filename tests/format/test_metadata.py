@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+import gguf
 import numpy as np
 import pytest
 import yaml
@@ -301,3 +302,35 @@ def test_plain_values_of_known_keys_have_the_types_that_llama_cpp_reads():
 def test_union_keeps_the_types_of_other_keys():
     metadata = ggufkit.model({}, {"a": np.uint8(1)}).metadata | {"b": "x"}
     assert [metadata.type_name(key) for key in metadata] == ["uint8", "string"]
+
+
+def test_dict_comes_back_with_the_types_that_gguf_py_writes(tmp_path):
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    writer.add_block_count(2)
+    writer.add_head_count([2, 4])
+    writer.add_tags(["a"])
+    writer.add_token_list(["a", "b"])
+    writer.add_token_types([1, 2])
+    writer.add_token_scores([0.0, -1.0])
+    writer.add_bool("x.flag", True)
+    writer.add_array("x.sizes", [1, -2])
+    for step in ("header_to_file", "kv_data_to_file", "tensors_to_file"):
+        getattr(writer, f"write_{step}")()
+    writer.close()
+    with ggufkit.open(tmp_path / "m.gguf") as model:
+        assert Metadata.from_dict(model.metadata.to_dict()) == model.metadata
+
+
+@given(pairs=metadata)
+def test_dict_comes_back_exactly_with_names_of_types(pairs):
+    before = opened(Spelling(3, "little"), pairs)
+    types = {key: before.type_name(key) for key in before}
+    try:
+        after = Metadata.from_dict(before.to_dict(), types)
+    except ValueTypeError:  # NaN, and arrays of arrays, do not survive JSON
+        return
+    assert [after.type_name(key) for key in after] == [*types.values()]
+
+
+def test_list_of_nothing_is_an_array_of_strings():
+    assert Metadata.from_dict({"x.tags": []}).type_name("x.tags") == "array[string]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 
 import ml_dtypes
@@ -18,6 +19,7 @@ from ggufkit.errors import (
     GGUFError,
     MissingExtraError,
     OutputError,
+    TensorTypeError,
     ValueTypeError,
 )
 
@@ -162,15 +164,69 @@ def test_mlx_arrays_hold_the_values_and_come_back(path, tmp_path, dtype):
         ggufkit.mlx.load(path, dtype=core.int8)
 
 
-@pytest.mark.parametrize(
-    ("kind", "dtype"), [("U8", "u1"), ("U32", "u4"), ("U64", "u8"), ("BOOL", "?")]
-)
-def test_integers_of_safetensors_keep_their_type(tmp_path, kind, dtype):
-    values = np.array([0, 1, 1, 0], dtype)
-    fields = {"dtype": kind, "shape": [4], "data_offsets": [0, values.nbytes]}
-    text = json.dumps({"a": fields}).encode()
-    path = tmp_path / "m.safetensors"
-    path.write_bytes(len(text).to_bytes(8, "little") + text + values.tobytes())
-    array = ggufkit.numpy.load(ggufkit.safetensors.load(path))["a"]
-    assert array.dtype == values.dtype
-    assert np.array_equal(array, values)
+def safetensors_of(path, **tensors):
+    """Write tensors given as a dtype, a shape and bytes."""
+    fields, offset = {}, 0
+    for name, (kind, shape, data) in tensors.items():
+        offsets = [offset, offset + len(data)]
+        fields[name] = {"dtype": kind, "shape": shape, "data_offsets": offsets}
+        offset += len(data)
+    text = json.dumps(fields).encode()
+    data = b"".join(data for _, _, data in tensors.values())
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return path
+
+
+FOREIGN = {
+    "U8": "u1", "U16": "u2", "U32": "u4", "U64": "u8", "BOOL": "?", "C64": "c8", "F8_E4M3": None,
+    "F8_E5M2": None, "F8_E8M0": None, "F8_E4M3FNUZ": None, "F8_E5M2FNUZ": None, "F4": None,
+    "F6_E2M3": None,
+}  # fmt: skip
+WIDTHS = {"F4": 0.5, "F6_E2M3": 0.75}
+
+
+def foreign_file(path, kinds=tuple(FOREIGN)):
+    """A file with a tensor of each type that GGUF lacks, and one of floats."""
+    rows = {}
+    for kind, dtype in ((kind, FOREIGN[kind]) for kind in kinds):
+        size = int(8 * WIDTHS.get(kind, np.dtype(dtype or "u1").itemsize))
+        rows[kind] = (kind, [2, 4], bytes(n % 2 for n in range(size)))
+    return safetensors_of(path, x=("F32", [2], np.ones(2, "f4").tobytes()), **rows)
+
+
+def test_types_that_gguf_lacks_come_as_they_are_and_block_no_others(tmp_path):
+    path = foreign_file(tmp_path / "m.safetensors")
+    with ggufkit.safetensors.load(path) as model:
+        loaded = ggufkit.numpy.load(model)
+        for kind, dtype in FOREIGN.items():
+            raw = model[kind].raw()
+            assert np.array_equal(loaded[kind], raw.view(dtype or "u1"))
+            if dtype:
+                assert same(model[kind].numpy(), loaded[kind])
+            else:
+                with pytest.raises(TensorTypeError, match=kind):
+                    model[kind].numpy()
+        assert np.array_equal(loaded["x"], [1, 1])
+        assert ggufkit.numpy.load(model, dtype="float16")["x"].dtype == np.float16
+        again = ggufkit.safetensors.save(model, tmp_path / "again.safetensors", dtype="float16")
+    with ggufkit.safetensors.load(again) as model, ggufkit.safetensors.load(path) as before:
+        assert all(np.array_equal(model[kind].raw(), before[kind].raw()) for kind in FOREIGN)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("mmap", [False, True])
+def test_torch_gets_what_safetensors_gives_it(tmp_path, torch, mmap):
+    path = foreign_file(tmp_path / "m.safetensors", [kind for kind in FOREIGN if kind[:2] != "F6"])
+    theirs = importlib.import_module("safetensors.torch").load_file(path)
+    ours = ggufkit.torch.load(ggufkit.safetensors.load(path), mmap=mmap)
+    assert set(theirs) == set(ours)
+    for name, tensor in theirs.items():
+        assert ours[name].dtype == tensor.dtype
+        assert torch.equal(ours[name].view(torch.uint8), tensor.view(torch.uint8))
+
+
+def test_file_objects_are_taken_like_paths(path):
+    from_path = ggufkit.numpy.load(path)
+    for content in (io.BytesIO(path.read_bytes()), bytearray(path.read_bytes())):
+        loaded = ggufkit.numpy.load(content)
+        assert all(same(loaded[name], array) for name, array in from_path.items())

@@ -212,3 +212,19 @@ def test_a_type_that_cannot_be_decoded_is_named(tmp_path):
     opaque = ggufkit.Tensor("old", tensor_type(4), (32,), 20, None)
     with pytest.raises(TensorTypeError, match="Q4_2"):
         fill.decoded_type(opaque, None)
+
+
+@needs_torch
+def test_tensors_without_elements_are_named(torch, tmp_path):
+    for tensor in (torch.eye(4).to_sparse(), torch.empty(4, device="meta")):
+        with pytest.raises(TensorTypeError, match=r"tensor 't' .*(sparse|meta)"):
+            ggufkit.torch.save({"t": tensor}, tmp_path / "m.gguf")
+
+
+@needs_torch
+def test_packed_tensors_are_not_copied(path, torch, monkeypatch):
+    monkeypatch.setattr("ggufkit.frameworks.torch.in_order", None)
+    with ggufkit.open(path) as model:
+        packed = ggufkit.torch.load_packed(model.select(drop="none"))
+        for name, tensor in packed.items():
+            assert np.array_equal(tensor.data, model[name].raw().reshape(tensor.data.shape))

@@ -445,3 +445,10 @@ def test_projector_takes_its_weights(tmp_path):
 def test_a_context_in_words_is_refused():
     with pytest.raises(ValueTypeError, match="context must be a whole number"):
         ggufkit.estimate(ggufkit.model(small_llama.tensors(), small_llama.keys()), context="8k")
+
+
+def test_estimate_shows_its_sums_in_one_line():
+    estimated = ggufkit.estimate(shapes.model_of(*DENSE), context=512)
+    text = repr(estimated)
+    assert f"total={estimated.total:,}" in text
+    assert len(text) < 250

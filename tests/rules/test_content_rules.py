@@ -23,7 +23,7 @@ def spoiled(value, row=5, column=7):
 def bad_scale():
     packed = ggufkit.quants.quantize(DATA, "Q8_0")
     packed[5, 34:36] = np.array([np.inf], np.float16).view(np.uint8)
-    return (packed, "Q8_0")
+    return ggufkit.packed(packed, "Q8_0")
 
 
 def ternary():

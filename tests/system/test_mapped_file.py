@@ -311,3 +311,13 @@ def test_handles_only_bus_errors_of_our_maps(path, tmp_path, case):
     assert (done.returncode, done.stdout.strip()) == (ended, printed), done.stderr
     assert done.stderr.count("Fatal Python error") == bool(errors)
     assert errors in done.stderr
+
+
+def test_map_that_outlives_python_leaks_no_guard(path):
+    code = (
+        "import ctypes, pathlib, ggufkit.system.mapped_file as m\n"
+        f"data = m.MappedFile(pathlib.Path({str(path)!r})).private()\n"
+        "ctypes.pythonapi.Py_IncRef(ctypes.py_object(data))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""

@@ -62,12 +62,11 @@ from ggufkit.errors import (
     first_names,
     shortened,
 )
-from ggufkit.format.file_types import NUMBER_OF
+from ggufkit.format.file_types import NUMBER_OF, QUANTIZATION_VERSION
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.values import TypedValue
 from ggufkit.models.hub.names import is_hub_name
 from ggufkit.models.model import Model, Tensor, Tensors
-from ggufkit.quantization.file_keys import QUANTIZATION_VERSION
 from ggufkit.system.descriptors import AnyPath
 from ggufkit.system.threads import Notify
 

@@ -22,11 +22,10 @@ from ggufkit.conversion.choices import Choices
 from ggufkit.conversion.map_tensors import in_pattern_order, map_tensors
 from ggufkit.conversion.tensors.storage_type import automatic, outtype_type, stored_each
 from ggufkit.errors import CheckpointError
-from ggufkit.format.file_types import NUMBER_OF
+from ggufkit.format.file_types import NUMBER_OF, QUANTIZATION_VERSION
 from ggufkit.format.metadata import Metadata
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.rows import closing_on_error
-from ggufkit.quantization.file_keys import QUANTIZATION_VERSION
 from ggufkit.system.threads import Notify
 
 TYPE: Final = "mmproj"  # general.type

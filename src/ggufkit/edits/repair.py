@@ -12,13 +12,13 @@ from ggufkit.checks.declared_metadata import false_declarations
 from ggufkit.checks.model_view import ModelView, Violation
 from ggufkit.edits.edit import Edits
 from ggufkit.edits.in_place import EditPlan, plan
-from ggufkit.format.file_types import GUESSED
+from ggufkit.format.file_types import GUESSED, QUANTIZATION_VERSION, VERSION_KEY
 from ggufkit.format.same_value import same_value
 from ggufkit.format.types import SPLIT_TYPES
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.open import open as open_model
 from ggufkit.quantization.choice.eligibility import is_eligible
-from ggufkit.quantization.file_keys import QUANTIZATION_VERSION, VERSION_KEY, guessed_file_type
+from ggufkit.quantization.file_keys import guessed_file_type
 from ggufkit.system.descriptors import AnyPath
 
 REPAIRED: Final = frozenset(

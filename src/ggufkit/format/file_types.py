@@ -1,4 +1,4 @@
-"""`general.file_type`: the number of the recipe that a file was quantized with.
+"""`general.file_type`, the number of a file's recipe, and the version of quantized blocks.
 
 Source: `llama_ftype` in llama.cpp's `llama.h`. ggml has another enum with other numbers, which
 files do not use.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+VERSION_KEY: Final = "general.quantization_version"
+QUANTIZATION_VERSION: Final = 2  # ggml's GGML_QNT_VERSION
 GUESSED: Final = 1024  # LLAMA_FTYPE_GUESSED: added by a reader that counted tensor types
 
 FILE_TYPES: Final = {

@@ -9,6 +9,7 @@ from typing import Final
 from ggufkit.errors import printable, shortened
 
 SHOWN_ROWS: Final = 60  # of a table: a notebook keeps every output
+_TABLE: Final = '<table class="dataframe">'  # which notebooks style, as tables of pandas
 _SHOWN_CHARACTERS: Final = 200  # of a cell
 
 
@@ -17,13 +18,13 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], count: int) 
     rows_shown = list(rows)[:SHOWN_ROWS]
     head = _row("th", columns)
     more = f"<p>{count - len(rows_shown):,} more</p>" if count > len(rows_shown) else ""
-    return f"<table>{head}{''.join(_row('td', row) for row in rows_shown)}</table>{more}"
+    return f"{_TABLE}{head}{''.join(_row('td', row) for row in rows_shown)}</table>{more}"
 
 
 def definitions(title: object, facts: Mapping[str, object]) -> str:
     """Return a title and a table of facts."""
     rows = "".join(_row("td", (name, fact)) for name, fact in facts.items())
-    return f"<b>{_text(title)}</b><table>{rows}</table>"
+    return f"<b>{_text(title)}</b>{_TABLE}{rows}</table>"
 
 
 def _row(tag: str, cells: Iterable[object]) -> str:

@@ -147,7 +147,24 @@ class Metadata(Mapping[str, Value]):
         rows = [(key, self.type_name(key), self[key]) for key in keys]
         return table(("key", "type", "value"), rows, len(self))
 
-    # Exact types.
+    # Plain Python, and exact types.
+
+    @classmethod
+    def from_dict(
+        cls, values: Mapping[str, object], types: Mapping[str, str] | None = None
+    ) -> Metadata:
+        """Return what `to_dict` gave: `types` are names of types by key, as `type_name` tells them.
+
+        Other keys get the type that llama.cpp reads. A list of integers becomes int32 where they
+        fit, as gguf-py has it, and a list of nothing strings. Raises ValueTypeError for a value
+        that does not fit its type.
+        """
+        type_names = types or {}
+        return cls(
+            (key, typed(kind, value) if kind else value)
+            for key, value in values.items()
+            for kind in [type_names.get(key) or known_type(key) or _type_of_list(value)]
+        )
 
     def typed(self, key: str) -> TypedValue:
         """Return a value with its GGUF type: numbers are NumPy scalars, such as `np.uint32(2)`."""
@@ -164,7 +181,7 @@ class Metadata(Mapping[str, Value]):
         return ((key, self.typed(key)) for key in self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain Python for `json.dumps`: arrays become lists."""
+        """Return everything as plain Python for `json.dumps`; `from_dict` is the way back."""
         return {key: plain_exactly(self.typed(key)) for key in self}
 
     # Getters of one type: all raise ValueTypeError for a value of another type.
@@ -325,6 +342,17 @@ def _typed_for(
         return typed_value(value)
     except ValueTypeError as error:
         raise ValueTypeError(f"{key}: {error.message}", remedy=error.remedy) from None
+
+
+def _type_of_list(value: object) -> str | None:
+    """Return the type of a list that gguf-py gives it; None for any other value."""
+    if value == []:
+        return "array[string]"
+    limits = np.iinfo(np.int32)
+    is_int32 = isinstance(value, list) and all(
+        type(item) is int and limits.min <= item <= limits.max for item in value
+    )
+    return "array[int32]" if is_int32 else None
 
 
 def _type_of(present: Encoded | TypedValue | None) -> str | None:

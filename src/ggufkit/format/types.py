@@ -8,6 +8,7 @@ the two tables to each other and to ggml's.
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -45,6 +46,12 @@ class ValueType(Enum):
         self.id = id
         self.dtype = dtype
 
+    def __eq__(self, other: object) -> bool:
+        """Compare with another type, or with a name."""
+        return self is other or self.name == other
+
+    __hash__ = Enum.__hash__  # that of the name
+
 
 VALUE_TYPES: Final = {kind.id: kind for kind in ValueType}
 
@@ -62,8 +69,18 @@ SPLIT_KEYS: Final = tuple(SPLIT_TYPES)
 LAYOUT_KEYS: Final = ("general.alignment", RESERVED_KEY, *SPLIT_KEYS)
 
 
+class _TypesByName(type):
+    """Makes `TensorType["Q4_K"]` a row of the table, as enums do."""
+
+    def __getitem__(cls, name: str) -> TensorType:
+        return tensor_type(name)
+
+    def __iter__(cls) -> Iterator[TensorType]:
+        return iter(TENSOR_TYPES.values())
+
+
 @dataclass(frozen=True, eq=False)
-class TensorType:
+class TensorType(metaclass=_TypesByName):
     """A tensor type: how a row of elements is packed into blocks.
 
     `id` is ggml's number; a block holds `block_size` elements of the last axis in `block_bytes`
@@ -71,7 +88,8 @@ class TensorType:
     16-bit field and sixteen bytes: byte order swaps within fields. What counts is how ggml's
     decoders read a block: four bytes that they read as one word are one field of 32 bits.
     `dtype` is the NumPy dtype of plain types. An opaque type (unknown, or removed from ggml) has a
-    block size of 0.
+    block size of 0. `TensorType["Q4_K"]` is a type by its name, `list(TensorType)` has all, and a
+    type equals its name.
     """
 
     id: int
@@ -82,12 +100,14 @@ class TensorType:
     dtype: str | None = None
 
     def __eq__(self, other: object) -> bool:
-        """Compare by number, which determines everything else: called once per tensor."""
-        return self is other or (isinstance(other, TensorType) and self.id == other.id)
+        """Compare by number, which determines everything else, or with a name."""
+        if isinstance(other, TensorType):
+            return self.id == other.id
+        return self.name == other
 
     def __hash__(self) -> int:
         """Agree with equality."""
-        return self.id
+        return hash(self.name)
 
     def __str__(self) -> str:
         """Return the name, as files and tools write it."""

@@ -39,7 +39,8 @@ class _Piece:
 def decoded_type(tensor: Tensor, floats: str | None) -> TensorType:
     """Return the plain type that a tensor is decoded to: `floats`, or its own, or F32.
 
-    Integers stay what they are. Raises TensorTypeError for an opaque type.
+    Integers and the types of safetensors that GGUF lacks, such as F8, stay what they are. Raises
+    TensorTypeError for an opaque type.
     """
     if tensor.type.is_opaque:
         raise TensorTypeError(
@@ -48,14 +49,23 @@ def decoded_type(tensor: Tensor, floats: str | None) -> TensorType:
         )
     is_plain = not tensor.type.is_quantized
     is_integer = (tensor.type.dtype or "f").startswith(("i", "u", "?"))
-    if is_plain and (floats is None or is_integer):
+    if tensor.type.id < 0 or (is_plain and (floats is None or is_integer)):
         return tensor.type
     return tensor_type(floats or "F32")
 
 
 def dtype_of(type: TensorType) -> np.dtype[Any]:
-    """Return the dtype of arrays that hold a plain type; the bits of BF16 are uint16."""
-    return np.dtype(type.dtype) if type.dtype else BITS16
+    """Return the dtype of arrays that hold a plain type: uint16 for the bits of BF16.
+
+    Types that NumPy and GGUF lack are bytes.
+    """
+    return np.dtype(type.dtype or (np.uint8 if type.id < 0 else BITS16))
+
+
+def _shape(tensor: Tensor, type: TensorType) -> tuple[int, ...]:
+    """Return the shape of the array, whose last axis counts bytes where it holds bytes."""
+    is_bytes = tensor.shape and dtype_of(type) == np.uint8
+    return (*tensor.shape[:-1], tensor.row_bytes) if is_bytes else tensor.shape
 
 
 def decoded_arrays(
@@ -71,7 +81,8 @@ def decoded_arrays(
     Raises what reading and decoding raise.
     """
     arrays = [
-        aligned(tensor.shape, dtype_of(kind)) for tensor, kind in zip(tensors, types, strict=True)
+        aligned(_shape(tensor, kind), dtype_of(kind))
+        for tensor, kind in zip(tensors, types, strict=True)
     ]
     _run(
         [

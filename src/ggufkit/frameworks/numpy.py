@@ -37,7 +37,8 @@ def load(
     With `dtype` None plain tensors keep theirs, and all others become float32; else all float
     tensors become `dtype`: float16, float32, float64 or ml_dtypes.bfloat16. Integers stay integers.
     `progress(done, total)` counts elements. The arrays have `__dlpack__`, except bfloat16.
-    Tensors of image models have the shapes of the checkpoint.
+    Tensors of image models have the shapes of the checkpoint. What a safetensors file holds in
+    types that NumPy lacks, such as F8, comes as its bytes.
     """
     target = None if dtype is None else np.dtype(dtype)
     floats = float_type(target and target.name)
@@ -51,11 +52,14 @@ def load(
         arrays = decoded_arrays(tensors, types, threads=threads, progress=progress)
     if target is not None:
         arrays = [
-            array.view(target) if kind.dtype is None else array
+            array.view(target) if kind == "BF16" else array
             for kind, array in zip(types, arrays, strict=True)
         ]
     rows = zip(tensors, shapes, arrays, strict=True)
-    return {tensor.name: array.reshape(shape) for tensor, shape, array in rows}
+    return {
+        tensor.name: array if shape == tensor.shape else array.reshape(shape)
+        for tensor, shape, array in rows
+    }
 
 
 def save(

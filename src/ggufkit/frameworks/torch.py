@@ -11,15 +11,15 @@ import numpy as np
 
 from ggufkit.conversion.diffusion.original_shapes import original_shape
 from ggufkit.errors import TensorTypeError, ValueTypeError
-from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.frameworks.extras import library
 from ggufkit.frameworks.fill import decoded_arrays, decoded_type
 from ggufkit.models.any_model import AnyModel, opened
-from ggufkit.models.model import Model, Tensor, Tensors
+from ggufkit.models.model import Tensor, Tensors
 from ggufkit.models.rows import Made, rows_and_width
 from ggufkit.models.sources import in_order, retyped
-from ggufkit.models.tensors.in_memory import as_tensor
+from ggufkit.models.tensors.in_memory import as_tensor, of_few_axes
+from ggufkit.models.tensors.in_memory import model as model_of
 from ggufkit.output.write import WriteOptions, write
 from ggufkit.quants.codec import AnyType
 from ggufkit.quants.parallel import Numbers
@@ -39,6 +39,13 @@ DTYPES: Final = {
 }  # fmt: skip
 _FLOATS: Final = {DTYPES[name]: name for name in ("F32", "F16", "BF16", "F64")}
 _TYPES: Final = {dtype: name for name, dtype in DTYPES.items()}
+# Of safetensors files; what an older torch lacks comes as bytes.
+_FOREIGN: Final = {
+    "U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64", "BOOL": "bool",
+    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz", "C64": "complex64",
+    "F4": "float4_e2m1fn_x2",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)  # tensors do not compare to one bool
@@ -93,17 +100,29 @@ def load(  # noqa: PLR0913 (one argument for each choice of a user)
                 for tensor, kind in zip(tensors, types, strict=True)
             }
     rows = zip(tensors, shapes, strict=True)
-    return {tensor.name: arrays[tensor.name].reshape(shape) for tensor, shape in rows}
+    return {
+        tensor.name: arrays[tensor.name]
+        if shape == tensor.shape
+        else arrays[tensor.name].reshape(shape)
+        for tensor, shape in rows
+    }
 
 
 def load_packed(
     model: AnyModel, *, device: torch.device | str | int = "cpu"
 ) -> dict[str, PackedTensor]:
-    """Return the tensors of a model by name as they are packed, to be decoded when used."""
+    """Return the tensors of a model by name as they are packed, to be decoded when used.
+
+    Nothing is read from a file: the tensors share a private map of it, also on the way to a device.
+    """
     torch = library("torch", EXTRA)
     place = torch.device(device)
+    maps = PrivateMaps()
     with opened(model) as source:
-        return {tensor.name: _packed(tensor, place) for tensor in source.tensors.values()}
+        return {
+            tensor.name: _packed(tensor, place, maps.bytes_of(tensor))
+            for tensor in source.tensors.values()
+        }
 
 
 def dequantize(data: torch.Tensor, type: AnyType, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -138,7 +157,7 @@ def save(
             remedy="Write save(state_dict, path, metadata)",
         )
     gguf_tensors = Tensors(as_gguf(name, value) for name, value in tensors.items())
-    return write(Model(Metadata(metadata or {}), gguf_tensors), path, **options)
+    return write(model_of(gguf_tensors, metadata), path, **options)
 
 
 def as_gguf(name: str, value: object) -> Tensor:
@@ -153,6 +172,12 @@ def as_gguf(name: str, value: object) -> Tensor:
     if not isinstance(array, torch.Tensor):
         return as_tensor(name, value)
     plain = array.detach()
+    if plain.layout != torch.strided or plain.is_meta:
+        raise TensorTypeError(
+            f"tensor {name!r} has no elements one after the other: it is "
+            f"{'on the meta device' if plain.is_meta else plain.layout}",
+            remedy="Use tensor.to_dense(), or load it onto a device",
+        )
     kind = _TYPES.get(_name_of(plain.dtype))
     if kind is None:
         raise TensorTypeError(
@@ -160,8 +185,10 @@ def as_gguf(name: str, value: object) -> Tensor:
             remedy=f"Convert it to one of {', '.join(_TYPES)}",
         )
     rows, width = rows_and_width(tuple(plain.shape))
-    tensor = Tensor.over(
-        name, tensor_type(kind), tuple(plain.shape), TorchRows(plain.reshape(rows, width))
+    tensor = of_few_axes(
+        Tensor.over(
+            name, tensor_type(kind), tuple(plain.shape), TorchRows(plain.reshape(rows, width))
+        )
     )
     return tensor if target is None else retyped(tensor, target)
 
@@ -222,31 +249,49 @@ def _on_cpu(
 def as_torch(array: Numbers, type: TensorType) -> torch.Tensor:
     """Return a torch tensor that shares the memory of a writable array of a plain type."""
     torch = library("torch", EXTRA)
-    if type.dtype is None:
+    if type == "BF16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+    return torch.from_numpy(array).view(torch_dtype(type))
+
+
+def torch_dtype(type: TensorType) -> torch.dtype:
+    """Return the dtype that holds a plain type; uint8 for what torch lacks."""
+    torch = library("torch", EXTRA)
+    return getattr(torch, (DTYPES | _FOREIGN).get(type.name, "uint8"), torch.uint8)
 
 
 def _mapped(tensors: list[Tensor], types: list[TensorType]) -> dict[str, torch.Tensor]:
     """Return views of private maps for the tensors that need no decoding."""
-    torch = library("torch", EXTRA)
-    maps: dict[MappedFile, Any] = {}
+    maps = PrivateMaps()
     arrays = {}
     for tensor, kind in zip(tensors, types, strict=True):
-        span = tensor.source.span
-        has_same_bytes = tensor.type == kind and tensor.source.byte_order == "little"
-        if span is None or not has_same_bytes or not span.nbytes:
-            continue
-        if not isinstance(span.file, MappedFile) or span.offset % kind.block_bytes:
-            continue
-        if span.file not in maps:
-            maps[span.file] = span.file.private()
-        dtype = getattr(torch, DTYPES[kind.name])
-        flat = torch.frombuffer(
-            maps[span.file], dtype=dtype, count=tensor.elements, offset=span.offset
-        )
-        arrays[tensor.name] = flat.reshape(tensor.shape)
+        is_aligned = not (tensor.offset or 0) % kind.block_bytes
+        data = maps.bytes_of(tensor) if tensor.type == kind and is_aligned else None
+        if data is not None:
+            shape = (*tensor.shape[:-1], -1) if kind.is_quantized else tensor.shape
+            arrays[tensor.name] = data.view(torch_dtype(kind)).reshape(shape)
     return arrays
+
+
+class PrivateMaps:
+    """Private maps of files, one for each: writing to their tensors changes no file."""
+
+    def __init__(self) -> None:
+        """Start without maps."""
+        self._maps: dict[MappedFile, Any] = {}
+
+    def bytes_of(self, tensor: Tensor) -> torch.Tensor | None:
+        """Return a tensor's bytes in the map of its file; None if no map has all of them so."""
+        torch = library("torch", EXTRA)
+        span = tensor.source.span
+        is_here = span and span.nbytes and tensor.is_whole and tensor.source.byte_order == "little"
+        if not span or not is_here or not isinstance(span.file, MappedFile):
+            return None
+        if span.file not in self._maps:
+            self._maps[span.file] = span.file.private()
+        return torch.frombuffer(
+            self._maps[span.file], dtype=torch.uint8, count=span.nbytes, offset=span.offset
+        )
 
 
 # On another device.
@@ -255,20 +300,24 @@ def _mapped(tensors: list[Tensor], types: list[TensorType]) -> dict[str, torch.T
 def _on_device(tensor: Tensor, type: TensorType, device: torch.device) -> torch.Tensor:
     """Return a tensor that is copied to the device and decoded there."""
     torch = library("torch", EXTRA)
-    dtype = getattr(torch, DTYPES[type.name])
+    dtype = torch_dtype(type)
     if device.type == "meta":
         return torch.empty(tensor.shape, dtype=dtype, device=device)
-    if not tensor.type.is_quantized:
+    if not tensor.type.is_quantized or tensor.type.id < 0:
         array = decoded_arrays([tensor], [type])[0]
         return as_torch(array, type).to(device)
     return _packed(tensor, device).dequantize(dtype)
 
 
-def _packed(tensor: Tensor, device: torch.device) -> PackedTensor:
+def _packed(
+    tensor: Tensor, device: torch.device, mapped: torch.Tensor | None = None
+) -> PackedTensor:
     torch = library("torch", EXTRA)
     shape = (tensor.rows, tensor.row_bytes)
     if device.type == "meta":
         data = torch.empty(shape, dtype=torch.uint8, device=device)
+    elif mapped is not None:
+        data = mapped.reshape(shape).to(device)
     else:
         rows = in_order(tensor, "little").read(0, tensor.rows)
         data = torch.from_numpy(np.require(rows, requirements=["C", "W"])).to(device)

@@ -67,6 +67,7 @@ def load(  # noqa: PLR0913 (one argument for each choice of a user)
         for tensor, kind, array in zip(tensors, types, arrays, strict=True)
     }
     loaded = _model(draft, state, floats, options)
+    loaded.config.name_or_path = str(source.path or "")
     return LoadedModel(loaded if device is None else loaded.to(device), _tokenizer(draft))
 
 

@@ -87,7 +87,7 @@ class Fit:
     split: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Estimate:
     """Bytes that a model takes, by what takes them.
 
@@ -102,6 +102,12 @@ class Estimate:
     twice: int
     compute: int
     output: int
+
+    def __repr__(self) -> str:
+        """Show the sums, not each layer."""
+        names = ("total", "weights", "cache", "state", "compute", "output")
+        sums = ", ".join(f"{name}={getattr(self, name):,}" for name in names)
+        return f"<Estimate of {len(self.layers)} layers, context {self.context:,}: {sums} bytes>"
 
     @property
     def weights(self) -> int:

@@ -18,12 +18,12 @@ from ggufkit.conversion.tensors.moves import transpose
 from ggufkit.conversion.tensors.storage_type import automatic, outtype_type, stored
 from ggufkit.errors import AdapterError, brief
 from ggufkit.format.coerce import typed
+from ggufkit.format.file_types import QUANTIZATION_VERSION
 from ggufkit.format.metadata import Metadata
 from ggufkit.lora.pairs import ALPHA, PAIR_MOVES, Pair, as_tensors
 from ggufkit.lora.peft import PeftAdapter, read_peft
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.rows import closing_on_error
-from ggufkit.quantization.file_keys import QUANTIZATION_VERSION
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.threads import Notify
 

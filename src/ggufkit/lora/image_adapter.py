@@ -72,7 +72,10 @@ class _Base(NamedTuple):
 
 def open_image_adapter(adapter: AnyModel, argument: str = "adapters") -> Model:
     """Return the tensors of a safetensors file, or of a folder of PEFT or diffusers."""
-    if isinstance(adapter, Model) or not Path(os.fsdecode(adapter)).exists():
+    if (
+        not isinstance(adapter, str | bytes | os.PathLike)
+        or not Path(os.fsdecode(adapter)).exists()
+    ):
         return as_model(adapter, argument)
     place, settings = Path(os.fsdecode(adapter)), None
     if place.is_dir():

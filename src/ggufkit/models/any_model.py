@@ -17,9 +17,10 @@ from ggufkit.format.arguments import refusal
 from ggufkit.models.model import Model
 from ggufkit.models.open import open as open_model
 from ggufkit.models.rows import AnyFile
+from ggufkit.remote.memory_file import Content, SeekableFile
 from ggufkit.system.descriptors import AnyPath
 
-AnyModel: TypeAlias = "Model | AnyPath"
+AnyModel: TypeAlias = "Model | AnyPath | Content"
 Opening: TypeAlias = "Callable[[AnyModel, str], Model]"
 Options = ParamSpec("Options")
 Returned = TypeVar("Returned")
@@ -28,13 +29,13 @@ _COMPUTED: Final = {"imatrix": "an importance matrix", "hessian": "a Hessian"}
 
 
 def as_model(model: AnyModel, argument: str = "model") -> Model:
-    """Return a model itself, or the one at a path; ValueTypeError (a TypeError) for others."""
+    """Return a model itself, or open what `open` takes; ValueTypeError (a TypeError) if not."""
     if isinstance(model, Model):
         return model
-    if isinstance(model, str | bytes | os.PathLike):
+    if isinstance(model, str | bytes | os.PathLike | bytearray | memoryview | SeekableFile):
         return open_model(model)
     raise ValueTypeError(
-        f"`{argument}` is {brief(model)}, which is neither a model nor a path",
+        f"`{argument}` is {brief(model)}, which is neither a model nor a path nor a file object",
         remedy="Pass a Model or the path of a file; `ggufkit.model(tensors)` makes one of arrays",
     )
 
@@ -85,7 +86,9 @@ class Opener(contextlib.ExitStack):
         opening: Opening = as_model,
     ) -> tuple[Model, ...]:
         """Return one or several models; a single path is one model."""
-        if isinstance(models, Model | str | bytes | os.PathLike):
+        if isinstance(
+            models, Model | str | bytes | bytearray | memoryview | os.PathLike | SeekableFile
+        ):
             return (self.open(models, argument, opening),)
         if not isinstance(models, Iterable):
             raise refusal(argument, models, "a model, a path, or several of them")

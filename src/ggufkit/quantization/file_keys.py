@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from ggufkit.format.file_types import GUESSED, NUMBER_OF
+from ggufkit.format.file_types import GUESSED, NUMBER_OF, QUANTIZATION_VERSION, VERSION_KEY
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import SPLIT_KEYS
 from ggufkit.format.values import TypedValue, whole_number
@@ -18,8 +18,6 @@ from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.model import Tensor
 from ggufkit.quantization.recipes import ALIASES, Recipe
 
-QUANTIZATION_VERSION: Final = 2  # ggml's GGML_QNT_VERSION
-VERSION_KEY: Final = "general.quantization_version"
 FILE_TYPE_KEY: Final = "general.file_type"
 MAX_FILE_TYPE: Final = (1 << 32) - 1  # the key is a uint32
 SEARCH_KEY: Final = "quantize.search"  # ggufkit's own: the search for better blocks

@@ -6,12 +6,13 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ggufkit.errors import FormatError, OutputError
 from ggufkit.models.any_model import AnyModel, Opener
 from ggufkit.models.model import Model
 from ggufkit.models.remote_resolvers import is_remote
+from ggufkit.remote.memory_file import SeekableFile
 from ggufkit.reports import words
 from ggufkit.reports.contents import Contents, gather
 from ggufkit.reports.elements import printable
@@ -122,8 +123,8 @@ def report(  # noqa: PLR0913 (options of one verb)
     """
     target = as_path(path)
     result = None if evaluation is None else as_path(evaluation)
-    several = (others,) if isinstance(others, Model | str | bytes | os.PathLike) else others
-    sources = [model, *several]
+    is_one = isinstance(others, Model | str | bytes | bytearray | os.PathLike | SeekableFile)
+    sources = [model, *cast("Iterable[AnyModel]", (others,) if is_one else others)]
     with Opener() as opener:
         models = opener.open_all(sources, "others")
         if any(file.same_file(target) for model in models for file in model.inputs) or (
@@ -159,7 +160,7 @@ def report(  # noqa: PLR0913 (options of one verb)
 
 def _require_same_files(source: AnyModel, model: Model) -> None:
     """Refuse a model whose files were replaced: `check` reads them by name, all else as opened."""
-    if isinstance(source, Model) or is_remote(os.fsdecode(source)):
+    if not isinstance(source, str | bytes | os.PathLike) or is_remote(os.fsdecode(source)):
         return
     for own in model.files:
         if not any(file.same_file(own.path) for file in model.inputs):
@@ -172,6 +173,6 @@ def _require_same_files(source: AnyModel, model: Model) -> None:
 
 def _page_model(source: AnyModel, model: Model) -> PageModel:
     """Return a model with the name by which the user called it."""
-    if isinstance(source, Model):
+    if not isinstance(source, str | bytes | os.PathLike):
         return PageModel(str(model.path) if model.files else "model in memory", model)
     return PageModel(os.fsdecode(source), model)

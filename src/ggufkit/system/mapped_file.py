@@ -60,6 +60,7 @@ class MappedBytes(mmap.mmap):
     def __init__(self, *_: object, **__: object) -> None:
         """Guard an existing map."""
         self.guard = _Guard(self) if _Guard else None
+        _MAPS.add(self)
 
     def watch(self) -> None:
         """Handle bus errors in this map again, if another handler now takes them."""
@@ -318,4 +319,16 @@ def _reopened(path: str, identity: Identity) -> MappedFile:
     raise FormatError("the file was replaced since the start", remedy=remedy, path=path)
 
 
-atexit.register(_reopened.cache_clear)  # before the native core, which makes the guards, is gone
+_MAPS: Final[weakref.WeakSet[MappedBytes]] = weakref.WeakSet()
+
+
+def _forget_guards() -> None:
+    """Drop all guards before the native core, which makes them, is gone: tensors outlive it."""
+    _reopened.cache_clear()
+    for data in list(_MAPS):
+        if data.guard:
+            data.guard.release()
+            data.guard = None
+
+
+atexit.register(_forget_guards)

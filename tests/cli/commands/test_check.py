@@ -146,8 +146,8 @@ def test_fix_is_shown_first_and_repairs_what_is_safe(odd):
 
 def test_fix_writes_the_version_that_readers_assume(tmp_path):
     path = tmp_path / "quantized.gguf"
-    packed = api.quants.quantize(np.ones((2, 64), np.float32), "Q8_0")
-    api.save(path, {"a.weight": (packed, "Q8_0")}, {"general.architecture": "llama"})
+    model = api.model({"a.weight": (np.ones((2, 64), np.float32), "Q8_0")})
+    model.replace(metadata={"general.architecture": "llama"}).write(path)
     assert rules(done("check", "--json", path)) == ["quantization-version"]
     assert rules(done("check", "--json", "--fix", path)) == []
 

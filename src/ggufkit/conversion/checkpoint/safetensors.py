@@ -45,13 +45,13 @@ U32: Final = TensorType(-7, "U32", 1, 4, "4", "u4")
 U64: Final = TensorType(-8, "U64", 1, 8, "8", "u8")
 _SHARED: Final = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8")
 _FOREIGN: Final = (F8_E4M3, F8_E5M2, F8_E8M0, U8, BOOL, U16, U32, U64)
-_UNREAD: Final = (  # by name, block size and bytes: only their place in the file is known
-    *(("F8_E4M3FNUZ", 1, 1), ("F8_E5M2FNUZ", 1, 1), ("C64", 1, 8), ("F4", 2, 1)),
-    *(("F6_E2M3", 4, 3), ("F6_E3M2", 4, 3)),
+_UNREAD: Final = (  # name, block size, bytes and dtype: no conversion reads them
+    *(("F8_E4M3FNUZ", 1, 1, None), ("F8_E5M2FNUZ", 1, 1, None), ("C64", 1, 8, "c8")),
+    *(("F4", 2, 1, None), ("F6_E2M3", 4, 3, None), ("F6_E3M2", 4, 3, None)),
 )
 DTYPES: Final = {kind.name: kind for kind in (*map(tensor_type, _SHARED), *_FOREIGN)} | {
-    name: TensorType(-20 - number, name, size, nbytes, str(nbytes))
-    for number, (name, size, nbytes) in enumerate(_UNREAD)
+    name: TensorType(-20 - number, name, size, nbytes, str(nbytes), dtype)
+    for number, (name, size, nbytes, dtype) in enumerate(_UNREAD)
 }
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
-from ggufkit.errors import ShapeError, TensorTypeError, brief
+from ggufkit.errors import ShapeError, TensorTypeError, brief, deprecated
 from ggufkit.format.arguments import mapping
+from ggufkit.format.file_types import QUANTIZATION_VERSION, VERSION_KEY
 from ggufkit.format.metadata import Metadata
-from ggufkit.format.types import TensorType, tensor_type
+from ggufkit.format.types import MAX_DIMS, TensorType, tensor_type
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.rows import Made, rows_and_width
 from ggufkit.models.sources import from_array
@@ -21,7 +23,11 @@ from ggufkit.quants import codec
 from ggufkit.system.mapped_file import Bytes
 
 RowFunction = Callable[[int, int], Any]
-_FORMS = 'Write an array, (array, "Q8_0"), or (shape, "Q8_0", function that yields rows)'
+_BITS: Final = {
+    np.dtype("u1"): "ggufkit.packed(array, type)",
+    np.dtype("u2"): "ggufkit.bf16(array)",
+}
+_FORMS: Final = 'Write an array, (array, "Q8_0"), or (shape, "Q8_0", function that yields rows)'
 
 
 def model(tensors: Mapping[str, Any], metadata: Mapping[str, object] | None = None) -> Model:
@@ -30,22 +36,63 @@ def model(tensors: Mapping[str, Any], metadata: Mapping[str, object] | None = No
     Each tensor is one of these:
 
     - an array (stored in its dtype) of NumPy, torch or MLX, or a Tensor;
-    - `(array, type)`: quantized to the type when written; uint8 means bytes already packed;
+    - `(array, type)`: quantized to the type when written;
+    - `packed(array, type)`: bytes already packed; `bf16(array)`: the bits of bfloat16;
     - `(shape, type, rows)`: `rows(start, stop)` returns or yields rows `start` to `stop`, counted
       over all axes but the last, as numbers (packed when written) or as bytes already packed. It
       is called when the model is written, for any rows, from several threads.
 
     Values of `metadata` get the types that `ggufkit.format.coerce.typed_value` documents. Raises
-    TensorTypeError, ShapeError and ValueTypeError for values that GGUF cannot hold.
+    TensorTypeError, ShapeError and ValueTypeError for values that GGUF cannot hold. A model with
+    quantized tensors gets the key `general.quantization_version`.
     """
     arrays = Tensors(as_tensor(name, value) for name, value in mapping("tensors", tensors).items())
-    return Model(Metadata({} if metadata is None else metadata), arrays)
+    keys = Metadata({} if metadata is None else metadata)
+    if VERSION_KEY not in keys and any(t.type.is_quantized for t in arrays.values()):
+        keys = keys.updated({VERSION_KEY: np.uint32(QUANTIZATION_VERSION)})
+    return Model(keys, arrays)
+
+
+def packed(array: Elements, type: str | int | TensorType) -> Tensor:
+    """Return the tensor of rows that are packed as `type` already, as `quants.quantize` packs them.
+
+    `array` is uint8; its last axis counts bytes. `model` and `save` take the result as a tensor.
+    Raises TensorTypeError for another dtype, ShapeError for rows that are no whole blocks.
+    """
+    return from_array("packed", _of_dtype(array, np.uint8), tensor_type(type))
+
+
+def bf16(array: Elements) -> Tensor:
+    """Return the tensor of bits of bfloat16, an array of uint16; TensorTypeError for others."""
+    return from_array("bf16", _of_dtype(array, np.uint16), "BF16")
+
+
+def _of_dtype(array: Elements, dtype: npt.DTypeLike) -> Elements:
+    if getattr(array, "dtype", None) == dtype:
+        return array
+    raise TensorTypeError(
+        f"{brief(array)} is not an array of {np.dtype(dtype)}", remedy="Use array.view(dtype)"
+    )
 
 
 def as_tensor(name: str, value: object) -> Tensor:
     """Return the tensor called `name` that `value` describes, as `model` documents it."""
     if isinstance(value, Tensor):
         return Tensor(name, value.type, value.shape, value.nbytes, value.source)
+    return of_few_axes(_new_tensor(name, value))
+
+
+def of_few_axes(tensor: Tensor) -> Tensor:
+    """Return the tensor; ShapeError if it has more axes than ggml reads."""
+    if len(tensor.shape) > MAX_DIMS:
+        raise ShapeError(
+            f"tensor {tensor.name!r} has {len(tensor.shape)} axes, but ggml reads {MAX_DIMS}",
+            remedy="Reshape it, as array.reshape(-1, *array.shape[-3:]) does",
+        )
+    return tensor
+
+
+def _new_tensor(name: str, value: object) -> Tensor:
     if not isinstance(value, tuple):
         array, own = _as_array(name, value)
         return from_array(name, array, own)
@@ -57,8 +104,22 @@ def as_tensor(name: str, value: object) -> Tensor:
             "and a function",
             remedy=_FORMS,
         )
-    array, _ = _as_array(name, value[0])
+    array, own = _as_array(name, value[0])
+    if own is None and array.dtype in _BITS:
+        _check_meaning(name, array.dtype, tensor_type(value[1]))
     return from_array(name, array, value[1])
+
+
+def _check_meaning(name: str, dtype: np.dtype[Any], type: TensorType) -> None:
+    """Warn if unsigned integers with a type may be bits of it; TensorTypeError if they are not."""
+    call = _BITS[dtype]
+    if type == "BF16" if dtype == np.uint16 else type.is_quantized:
+        deprecated(f"tensor {name!r}: write {call} to pass bits of {type} as {dtype}")
+        return
+    raise TensorTypeError(
+        f"tensor {name!r}: numbers of {dtype} cannot become {type}",
+        remedy=f"Convert them to float32, or write {call} if they are bits",
+    )
 
 
 def _as_array(name: str, value: Any) -> tuple[Elements, str | None]:  # noqa: ANN401

@@ -191,7 +191,7 @@ class Tensor:
         return out
 
     def _require_known(self) -> None:
-        if self.type.is_opaque:
+        if self.type.is_opaque or (self.type.id < 0 and not self.type.dtype):
             raise TensorTypeError(
                 f"tensor {self.name!r} is of type {self.type}, which cannot be decoded",
                 remedy="`raw()` gives its bytes",
