@@ -37,6 +37,7 @@ from ggufkit.conversion.diffusion.checkpoint_files import (
     SD_CPP,
     folder_of_part,
     is_diffusion_source,
+    place_of,
 )
 from ggufkit.conversion.diffusion.convert_diffusion import convert_diffusion
 from ggufkit.conversion.diffusion.convert_for_sd_cpp import convert_for_sd_cpp
@@ -67,6 +68,7 @@ from ggufkit.format.metadata import Metadata
 from ggufkit.format.values import TypedValue
 from ggufkit.models.hub.names import is_hub_name
 from ggufkit.models.model import Model, Tensor, Tensors
+from ggufkit.remote.url import UrlPath
 from ggufkit.system.descriptors import AnyPath
 from ggufkit.system.threads import Notify
 
@@ -109,9 +111,10 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     the part of a pipeline to convert, such as "text_encoder_2" or "vae"; `loader` is the program
     that will read the file, "comfyui" or "sd.cpp" (stable-diffusion.cpp, which wants no keys).
 
-    `folder` may also be a repository on the Hub, "hf://org/repo": its tensors are read from there
-    while the file is written. `outtype` is auto, f32, f16, bf16, q8_0, tq1_0 or tq2_0. `name` and
-    `overrides` (of `general.*`) replace the checkpoint's own values, `pre` names the pre-tokenizer.
+    `folder` may also be a repository on the Hub, "hf://org/repo", or the safetensors file of an
+    image model there or at a URL: tensors are read from there while the file is written. `outtype`
+    is auto, f32, f16, bf16, q8_0, tq1_0 or tq2_0. `name` and `overrides` (of `general.*`) replace
+    the checkpoint's own values, `pre` names the pre-tokenizer.
     Architecture files in the folders `arch_path` come before ours. `follow_links` reads files that
     links in the folder lead to, wherever they are. With `mmproj` the model is the projector of the
     checkpoint: what makes embeddings of pictures or sound.
@@ -131,8 +134,8 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     `say` is called with each note for the user. Raises CheckpointError before anything is written;
     its `problems` list everything wrong.
     """
-    place = Path(os.fsdecode(folder))
-    if not is_hub_name(os.fsdecode(folder)):
+    place = place_of(folder)
+    if isinstance(place, UrlPath) or not is_hub_name(os.fsdecode(folder)):
         if part is not None and place.is_dir():
             folder = place = folder_of_part(place, part)
             part = None

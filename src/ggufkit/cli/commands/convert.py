@@ -41,6 +41,7 @@ from ggufkit.conversion.diffusion.checkpoint_files import (
     SD_CPP,
     folder_of_part,
     is_diffusion_source,
+    place_of,
 )
 from ggufkit.errors import TensorTypeError
 from ggufkit.imatrix.matrix import Imatrix
@@ -49,6 +50,7 @@ from ggufkit.models.remote_resolvers import is_remote
 from ggufkit.quantization.quantize import QuantizeOptions
 from ggufkit.quantization.recipes import Recipe
 from ggufkit.quants.search import Search
+from ggufkit.remote.url import UrlPath
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -244,7 +246,8 @@ def command(  # noqa: PLR0913 (click passes each option)
 
     IN contains config.json, safetensors files and a tokenizer, or is a repository on the Hugging
     Face Hub (hf://org/repo), whose tensors are read while OUT is written. IN may also be an image
-    or video model: a .safetensors, .ckpt or .pth file, or a folder of diffusers. OUT is a file, -
+    or video model: a .safetensors, .ckpt or .pth file, or a folder of diffusers, or a .safetensors
+    file on the Hub (hf://org/repo/file.safetensors) or at a URL. OUT is a file, -
     for stdout, or a folder; in a folder the file name follows a convention. In the name of OUT
     {ftype} stands for the type, such as q8_0, and {FTYPE} for the same in capitals. Adapters for
     tasks, which Jina Embeddings 3 has, become files next to the first output.
@@ -322,14 +325,15 @@ def _diffusion_stem(
 
     Raises UsageError for options that concern the other kind alone.
     """
-    place = Path(source)
+    place = place_of(source)
     if part is not None and place.is_dir():
         place = folder_of_part(place, part)
-    if is_remote(source) and (part is not None or loader == SD_CPP):
-        raise click.UsageError("--part and --for go with files on this disk: download them first")
+    is_whole_repository = is_remote(source) and not isinstance(place, UrlPath)
+    if is_whole_repository and (part is not None or loader == SD_CPP):
+        raise click.UsageError("--part and --for go with a file, such as hf://ORG/REPO/FILE")
     if arch is not None and loader == SD_CPP:
         raise click.UsageError("--arch goes with --for comfyui: sd.cpp reads any names")
-    if is_remote(source) or not is_diffusion_source(place, loader):
+    if is_whole_repository or not is_diffusion_source(place, loader):
         if arch is not None:
             raise click.UsageError("--arch goes with an image or video model")
         return ""
@@ -337,8 +341,8 @@ def _diffusion_stem(
         raise click.UsageError(
             f"{source} is an image or video model: leave out {', '.join(options)}"
         )
-    stem = place.stem if place.is_file() else place.resolve().name
-    return f"{stem}-{part}" if part and place.is_file() else stem
+    stem = place.resolve().name if place.is_dir() else place.stem
+    return stem if part is None or place.is_dir() else f"{stem}-{part}"
 
 
 def _require_whole(adapters: int, work: dict[str, Any]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -12,7 +14,11 @@ from ggufkit.conversion.checkpoint.pytorch import read_pytorch
 from ggufkit.conversion.checkpoint.safetensors import read_notes, read_tensors
 from ggufkit.errors import CheckpointError, ValueTypeError, brief
 from ggufkit.models.model import Tensor
-from ggufkit.models.rows import closing_on_error
+from ggufkit.models.remote_resolvers import files_of, is_remote
+from ggufkit.models.rows import AnyFile, closing_on_error
+from ggufkit.remote.range_file import RangeFile
+from ggufkit.remote.url import UrlPath
+from ggufkit.system.descriptors import AnyPath
 from ggufkit.system.mapped_file import MappedFile
 
 SAFETENSORS: Final = (".safetensors", ".sft")
@@ -25,6 +31,8 @@ LOADERS: Final = (COMFYUI, SD_CPP)
 _CLIP: Final = (["CLIPTextModel"], ["CLIPTextModelWithProjection"])
 DENOISERS: Final = ("transformer", "unet", "prior")  # folders of the diffusion model in a pipeline
 _LAYERS: Final = "_quantization_metadata"  # of ComfyUI, in the header of a file
+_COUNT: Final = re.compile(r"-\d{5}-of-(\d{5})(?=\.\w+$)")  # of shards
+MAX_REMOTE_SHARDS: Final = 1000
 _SHARD: Final = re.compile(
     r"(diffusion_pytorch_)?model(\.(?P<variant>\w+))?(-\d{5}-of-(?P<count>\d{5}))?"
     r"\.(?P<kind>safetensors|bin)"
@@ -38,9 +46,19 @@ class DiffusionFiles(NamedTuple):
     """
 
     tensors: list[Tensor]
-    files: tuple[MappedFile, ...]
+    files: tuple[AnyFile, ...]
     config: dict[str, Any]
     layers: dict[str, Any]
+
+
+def place_of(name: AnyPath) -> Path:
+    """Return where a model is: a UrlPath for a file of tensors on a server or on the Hub.
+
+    Names with a query, which may be a secret, are not such.
+    """
+    text = os.fsdecode(name)
+    is_file = is_remote(text) and text.lower().endswith(SAFETENSORS)
+    return UrlPath(text) if is_file else Path(text)
 
 
 def is_diffusion_source(place: Path, loader: str = COMFYUI) -> bool:
@@ -53,7 +71,7 @@ def is_diffusion_source(place: Path, loader: str = COMFYUI) -> bool:
         raise ValueTypeError(
             f"unknown loader {brief(loader)}", remedy=f"Use one of {', '.join(LOADERS)}"
         )
-    if place.is_file():
+    if place.is_file() or isinstance(place, UrlPath):
         return place.suffix.lower() in TENSOR_FILES
     if (place / INDEX).is_file():
         return True
@@ -81,7 +99,8 @@ def open_diffusion_files(place: Path, *, follow_links: bool = False) -> Diffusio
     folder = _model_folder(place) if place.is_dir() else place.parent
     paths = _shards(folder, follow_links=follow_links) if place.is_dir() else [place]
     config = (CheckpointFolder(folder).json("config.json") or {}) if place.is_dir() else {}
-    files = tuple(MappedFile(path) for path in paths)
+    sources = _remote_shards(place) if isinstance(place, UrlPath) else paths
+    files = tuple(MappedFile(file) if isinstance(file, Path) else file for file in sources)
     tensors: list[Tensor] = []
     layers: dict[str, Any] = {}
     with closing_on_error(*(file.close for file in files)):
@@ -99,6 +118,14 @@ def open_diffusion_files(place: Path, *, follow_links: bool = False) -> Diffusio
             tensors += stored
             layers |= _quantized_layers(file)
     return DiffusionFiles(tensors, files, config, layers)
+
+
+def _remote_shards(place: UrlPath) -> Iterator[Path | RangeFile]:
+    """Yield a file on a server, or all shards of its set if its name is that of one."""
+    count = _COUNT.search(place.name)
+    for number in range(1, min(int(count[1]), MAX_REMOTE_SHARDS) + 1 if count else 2):
+        name = f"-{number:05}-of-{count[1]}" if count else ""
+        yield from files_of(_COUNT.sub(name, str(place)))
 
 
 def _shards(folder: Path, *, follow_links: bool) -> list[Path]:
@@ -137,14 +164,14 @@ def _model_folder(place: Path) -> Path:
     )
 
 
-def _tensors(file: MappedFile) -> tuple[list[Tensor], list[str]]:
-    if file.path.suffix.lower() in PYTORCH:
+def _tensors(file: AnyFile) -> tuple[list[Tensor], list[str]]:
+    if isinstance(file, MappedFile) and file.path.suffix.lower() in PYTORCH:
         return read_pytorch(file)
     tensors, problems = read_tensors(file)
     return sorted(tensors, key=lambda tensor: tensor.offset or 0), problems
 
 
-def _quantized_layers(file: MappedFile) -> dict[str, Any]:
+def _quantized_layers(file: AnyFile) -> dict[str, Any]:
     """Return the settings of quantized layers that a file's header contains, by layer."""
     if file.path.suffix.lower() in PYTORCH:
         return {}

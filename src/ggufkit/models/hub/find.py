@@ -33,6 +33,7 @@ from ggufkit.remote.url import UrlPath
 from ggufkit.system.text_file import Most, read_small
 
 MAX_NAMES: Final = 40  # quants in a message: repositories have 25
+FILES: Final = (".gguf", ".safetensors", ".sft")  # names that end so mean files, not folders
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 
@@ -112,7 +113,7 @@ def folder_of_name(hub_name: HubName) -> tuple[Repository, list[RepoFile], Path 
 
 def _remote(hub_name: HubName, *, shards: bool) -> Files:
     repository = _repository(hub_name)
-    if hub_name.path.lower().endswith(".gguf"):
+    if hub_name.path.lower().endswith(FILES):
         return [repository.file(path) for path in _set_of(hub_name, shards=shards)]
     model = _resolve(hub_name, repository.files())
     if model is None:
@@ -158,7 +159,7 @@ def _cached(hub_name: HubName, *, shards: bool) -> list[Path]:
     snapshot = _snapshot(hub_name)
     if snapshot is None:
         return []
-    if hub_name.path.lower().endswith(".gguf"):
+    if hub_name.path.lower().endswith(FILES):
         names = _set_of(hub_name, shards=shards)
     else:
         model = _resolve_in_cache(hub_name, files_in(snapshot))
