@@ -12,6 +12,7 @@ import errno
 import functools
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -37,6 +38,8 @@ from ggufkit.evaluation.statistics import Measurement
 from ggufkit.imatrix import compute
 from ggufkit.quantization import sensitivity
 from ggufkit.quantization.losses.sensitivities import Group, Level, Sensitivity
+from ggufkit.release import run as _preloaded  # noqa: F401 (each run is a fork)
+from ggufkit.release import trial
 from ggufkit.system import cancellation
 from mortal import journals
 from plain_checkpoint import ARCH, CONFIG, whole
@@ -53,6 +56,11 @@ SIGNALS: Final = {
     "terminated": signal.SIGTERM,
     "rivalled": signal.SIGSTOP,  # until `run` has seen the other one end
 }
+# These write one file after another; stopped, they leave whole files, and the next run goes on.
+MAKES_MANY: Final = {"release"}
+OF_THE_RUN: Final = ("release.log",)  # tells of each run, so it is never the same
+# What tells of the files that there are, and hidden files.
+UNFINISHED: Final = re.compile(r"(^|/)\.|/(release\.json|README\.md|SHA256SUMS)$")
 READS: Final = {"pread", "fstat", "open", "dup"}
 COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "copy": ("copy", "in.gguf", "out/model.gguf"),
@@ -102,6 +110,7 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "compute": ("imatrix", "compute", "in.gguf", "text.txt", "--output", "out/matrix.dat"),
     "sensitivity": ("sensitivity", "in.gguf", "text.txt", "-o", "out/model.json"),
     "eval": ("eval", "in.gguf", "--text", "text.txt", "--context", "8", "-o", "out/model.json"),
+    "release": ("release", "in.gguf", "-o", "out/set", "--rungs", "Q8_0,F16"),
     "report": ("report", "in.gguf", "-o", "out/model.md"),
     "tensor": ("tensor", "in.gguf", "blk.0.ffn_up.weight", "-o", "out/values.csv"),
     "amend": ("edit", "out/odd.gguf", "--set", "general.name=new"),
@@ -230,6 +239,7 @@ def replace_llama_cpp(set_attribute: Callable[[object, str, object], None] = set
     set_attribute(compute, "compute_imatrix", computed)
     set_attribute(sensitivity, "measure_sensitivity", sensed)
     set_attribute(eval_command, "evaluate", evaluated)
+    set_attribute(trial, "require_runs", lambda *_: None)
 
 
 def tear(folder: Path) -> None:
@@ -349,6 +359,7 @@ def content(folder: Path) -> Files:
         if path.is_dir()
         else plain.get(path) or path.read_bytes()
         for path in paths
+        if path.name not in OF_THE_RUN
     }
 
 
@@ -407,8 +418,12 @@ class Trial:
         row["inputs"] = inputs(self.work) == inputs(self.original)
         if self.command in IN_PLACE and fault in ("killed", "torn"):
             ggufkit.recover(self.work / self.arguments[1 + (self.command == "fix")])
-        row["output"] = state(content(self.work / "out"), self.old, self.new)
+        row["output"] = self.output(content(self.work / "out"))
         return row | {"again": self.again()}
+
+    def output(self, files: Files) -> str:
+        """Tell which output is there, in the words of `state`."""
+        return state(files, self.old, self.new, makes_many=self.command in MAKES_MANY)
 
     def again(self) -> str:
         """Run once more, without a fault; tell what there is then, or what went wrong."""
@@ -430,7 +445,9 @@ def renew(original: Path, work: Path) -> None:
     mortal.adopt(work, original)
 
 
-def state(files: Files, old: Files, new: Files, *, exact: bool = False) -> str:
+def state(
+    files: Files, old: Files, new: Files, *, exact: bool = False, makes_many: bool = False
+) -> str:
     """Tell which output there is; with `exact`, whether there is nothing else besides."""
     if not exact:
         files, old, new = map(comparable, (files, old, new))
@@ -443,6 +460,8 @@ def state(files: Files, old: Files, new: Files, *, exact: bool = False) -> str:
         return "both"  # names of the file that is renamed
     first = min(changed)
     rest = {name: data for name, data in files.items() if name != first}
+    if makes_many and unfinished(files).items() <= {**new, **old}.items():
+        return "absent"
     if len(changed) > 1 and first not in files and rest.items() <= {**new, **old}.items():
         return "absent"  # without its first shard, a set does not open
     return f"neither: {sorted(files)}"
@@ -451,6 +470,11 @@ def state(files: Files, old: Files, new: Files, *, exact: bool = False) -> str:
 def comparable(files: Files) -> Files:
     """Return the files that are not hidden."""
     return {name: data for name, data in files.items() if not name.startswith(".")}
+
+
+def unfinished(files: Files) -> Files:
+    """Return the files that a stopped release may leave, and which are whole."""
+    return {name: data for name, data in files.items() if not UNFINISHED.search(name)}
 
 
 def main(command: str, faults: str, places: str, folder: str) -> None:

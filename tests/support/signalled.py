@@ -95,6 +95,8 @@ class Signalled(faulty.Trial):
         ended = self.ended(number, after)
         there = faulty.content(self.work / "out")
         hidden = [name for name in there if Path(name).name.startswith(".")]
+        if self.command in faulty.MAKES_MANY:  # what the next run goes on with
+            hidden = [name for name in hidden if name.startswith(".")]
         return {
             "fault": FAULTS[signal.Signals(number)],
             "after": round(after / self.seconds, 3),
@@ -103,7 +105,7 @@ class Signalled(faulty.Trial):
             "errors": ended.errors,
             "hidden": [name for name in hidden if name not in self.old | self.new],
             "inputs": faulty.inputs(self.work) == faulty.inputs(self.original),
-            "output": faulty.state(there, self.old, self.new),
+            "output": self.output(there),
             "again": self.again(),
         }
 

@@ -37,7 +37,7 @@ REFUSED = re.compile(
     "|Nothing was renamed"
     "|odd.gguf: No such file"  # by that name: the other has renamed it
 )
-INTO_FOLDERS = {"convert", "export"}  # or from them: no file could be both
+INTO_FOLDERS = {"convert", "export", "release"}  # or from them: no file could be both
 COMMANDS = faulty.all_commands()
 OTHERS = [command for command in COMMANDS if command != "copy"]
 UNMET = {  # faults of calls that a command does not make

@@ -40,10 +40,12 @@ SUMMARIES: Final = {  # of each command, by the sections of the help, in its ord
     },
     "Quantize": {
         "bench": "Measure how fast this machine encodes and decodes.",
+        "card": "Write the model card of a release.",
         "eval": "Measure perplexity, and divergence from a base model.",
         "imatrix": "Show, merge, convert or compute importance matrices.",
         "plan": "Show how large a model would be in every recipe.",
         "quantize": "Quantize a model.",
+        "release": "Make and publish a whole set of quantized files.",
         "reproduce": "Prove that a quantized file derives from a source.",
         "sensitivity": "Measure how much predictions suffer from each group of tensors.",
     },

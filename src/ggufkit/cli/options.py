@@ -13,15 +13,12 @@ import click
 from click.decorators import FC
 
 from ggufkit.cli.output import answer_in_binary
-from ggufkit.errors import GGUFError, brief
+from ggufkit.errors import GGUFError
+from ggufkit.validation.sizes import bytes_of
 
 Parsed = TypeVar("Parsed")
-MAX_SIZE: Final = 2**63 - 1  # bytes: the largest file offset
 LEAST_MEMORY: Final = 1 << 20  # bytes; a smaller number is probably a number without its unit
 _TOKENS: Final = re.compile(r"(?P<number>\d{1,12})(?P<unit>[km]?)", re.IGNORECASE)
-_SIZE: Final = re.compile(
-    r"(?P<number>\d+(\.\d+)?)\s*((?P<unit>[kmgt])(?P<binary>i)?)?b?", re.IGNORECASE
-)
 
 
 class SharedOption(Protocol):
@@ -151,17 +148,13 @@ def parse_size(text: str) -> int:
 
     After a size in powers of 1024, the command also prints sizes in them.
     """
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise click.BadParameter(f"{text!r} is not a size; write it as 500M, 2G or 512MiB")
-    if match["binary"]:
+    try:
+        nbytes, is_binary = bytes_of(text)
+    except GGUFError as error:
+        raise click.BadParameter(error.message) from None
+    if is_binary:
         answer_in_binary()
-    base = 1024 if match["binary"] else 1000
-    power = " kmgt".index((match["unit"] or " ").lower())
-    number = float(match["number"]) * base**power
-    if number > MAX_SIZE:
-        raise click.BadParameter(f"{brief(text)} is more than a file can hold")
-    return int(number)
+    return nbytes
 
 
 def parse_memory(text: str) -> int:

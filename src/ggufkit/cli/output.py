@@ -6,14 +6,12 @@ import contextlib
 import functools
 import io
 import json
-import math
 import re
 import shutil
 import sys
 import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
 import click
@@ -190,18 +188,6 @@ def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
     width = max(len(label) for label, _ in pairs)
     for label, text in pairs:
         click.echo(f"{click.style(label.ljust(width), bold=True)}  {text}")
-
-
-def plain_values(value: Any) -> Any:  # noqa: ANN401 (any part of a result)
-    """Return a result as JSON has it; figures that are not finite become null."""
-    if is_dataclass(value):
-        names = (field.name for field in fields(value) if field.repr)
-        return {name: plain_values(getattr(value, name)) for name in names}
-    if isinstance(value, dict):
-        return {str(key): plain_values(item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [plain_values(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def is_quiet() -> bool:

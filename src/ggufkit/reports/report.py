@@ -38,16 +38,16 @@ def escaped(text: str) -> str:
 
 def _lines(contents: Contents) -> Iterator[str]:
     yield f"# {escaped(contents.overview['name'])}\n"
-    yield from _table(words.FACTS, words.fact_rows(contents))
+    yield from table_lines(words.FACTS, words.fact_rows(contents))
     yield from _findings(contents.faults)
     if contents.treemap["groups"]:
         yield "## Where the bytes are\n"
         rows = ((group["name"], str(group["tensors"]), words.megabytes(group["nbytes"]))
                 for group in contents.treemap["groups"])  # fmt: skip
-        yield from _table(("part", "tensors", "MB"), rows)
+        yield from table_lines(("part", "tensors", "MB"), rows)
     if contents.memory:
         yield "## Memory in llama.cpp, in MB\n"
-        yield from _table(words.MEMORY, words.memory_rows(contents.memory))
+        yield from table_lines(words.MEMORY, words.memory_rows(contents.memory))
     yield from _compared(contents)
     if contents.qualities:
         yield "## Quality\n"
@@ -55,10 +55,11 @@ def _lines(contents: Contents) -> Iterator[str]:
             (q.name, words.megabytes(q.nbytes), _figure(q.perplexity), _figure(q.divergence))
             for q in contents.qualities
         )
-        yield from _table(("model", "MB", "perplexity", "mean KLD"), qualities)
+        yield from table_lines(("model", "MB", "perplexity", "mean KLD"), qualities)
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+def table_lines(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table; all texts are escaped."""
     yield f"| {' | '.join(header)} |"
     yield f"|{'---|' * len(header)}"
     for row in rows:
@@ -73,18 +74,18 @@ def _findings(overview: dict[str, Any]) -> Iterator[str]:
         return
     rows = ((finding["severity"], finding["rule"], f"{finding['message']} {finding['remedy']}")
             for finding in overview["findings"])  # fmt: skip
-    yield from _table(("severity", "rule", "finding and remedy"), rows)
+    yield from table_lines(("severity", "rule", "finding and remedy"), rows)
 
 
 def _compared(contents: Contents) -> Iterator[str]:
     for number, comparison in enumerate(contents.comparisons):
         yield f"## Compared with {escaped(comparison['models'][1]['name'])}\n"
-        yield from _table(words.COMPARED, map(words.side_row, comparison["models"]))
+        yield from table_lines(words.COMPARED, map(words.side_row, comparison["models"]))
         if comparison["changed_keys"]:
             yield f"Metadata keys that differ: {comparison['changed_keys']:,}.\n"
         if number < len(contents.errors) and contents.errors[number].changes:
             yield f"The {words.WORST} most damaged tensors:\n"
-            yield from _table(
+            yield from table_lines(
                 words.ERRORS, map(words.error_row, contents.errors[number].changes[: words.WORST])
             )
 

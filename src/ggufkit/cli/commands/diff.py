@@ -18,7 +18,7 @@ from ggufkit.cli import streams
 from ggufkit.cli.errors import report
 from ggufkit.cli.model_argument import MODEL, is_checkpoint
 from ggufkit.cli.options import Count, arch_path_option, threads_option
-from ggufkit.cli.output import counted, emit, examples, note, paged, plain_values, shorten, table
+from ggufkit.cli.output import counted, emit, examples, note, paged, shorten, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.reports.show_deviations import (
     ALL,
@@ -38,6 +38,7 @@ from ggufkit.format.values import Arrays, Strings, Value
 from ggufkit.inspection.diff import Difference, KeyChange, TensorChange
 from ggufkit.inspection.summary import plain
 from ggufkit.models.model import Model, Tensor
+from ggufkit.validation.plain_values import plain_values
 
 DIFFERENT: Final = 1
 TROUBLE: Final = 2  # as in diff(1)

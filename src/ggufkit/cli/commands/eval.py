@@ -21,7 +21,7 @@ from ggufkit.cli.options import (
     resume_option,
     threads_option,
 )
-from ggufkit.cli.output import counted, emit, examples, paged, plain_values, size, table
+from ggufkit.cli.output import counted, emit, examples, paged, size, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import may_replace, refuse_input, report, require_place
 from ggufkit.errors import printable
@@ -36,6 +36,7 @@ from ggufkit.evaluation.statistics import (
 )
 from ggufkit.system.descriptors import write_at
 from ggufkit.system.staging import staged
+from ggufkit.validation.plain_values import plain_values
 
 MEASURES: Final = {"kld": "mean KLD", "log_perplexity": "ln PPL"}
 COLUMNS: Final = ("MODEL", "SIZE", "PPL")

@@ -22,7 +22,7 @@ from ggufkit.cli.options import (
     parse_size,
     threads_option,
 )
-from ggufkit.cli.output import counted, emit, examples, note, paged, plain_values, table
+from ggufkit.cli.output import counted, emit, examples, note, paged, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import (
     files_written,
@@ -34,6 +34,7 @@ from ggufkit.cli.write_model import (
 from ggufkit.errors import printable
 from ggufkit.imatrix.matrix import CHUNK_SIZE, FORMATS, Imatrix, merge
 from ggufkit.imatrix.statistics import LayerStatistics, by_layer, statistics
+from ggufkit.validation.plain_values import plain_values
 
 STATISTICS: Final = "LAYER TENSOR SUM(ACT²) MIN MAX MEAN STDDEV ACTIVE N ENTROPY E(NORM) ZD COSSIM"
 

@@ -113,12 +113,16 @@ def model_card(metadata: Mapping[str, Value]) -> bytes:
     fields: dict[str, Any] = {card: values[key] for key, card in _TEXTS.items() if values.get(key)}
     fields |= {card: values[key] for key, card in _LISTS.items() if values.get(key)}
     fields |= {card: works for key, card in _WORKS.items() if (works := list(_works(values, key)))}
-    # JSON is also YAML; all line ends are escaped.
-    texts = {key: json.dumps(v, ensure_ascii=False) for key, v in fields.items()}
-    lines = ["---", *(f"{key}: {text.translate(_ESCAPED)}" for key, text in texts.items())]
     title = str(values.get("name") or "Model")
     text = f"# {' '.join(title.split())}\n\nExported from a GGUF file by ggufkit.\n"
-    return "\n".join((*lines, "---", "", text)).encode()
+    return "\n".join(("---", *yaml_lines(fields), "---", "", text)).encode()
+
+
+def yaml_lines(fields: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line of YAML for each field; a value is JSON, which is also YAML."""
+    for key, value in fields.items():
+        # All line ends are escaped.
+        yield f"{key}: {json.dumps(value, ensure_ascii=False).translate(_ESCAPED)}"
 
 
 def _works(values: Mapping[str, Any], key: str) -> Iterator[dict[str, str]]:

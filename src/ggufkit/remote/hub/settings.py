@@ -58,18 +58,19 @@ def login() -> Login | None:
 
     Raises RemoteDeniedError for a token that no header can hold; it is not shown.
     """
-    token = _token()
-    if not token:
+    secret = token()
+    if not secret:
         return None
-    if not (token.isascii() and token.isprintable() and " " not in token):
+    if not (secret.isascii() and secret.isprintable() and " " not in secret):
         raise RemoteDeniedError(
             "the token of the Hugging Face Hub has characters that no token has",
             remedy=f"Correct {_TOKENS[0]} or the file {_token_path()}",
         )
-    return Login(endpoint().origin, f"Bearer {token}")
+    return Login(endpoint().origin, f"Bearer {secret}")
 
 
-def _token() -> str:
+def token() -> str:
+    """Return the user's token, "" if there is none."""
     for name in _TOKENS:
         if value := os.environ.get(name, "").strip():
             return value

@@ -1,0 +1,258 @@
+"""`ggufkit release`: make and publish a whole set of quantized files."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ggufkit.cli.options import cluster_option, parse_size, threads_option
+from ggufkit.cli.output import emit, examples, is_quiet, note, paged, size, table
+from ggufkit.cli.progress import progress_bar
+from ggufkit.cli.write_model import report
+from ggufkit.errors import GGUFError, OutputError, printable
+from ggufkit.system.text_file import Most, decoded, read_small
+from ggufkit.system.threads import Progress
+
+if TYPE_CHECKING:
+    from ggufkit.release.runner import ReleaseJob
+
+INIT: Final = "init"  # instead of a source: write the settings
+SETTINGS: Final = "release.toml"
+PROBLEMS: Final = "problems.md"
+NAME: Final = "{name}"  # in --upload, the name of each model of a list
+
+
+@click.command(
+    "release",
+    epilog=examples(
+        "ggufkit release init",
+        "ggufkit release SmolLM2-135M -o release/ --config release.toml --dry-run",
+        "ggufkit release SmolLM2-135M -o release/ --calibration text.txt --text held-out.txt",
+        "ggufkit release hf://org/model -o release/ --upload user/model-GGUF --disk 200GB",
+        "ggufkit release --watch models.txt -o releases/ --upload user/{name}-GGUF",
+    ),
+)
+@click.argument("source", required=False)
+@click.option("-o", "--output", "folder", metavar="FOLDER", help="The folder for all files.")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Settings that `ggufkit release init` wrote and you changed.",
+)
+@click.option(
+    "--rungs",
+    type=lambda text: tuple(text.split(",")),
+    metavar="LIST",
+    help="Recipes, sizes or bits per weight: Q4_K_M,3.2GiB,4.25bpw.",
+)
+@click.option(
+    "--calibration",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="TEXT",
+    help="The text for importance data.",
+)
+@click.option(
+    "--text",
+    "texts",
+    type=click.Path(exists=True, dir_okay=False),
+    multiple=True,
+    help="A text to measure quality on.  [repeatable]",
+)
+@click.option(
+    "--upload",
+    metavar="PLACE",
+    default="",
+    help="Publish at user/name on the Hub, s3://bucket/folder, or ./folder.",
+)
+@click.option("--public", is_flag=True, help="Make a new repository public; others are private.")
+@click.option("--replace", is_flag=True, help="Replace published files with other content.")
+@click.option(
+    "--disk",
+    type=parse_size,
+    metavar="SIZE",
+    help="Let FOLDER take at most this; rungs are removed once they are published.",
+)
+@click.option(
+    "--card",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A template for Jinja that makes the model card.",
+)
+@click.option(
+    "--watch",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="LIST",
+    help="Work through the models in this file, one a line, each in a folder of its own.",
+)
+@threads_option
+@cluster_option
+@click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each step.")
+def command(
+    source: str | None,
+    folder: str | None,
+    *,
+    watch: Path | None,
+    dry_run: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Make all quantized files of SOURCE in FOLDER, with a model card, and publish them.
+
+    SOURCE is the folder of a checkpoint, a name on the Hub, or a GGUF file. Run the same command
+    again after it was stopped: it continues. `ggufkit release init` writes a file of settings.
+    """
+    if source == INIT:
+        report([_write_settings(Path(folder or SETTINGS))])
+        return
+    if (source is None) == (watch is None) or (folder is None and not dry_run):
+        raise click.UsageError(
+            "Name either a source or --watch LIST, and the folder: ggufkit release SOURCE -o FOLDER"
+        )
+    names = [source] if source else _listed(watch)
+    failed = []
+    if watch and not dry_run:
+        Path(folder or ".").mkdir(exist_ok=True)
+    for name in names:
+        job = _job(name, Path(folder or "."), is_listed=watch is not None, options=options)
+        if dry_run:
+            _show(job, as_json=as_json)
+            continue
+        try:
+            problems = _released(job, as_json=as_json)
+        except (GGUFError, OSError) as error:
+            if watch is None:
+                raise
+            problems = [str(error)]
+        failed += [(name, problem) for problem in problems]
+    if watch and not dry_run:
+        _write_problems(Path(folder or ".") / PROBLEMS, failed)
+    if failed:
+        click.get_current_context().exit(1)
+
+
+def _job(source: str, folder: Path, *, is_listed: bool, options: dict[str, Any]) -> ReleaseJob:
+    from ggufkit.release.runner import ReleaseJob  # noqa: PLC0415 (slow to import)
+    from ggufkit.release.settings import Settings, read_settings  # noqa: PLC0415
+    from ggufkit.release.source import ReleaseSource  # noqa: PLC0415
+
+    settings = read_settings(options["config"]) if options["config"] else Settings()
+    changed = {key: options[key] for key in ("calibration", "texts", "rungs") if options[key]}
+    settings = replace(settings, **changed)
+    stem = settings.name or ReleaseSource(source, settings, note).stem
+    same = ("public", "replace", "disk", "card", "threads")
+    return ReleaseJob(
+        source,
+        folder / stem if is_listed else folder,
+        replace(settings, name=stem),
+        upload=options["upload"].replace(NAME, stem),
+        cluster=options["cluster"] or "",
+        **{key: options[key] for key in same},
+    )
+
+
+def _listed(path: Path | None) -> list[str]:
+    """Return the sources in a list, one a line; # begins a comment."""
+    if path is None:
+        return []
+    lines = decoded(read_small(path, Most.RECIPE)).splitlines()
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def _write_settings(path: Path) -> Path:
+    from ggufkit.release.journal import write_text  # noqa: PLC0415 (slow to import)
+    from ggufkit.release.settings import template  # noqa: PLC0415
+
+    if path.exists():
+        raise OutputError(f"{path} exists already", remedy="Name another file with -o")
+    write_text(path, template())
+    return path
+
+
+def _write_problems(path: Path, failed: list[tuple[str, str]]) -> None:
+    """Write a page of what went wrong, for each model."""
+    from ggufkit.release.journal import write_text  # noqa: PLC0415 (slow to import)
+    from ggufkit.reports.report import escaped  # noqa: PLC0415
+
+    lines = [f"- {escaped(name)}: {escaped(problem)}" for name, problem in failed]
+    write_text(
+        path, "\n".join(["# Problems", "", *(lines or ["All models were released."])]) + "\n"
+    )
+
+
+# What is shown.
+
+
+class _StepLines:
+    """Prints a line for each step that did something, and progress."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json, self._skipped = as_json, 0
+
+    def tell(self, step: str, state: str, **facts: Any) -> None:
+        if self._as_json:
+            emit({"step": step, "state": state, **facts})
+        elif state == "note":
+            note(f"{step}: {facts['text']}" if step else facts["text"])
+        elif state == "failed":
+            click.echo(f"{step} failed: {printable(facts['text'])}", err=True)
+        elif state == "skipped":
+            self._skipped += 1
+        elif state == "begun" and self._skipped and not is_quiet():
+            click.echo(f"continuing: {self._skipped} steps are done already")
+            self._skipped = 0
+        elif state == "done" and not is_quiet():
+            names = ", ".join(map(printable, facts.get("files", ())))
+            click.echo(f"{printable(step)}{': ' if names else ''}{names}")
+
+    @contextlib.contextmanager
+    def bar(self, doing: str, *, in_bytes: bool = True) -> Iterator[Progress | None]:
+        with progress_bar(doing, in_bytes=in_bytes) as progress:
+            yield progress
+
+
+def _released(job: ReleaseJob, *, as_json: bool) -> list[str]:
+    """Run a release; return what went wrong with single files."""
+    from ggufkit.release.run import release  # noqa: PLC0415 (slow to import)
+
+    problems = release(job, _StepLines(as_json=as_json))
+    if problems and not as_json:
+        label = click.style("error:", fg="red", bold=True)
+        click.echo(f"{label} these went wrong; the other files are complete:", err=True)
+        for problem in problems:
+            click.echo(f"  {printable(problem)}", err=True)
+    return problems
+
+
+def _show(job: ReleaseJob, *, as_json: bool) -> None:
+    """Show what a release would do."""
+    from ggufkit.release.forecast import forecast  # noqa: PLC0415 (slow to import)
+
+    document = forecast(job)
+    if as_json:
+        emit(document)
+        return
+    with paged():
+        rows = [
+            (
+                printable(file["file"]),
+                size(file["nbytes"]),
+                f"{file['bits_per_weight']:.2f}",
+                size(file["memory"]) if file["memory"] else "",
+            )
+            for file in document["files"]
+        ]
+        table(("FILE", "SIZE", "BITS PER WEIGHT", "MEMORY"), rows, right="lrrr")
+        click.echo()
+        steps = [(step["step"], f"{step['seconds']:,.0f} s") for step in document["steps"]]
+        table(("STEP", "ESTIMATED"), steps, right="lr")
+        click.echo(f"\nat most {size(document['disk'])} on disk at once")
+    for word in ("left_out", "doubts", "missing", "notes"):
+        for text in document[word]:
+            note(f"{word.replace('_', ' ')}: {text}")

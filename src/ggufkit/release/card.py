@@ -1,0 +1,274 @@
+"""The model card of a release: README.md with a table and a chart, from the journal alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+from xml.etree.ElementTree import tostring
+
+from ggufkit._version import __version__
+from ggufkit.conversion.card.front_matter import yaml_lines
+from ggufkit.errors import FormatError
+from ggufkit.frameworks.extras import library
+from ggufkit.llama_cpp.library import VERSION
+from ggufkit.release.journal import Facts
+from ggufkit.reports.contents import QualityRow
+from ggufkit.reports.drawings import quality_drawing
+from ggufkit.reports.report import escaped, table_lines
+from ggufkit.system.text_file import Most, decoded, read_small
+
+CARD: Final = "README.md"
+CHART: Final = "quality.svg"
+PREFERRED: Final = "Q4_K_M"  # in examples
+MEMORIES: Final = (2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 512)
+_HUB: Final = "https://huggingface.co/"
+_QUANTIZE: Final = "- `ggufkit quantize {base} . {rungs} --provenance`"
+_QUANTIZE_WITH: Final = (
+    "- `ggufkit quantize {base} . {rungs} --imatrix {name}.imatrix.gguf --provenance`"
+)
+_MEASURE: Final = "- `ggufkit eval {name}-*.gguf --base {base} --text {text}`"
+_PROOF: Final = (
+    "\nThe original has the digest `{content}` (`ggufkit hash --content`). SHA256SUMS has the "
+    "digest of each file, and `ggufkit reproduce` proves that a file derives from the original. "
+    "llama.cpp was that of xllamacpp {llama_cpp}.\n"
+)
+_STYLE: Final = (
+    "text{font:12px sans-serif;fill:#1c1d22}circle{fill:#4653c9}.axis{fill:none;stroke:#5b5e6b}"
+)
+
+
+def document_of(steps: dict[str, Facts]) -> Facts:
+    """Return everything that a card says, from the steps of a journal, as plain data."""
+    base, chosen = steps["base"]["facts"], steps["set"]["facts"]
+    texts = [Path(name).name for name in chosen["texts"]]
+    return {
+        **chosen,
+        "title": chosen["name"],
+        "license": chosen["license"] or base["license"],
+        "languages": chosen["languages"] or base["languages"],
+        "base_model": chosen["base_model"] or base["base_model"],
+        "architecture": base["architecture"],
+        "parameters": base["parameters"],
+        "content": base["content"],
+        "texts": texts,
+        "importance": steps.get("importance data", {}).get("facts"),
+        "base_quality": [quality for text in texts if (quality := _quality(steps, "base", text))],
+        "files": [_file(steps, name, texts) for name in chosen["rungs"]],
+        "ggufkit": __version__,
+        "llama_cpp": VERSION,
+    }
+
+
+def _quality(steps: dict[str, Facts], what: str, text: str) -> Facts | None:
+    facts: Facts | None = steps.get(f"{what} on {text}", {}).get("facts")
+    return facts
+
+
+def _file(steps: dict[str, Facts], name: str, texts: Sequence[str]) -> Facts:
+    step = steps[f"quantize {name}"]
+    qualities = (_quality(steps, f"measure {name}", text) for text in texts)
+    return {
+        **step["facts"],
+        "name": name,
+        "files": sorted(step["files"]),
+        "sha256": {file: entry["sha256"] for file, entry in step["files"].items()},
+        "qualities": [quality for quality in qualities if quality],
+    }
+
+
+def card_of(document: Facts, template: Path | None = None) -> str:
+    """Return the text of the card; with `template`, a file for Jinja, what that makes of it.
+
+    Raises FormatError for a template that is wrong, MissingExtraError without Jinja.
+    """
+    head = "\n".join(("---", *yaml_lines(_front_matter(document)), "---", ""))
+    if template is None:
+        return f"{head}\n" + "\n".join(_lines(document)) + "\n"
+    jinja2 = library("jinja2", "templates")
+    environment = library("jinja2.sandbox", "templates").ImmutableSandboxedEnvironment(
+        undefined=jinja2.StrictUndefined, keep_trailing_newline=True
+    )
+    try:
+        source = decoded(read_small(template, Most.RECIPE))
+        text: str = environment.from_string(source).render(**document, front_matter=head)
+    except (jinja2.TemplateError, UnicodeDecodeError, TypeError) as error:
+        raise FormatError(f"the template of the card fails: {error}", path=str(template)) from None
+    return text
+
+
+def _front_matter(document: Facts) -> Facts:
+    base = document["base_model"]
+    tags = ["gguf", "quantized", *([document["architecture"]] if document["architecture"] else [])]
+    fields = {
+        "base_model": base,
+        "base_model_relation": "quantized" if base else "",
+        "license": document["license"],
+        "language": document["languages"],
+        "library_name": "gguf",
+        "pipeline_tag": document["pipeline_tag"],
+        "quantized_by": document["quantized_by"],
+        "tags": list(dict.fromkeys([*tags, *document["tags"]])),
+        "datasets": document["datasets"],
+    }
+    return {key: value for key, value in fields.items() if value}
+
+
+def _lines(document: Facts) -> Iterator[str]:
+    base = document["base_model"]
+    origin = f"[{escaped(base)}]({_HUB}{base})" if base else "a model"
+    yield f"# {escaped(document['title'])} as GGUF\n"
+    yield (
+        f"Quantized files of {origin}, made with ggufkit {document['ggufkit']}. Every program that "
+        "uses llama.cpp reads them.\n"
+    )
+    yield from _choices(document["files"])
+    yield "## Files\n"
+    yield from table_lines(*_file_table(document))
+    if any(file["qualities"] for file in document["files"]):
+        yield f"![Quality against size]({CHART})\n"
+        yield from _explanation(document)
+    yield from _how_made(document)
+    yield from _how_to_run(document)
+
+
+def _gigabytes(nbytes: int) -> str:
+    return f"{nbytes / 1e9:.2f} GB" if nbytes >= 10**8 else f"{nbytes / 1e6:.2f} MB"
+
+
+def _choices(files: Sequence[Facts]) -> Iterator[str]:
+    """Yield which file to choose for which memory: the largest that fits."""
+    rows: list[tuple[str, str]] = []
+    sized = sorted((f for f in files if f["memory"]), key=lambda file: int(file["memory"]))
+    for memory in MEMORIES:
+        fitting = [file for file in sized if file["memory"] <= memory * 10**9]
+        if fitting and (not rows or rows[-1][1] != fitting[-1]["name"]):
+            rows.append((f"{memory} GB", fitting[-1]["name"]))
+    if rows:
+        yield "## Which file\n"
+        yield (
+            "The largest file that fits with a context of 8,192 tokens. Smaller files are faster, "
+            "and predict worse.\n"
+        )
+        yield from table_lines(("memory", "file"), rows)
+
+
+def _file_table(document: Facts) -> tuple[Sequence[str], list[Sequence[str]]]:
+    header = ["file", "recipe", "size", "bits per weight"]
+    is_measured = any(file["qualities"] for file in document["files"])
+    if is_measured:
+        header += ["KLD", "99.9 % KLD", "same top token"]
+    rows: list[Sequence[str]] = []
+    for file in sorted(document["files"], key=lambda file: -int(file["nbytes"])):
+        row = [file["files"][0], file["recipe"], _gigabytes(file["nbytes"])]
+        row.append(f"{file['bits_per_weight']:.2f}")
+        rows.append(row + (_figures(file["qualities"]) if is_measured else []))
+    return header, rows
+
+
+def _figures(qualities: Sequence[Facts]) -> list[str]:
+    """Return the cells of the first text."""
+    apart = qualities[0]["quality"]["divergence"] if qualities else None
+    if not apart:
+        return ["", "", ""]
+    kld, top = apart["kld"], apart["same_top"]
+    return [
+        _measured(kld["mean"], 1, 6),
+        f"{kld['percentiles']['99.9']:.6f}",
+        f"{_measured(top, 100, 3)} %",
+    ]
+
+
+def _measured(figure: Facts, factor: float, digits: int) -> str:
+    error = "" if figure["error"] is None else f" ± {figure['error'] * factor:.{digits}f}"
+    return f"{figure['value'] * factor:.{digits}f}{error}"
+
+
+def _explanation(document: Facts) -> Iterator[str]:
+    first = document["files"][0]["qualities"][0]
+    yield (
+        f"KLD is the Kullback-Leibler divergence from the probabilities of the original, on "
+        f"{first['positions']:,} tokens of {escaped(document['texts'][0])}: 0 would be equal. Half "
+        "of the interval is one standard error.\n"
+    )
+    if len(document["texts"]) > 1:
+        rows = [
+            (file["name"], *(_figures([quality])[0] for quality in file["qualities"]))
+            for file in document["files"]
+        ]
+        yield "KLD by text:\n"
+        yield from table_lines(("file", *document["texts"]), rows)
+
+
+def _how_made(document: Facts) -> Iterator[str]:
+    yield "## How they were made\n"
+    importance, name = document["importance"], document["name"]
+    if importance:
+        cosine = importance["cosine"]
+        similar = f" Half of the text gives the same data (cosine {cosine:.3f})." if cosine else ""
+        texts = ", ".join(map(escaped, importance["texts"])) or "a text"
+        yield (
+            f"The importance matrix comes from {importance['tokens']:,} tokens of {texts}; they "
+            f"reached {importance['matrices'] - importance['unseen']:,} of "
+            f"{importance['matrices']:,} matrices.{similar}\n"
+        )
+    command = _QUANTIZE_WITH if importance else _QUANTIZE
+    rungs = ",".join(file["name"] for file in document["files"])
+    words = {"base": document["base_file"], "name": name, "rungs": rungs}
+    yield command.format(**words)
+    for text in document["texts"]:
+        yield _MEASURE.format(**words, text=text)
+    yield _PROOF.format(**document)
+
+
+def _how_to_run(document: Facts) -> Iterator[str]:
+    names = [file["name"] for file in document["files"]]
+    if not names:
+        return
+    name = PREFERRED if PREFERRED in names else names[len(names) // 2]
+    file = next(file for file in document["files"] if file["name"] == name)["files"][0]
+    yield "## How to run them\n"
+    rows: tuple[tuple[str, str], ...]
+    if repository := document["repository"]:
+        rows = (
+            ("llama.cpp", f"llama-cli -hf {repository}:{name}"),
+            ("Ollama", f"ollama run hf.co/{repository}:{name}"),
+            ("LM Studio", f"lms get {repository}"),
+            ("Python", f'llama_cpp.Llama.from_pretrained("{repository}", "{file}")'),
+        )
+    else:
+        rows = (("llama.cpp", f"llama-cli -m {file}"), ("Python", f'llama_cpp.Llama("{file}")'))
+    for program, command in rows:
+        yield f"- {program}: `{command}`"
+
+
+def chart_of(document: Facts) -> str | None:
+    """Return the chart of quality against size as SVG, None if fewer than two files are known."""
+    rows = [
+        QualityRow(file["name"], file["nbytes"], None, apart["kld"]["mean"]["value"])
+        for file in document["files"]
+        for quality in file["qualities"][:1]
+        if (apart := quality["quality"]["divergence"])
+    ]
+    drawing = quality_drawing(rows)
+    if drawing is None:
+        return None
+    drawing.set("xmlns", "http://www.w3.org/2000/svg")
+    return tostring(drawing, "unicode").replace("><", f"><style>{_STYLE}</style><", 1) + "\n"
+
+
+def evaluations(document: Facts) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of a file for each text, in the form of `eval --json`."""
+    for number, text in enumerate(document["texts"]):
+        qualities = [file["qualities"][number] for file in document["files"] if file["qualities"]]
+        base = document["base_quality"][number : number + 1]
+        first = (qualities or [{}])[0]
+        content = {key: first.get(key) for key in ("context", "chunks", "positions")} | {
+            "base": base[0]["quality"] if base else None,
+            "models": [quality["quality"] for quality in qualities],
+        }
+        yield (
+            f"quality-{Path(text).stem}.json",
+            json.dumps(content, allow_nan=False, sort_keys=True) + "\n",
+        )

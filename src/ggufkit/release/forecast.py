@@ -1,0 +1,146 @@
+"""What a release would do: files with sizes, times from this machine's rates, disk, what lacks."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ggufkit.errors import GGUFError
+from ggufkit.format.values import whole_number
+from ggufkit.llama_cpp.library import library
+from ggufkit.models.model import Model
+from ggufkit.output.layout import layout
+from ggufkit.quants import codec
+from ggufkit.release.publish import publisher
+from ggufkit.release.rungs import Rung, decide_rungs, doubts, groups
+from ggufkit.release.runner import ReleaseJob
+from ggufkit.release.source import ReleaseSource, about
+from ggufkit.system.cpu import worker_count
+
+ROWS, WIDTH = 32, 4096  # of a sample that is encoded
+TOKEN_BYTES: Final = 4  # of text, on average
+SIDE: Final = 1024  # of the matrices whose product shows the speed of this machine
+DISK_BYTES: Final = 500e6  # per second: of a usual disk
+RUN_SECONDS: Final = 5.0  # to load a small file and generate some tokens
+
+
+def forecast(job: ReleaseJob) -> dict[str, Any]:
+    """Return what `release(job)` would do, as plain data; nothing is written.
+
+    Raises as `release` does for settings and sources that cannot be used.
+    """
+    notes: list[str] = []
+    source = ReleaseSource(job.source, job.settings, notes.append)
+    with source.open() as model:
+        rungs, refusals = decide_rungs(model, job.settings, {})
+        base = 0 if source.is_local_file else layout(model, "model.gguf").nbytes
+        steps = list(_steps(job, model, rungs, base))
+        known = about(model.metadata)
+    missing = [*_missing(job), *([] if job.settings.license or known["license"] else [_LICENSE])]
+    batches = groups(rungs, None if job.disk is None else max(job.disk - base, 0))
+    largest = max((sum(r.plan.nbytes for r in batch) for batch in batches), default=0)
+    return {
+        "source": job.source,
+        "files": [_row(rung) for rung in rungs],
+        "left_out": [f"{name}: {reason}" for name, reason, _ in refusals],
+        "doubts": list(doubts(rungs)),
+        "missing": missing,
+        "notes": notes,
+        "steps": [{"step": step, "seconds": round(seconds, 1)} for step, seconds in steps],
+        "disk": base + largest,
+    }
+
+
+_LICENSE: Final = "the licence of the original: set license"
+
+
+def _row(rung: Rung) -> dict[str, Any]:
+    return {"file": rung.plan.files[0].name, "shards": len(rung.plan.files), **rung.facts}
+
+
+def _missing(job: ReleaseJob) -> Iterator[str]:
+    settings = job.settings
+    if not (settings.calibration or settings.imatrix):
+        yield "a text for importance data: set calibration"
+    if not settings.texts:
+        yield "a text to measure quality on: set texts"
+    if settings.calibration or settings.texts or settings.run:
+        try:
+            library()
+        except GGUFError as error:
+            yield f"llama.cpp: {error.remedy}"
+    if job.upload:
+        try:
+            publisher(job.upload, public=job.public)
+        except GGUFError as error:
+            yield f"{error.message}: {error.remedy}"
+
+
+def _steps(
+    job: ReleaseJob, model: Model, rungs: Sequence[Rung], base: int
+) -> Iterator[tuple[str, float]]:
+    """Yield the steps that take long, with their seconds."""
+    settings = job.settings
+    if base:
+        yield "convert", base / DISK_BYTES
+    active = _active(model)
+    flops = _flops()
+    if settings.calibration:
+        tokens = os.path.getsize(settings.calibration) / TOKEN_BYTES  # noqa: PTH202 (a name)
+        limit = settings.calibration_chunks * settings.context or tokens
+        yield "importance data", 2 * active * min(tokens, limit) / flops
+    yield f"quantize {len(rungs)} files", _quantizing(rungs, job.threads)
+    nbytes = sum(rung.plan.nbytes for rung in rungs)
+    yield "check", nbytes / DISK_BYTES
+    if settings.run:
+        yield "run in llama.cpp", len(rungs) * RUN_SECONDS + nbytes / DISK_BYTES
+    for text in settings.texts:
+        tokens = Path(text).stat().st_size / TOKEN_BYTES
+        limit = settings.text_chunks * settings.context or tokens
+        seconds = 2 * active * min(tokens, limit) / flops
+        yield f"measure on {Path(text).name}", seconds * (len(rungs) + 1)
+
+
+def _active(model: Model) -> float:
+    """Return the parameters that one token meets: of experts, those that are used."""
+    keys = (f"{model.architecture}.expert_{key}" for key in ("used_count", "count"))
+    used, count = (whole_number(model.metadata.get(key)) for key in keys)
+    share = used / count if used and count else 1.0
+    return sum(
+        tensor.elements * (share if "_exps" in name else 1.0)
+        for name, tensor in model.tensors.items()
+    )
+
+
+def _flops() -> float:
+    """Return how many operations per second a product of matrices reaches here."""
+    matrix = np.ones((SIDE, SIDE), np.float32)
+    np.matmul(matrix, matrix)
+    begun = time.perf_counter()
+    np.matmul(matrix, matrix)
+    return 2.0 * SIDE**3 / max(time.perf_counter() - begun, 1e-6)
+
+
+def _quantizing(rungs: Sequence[Rung], threads: int | None) -> float:
+    """Return the seconds of encoding, from the measured rate of each type."""
+    elements: Counter[str] = Counter()
+    for rung in rungs:
+        for decision in rung.result.decisions:
+            if decision.is_changed and decision.after.type.is_quantized:
+                elements[decision.after.type.name] += decision.after.elements
+    count = worker_count(threads)
+    return sum(number / _rate(name) / count for name, number in elements.items())
+
+
+def _rate(name: str) -> float:
+    """Return the elements of a type that one thread encodes per second, with importance data."""
+    rows = np.random.default_rng(0).standard_normal((ROWS, WIDTH), np.float32)
+    begun = time.perf_counter()
+    codec.quantize(rows, name, imatrix=np.ones(WIDTH, np.float32), threads=1)
+    return rows.size / max(time.perf_counter() - begun, 1e-6)

@@ -1,0 +1,138 @@
+"""The journal of a release: which step made which files, from which inputs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from ggufkit._version import __version__
+from ggufkit.errors import MISFORMED, FormatError, OutputError
+from ggufkit.inspection.file_digest import file_digest
+from ggufkit.system.descriptors import close, lock, write_at
+from ggufkit.system.staging import staged
+from ggufkit.system.text_file import Most, read_small
+
+JOURNAL: Final = "release.json"
+LOG: Final = "release.log"
+Facts = dict[str, Any]
+
+
+def digest_of(*facts: object) -> str:
+    """Return the SHA-256 of what a step depends on."""
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def identity_of(path: Path) -> object:
+    """Return what changes if a file, or any file of a folder, changes: names, sizes and times."""
+    if not path.is_dir():
+        status = path.stat()
+        return path.name, status.st_size, status.st_mtime_ns
+    return [identity_of(file) for file in sorted(path.iterdir()) if not file.name.startswith(".")]
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    staged(path, lambda stage: write_at(stage.descriptor, text.encode(), 0))
+
+
+def read_journal(folder: Path) -> Facts:
+    """Return the journal in a folder, empty if there is none; FormatError if it is damaged."""
+    path = folder / JOURNAL
+    if not path.exists():
+        return {"steps": {}, "published": {}}
+    try:
+        journal = json.loads(read_small(path, Most.VALUES))
+        return {"steps": dict(journal["steps"]), "published": dict(journal["published"])}
+    except MISFORMED as error:
+        raise FormatError(
+            "this is not the journal of a release",
+            remedy="Remove it to make everything again",
+            path=str(path),
+        ) from error
+
+
+class Journal:
+    """The journal of one folder, which is locked as long as this is open."""
+
+    def __init__(self, folder: Path) -> None:
+        """Lock the folder and read its journal; OutputError if another run has it."""
+        folder.mkdir(exist_ok=True)
+        self.folder = folder
+        self._log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        if lock(self._log) is False:
+            close(self._log)
+            raise OutputError(
+                f"{folder} is being written by another `ggufkit release`",
+                remedy="Wait for it, or use another folder",
+            )
+        self._content = read_journal(folder)
+
+    def close(self) -> None:
+        """Unlock the folder."""
+        close(self._log)
+
+    def log(self, line: str) -> None:
+        """Append a line to the log."""
+        os.write(self._log, f"{line}\n".encode())
+
+    @property
+    def steps(self) -> Mapping[str, Facts]:
+        """The steps that are done: inputs, files and facts of each."""
+        steps: Mapping[str, Facts] = self._content["steps"]
+        return steps
+
+    @property
+    def published(self) -> dict[str, str]:
+        """The SHA-256 of each file that was published, by its name."""
+        return dict(self._content["published"])
+
+    def facts(self, step: str) -> Facts:
+        """Return what a step found out, empty if it is not done."""
+        return dict(self.steps.get(step, {}).get("facts", {}))
+
+    def is_done(self, step: str, inputs: str) -> bool:
+        """Whether a step was done with these inputs, and its files are there or published."""
+        known = self.steps.get(step)
+        if known is None or known["inputs"] != inputs:
+            return False
+        return all(self._is_there(name, file) for name, file in known["files"].items())
+
+    def _is_there(self, name: str, file: Facts) -> bool:
+        path = self.folder / name
+        if path.exists():
+            return path.stat().st_size == int(file["nbytes"])
+        return self.published.get(name) == str(file["sha256"])
+
+    def record(
+        self,
+        step: str,
+        inputs: str,
+        files: Sequence[Path] = (),
+        facts: Mapping[str, Any] | None = None,
+        tell: Callable[[int], None] | None = None,
+    ) -> None:
+        """Note that a step is done; the files are hashed."""
+        entry = {
+            "inputs": inputs,
+            "files": {
+                path.name: {"nbytes": path.stat().st_size, "sha256": file_digest(path, tell)}
+                for path in files
+            },
+            "facts": dict(facts or {}),
+        }
+        self._content["steps"][step] = entry
+        self._save()
+
+    def publish(self, digests: Mapping[str, str]) -> None:
+        """Note that files with these SHA-256 are published."""
+        self._content["published"].update(digests)
+        self._save()
+
+    def _save(self) -> None:
+        steps = dict(sorted(self.steps.items()))
+        content = {"ggufkit": __version__, "steps": steps, "published": self.published}
+        write_text(self.folder / JOURNAL, json.dumps(content, indent=1, sort_keys=True) + "\n")

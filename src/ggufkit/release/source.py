@@ -1,0 +1,107 @@
+"""The model that a release starts from: a GGUF file, a checkpoint, or a repository on the Hub."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ggufkit.conversion.convert import convert
+from ggufkit.errors import CheckpointError, RemoteMissingError
+from ggufkit.format.file_name import parse_shard_name
+from ggufkit.format.file_types import FILE_TYPES
+from ggufkit.format.metadata import Metadata
+from ggufkit.format.values import Strings
+from ggufkit.models.hub.names import is_hub_name, parse_hub_name
+from ggufkit.models.model import Model
+from ggufkit.models.open import open as open_model
+from ggufkit.models.remote_resolvers import is_remote
+from ggufkit.quantization.file_keys import file_type_of
+from ggufkit.release.journal import identity_of
+from ggufkit.release.settings import Settings
+from ggufkit.remote.hub.hub import Repository
+from ggufkit.system.threads import Notify
+
+_GENERAL: Final = ("name", "architecture", "license")
+_HUB: Final = "https://huggingface.co/"
+_TYPES: Final = tuple(FILE_TYPES.values())
+
+
+@dataclass(frozen=True)
+class ReleaseSource:
+    """A source by its name, as a user writes it."""
+
+    name: str
+    settings: Settings
+    say: Notify
+
+    @property
+    def is_local_file(self) -> bool:
+        """Whether it is a GGUF file on this disk, which is used where it is."""
+        return not is_remote(self.name) and Path(self.name).is_file()
+
+    @property
+    def stem(self) -> str:
+        """What its files are called, without type and number of a shard."""
+        if is_hub_name(self.name):
+            return parse_hub_name(self.name).repository.rpartition("/")[2].removesuffix("-GGUF")
+        path = Path(self.name.rpartition("/")[2] if is_remote(self.name) else self.name)
+        name = (path.resolve() if path.is_dir() else path).name
+        shard = parse_shard_name(name)
+        stem = shard[0] if shard else name.removesuffix(".gguf")
+        ends = (f"{mark}{kind}" for kind in _TYPES for mark in "-._")
+        end = next((end for end in ends if stem.lower().endswith(end.lower())), "")
+        return stem[: len(stem) - len(end)]
+
+    @property
+    def identity(self) -> object:
+        """What changes if the source changes."""
+        if is_hub_name(self.name):
+            hub_name = parse_hub_name(self.name)
+            return Repository(hub_name.repository, hub_name.revision).files()
+        return self.name if is_remote(self.name) else identity_of(Path(self.name))
+
+    def open(self) -> Model:
+        """Return the model, a checkpoint converted lazily; raises as `open` and `convert` do."""
+        if self._is_checkpoint():
+            return convert(self.name, outtype=self.settings.outtype, say=self.say)
+        return open_model(self.name)
+
+    def projector(self) -> Model | None:
+        """Return the projector of a checkpoint, None if it has none."""
+        if not self.settings.projector or not self._is_checkpoint():
+            return None
+        try:
+            return convert(self.name, outtype=self.settings.outtype, mmproj=True)
+        except CheckpointError as error:
+            if not error.problems and "has no projector" in error.message:
+                return None
+            raise
+
+    def _is_checkpoint(self) -> bool:
+        if not is_remote(self.name):
+            return Path(self.name).is_dir() and not any(Path(self.name).glob("*.gguf"))
+        if is_hub_name(self.name) and not parse_hub_name(self.name).tag:
+            with contextlib.suppress(RemoteMissingError):
+                open_model(self.name).close()
+                return False
+            return True
+        return False
+
+
+def type_of(model: Model) -> str:
+    """Return the name of a model's file type, for the name of its file."""
+    number = file_type_of(model.metadata)
+    kinds = (t.type.name for t in model.tensors.values() if len(t.shape) > 1)
+    return FILE_TYPES.get(-1 if number is None else number) or next(kinds, "F32")
+
+
+def about(metadata: Metadata) -> dict[str, Any]:
+    """Return what the card says of the original, as far as the keys of a file say it."""
+    facts: dict[str, Any] = {key: metadata.text(f"general.{key}") for key in _GENERAL}
+    facts["base_model"] = metadata.text("general.base_model.0.repo_url").removeprefix(_HUB)
+    for key in ("languages", "tags"):
+        value = metadata.get(f"general.{key}")
+        facts[key] = list(value) if isinstance(value, Strings) else []
+    return facts

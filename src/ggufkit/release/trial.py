@@ -1,0 +1,57 @@
+"""Whether llama.cpp loads a file and generates with it; tried in a process of its own.
+
+llama.cpp ends the process at some faults, so the process that asks must not be it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from ggufkit.errors import GGUFError
+
+TOKENS: Final = 8  # generated
+LAST: Final = 300  # characters of a message
+
+
+def require_runs(path: Path, threads: int) -> None:
+    """Raise GGUFError, with llama.cpp's message, if it cannot generate with the file."""
+    command = [sys.executable, "-m", __name__, str(path), str(threads)]
+    ended = subprocess.run(  # noqa: S603 (this program)
+        command, capture_output=True, text=True, check=False, errors="replace"
+    )
+    if ended.returncode:
+        lines = ended.stderr.strip().splitlines()
+        message = lines[-1][-LAST:] if lines else f"it ended with code {ended.returncode}"
+        raise GGUFError(f"llama.cpp cannot run {path.name}: {message}")
+
+
+def generate(path: Path, threads: int) -> list[int]:
+    """Return the tokens that follow the beginning of a text, the likeliest each time.
+
+    Raises GGUFError for a file that does not load, or computes what is not a number.
+    """
+    import numpy as np  # noqa: PLC0415 (only this process needs them)
+
+    from ggufkit.llama_cpp.session import Session  # noqa: PLC0415
+
+    tokens: list[int] = []
+    with Session(path, length=TOKENS + 1, batch=TOKENS + 1, threads=threads) as session:
+        token = session.beginning or 0
+        for place in range(TOKENS):
+            session.decode([[token]], place)
+            logits = session.logits()[-1]
+            if not np.isfinite(logits).all():
+                raise GGUFError("it computes values that are not numbers")
+            token = int(logits.argmax())
+            tokens.append(token)
+    return tokens
+
+
+if __name__ == "__main__":
+    try:
+        generate(Path(sys.argv[1]), int(sys.argv[2]))
+    except GGUFError as error:
+        sys.exit(error.message)
