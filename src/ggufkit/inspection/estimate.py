@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypedDict
 
-from ggufkit.diffusion.architecture import general_names
+from ggufkit.diffusion.architecture import is_diffusion
 from ggufkit.errors import ShapeError, ValueTypeError
 from ggufkit.format.arguments import refusal
 from ggufkit.format.types import TensorType, padded, tensor_type
@@ -220,7 +220,7 @@ def estimate(  # noqa: PLR0913 (how llama.cpp is started)
 
 def has_only_weights(model: Model) -> bool:
     """Whether only weights are estimated: of projectors, and of image and video models."""
-    return model.architecture == PROJECTOR or model.architecture in general_names()
+    return model.architecture == PROJECTOR or is_diffusion(model.architecture, model.tensors)
 
 
 def _weights(model: Model) -> Counter[int]:
