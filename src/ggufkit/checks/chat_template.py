@@ -53,16 +53,10 @@ def template_faults(view: ModelView, keys: list[str] | None = None) -> Iterator[
         if len(text) > MAX_CHARACTERS:
             yield at_key("template-limit", key, reason=f"it has {len(text)} characters")
             continue
-        yield from _about_code(key, text)
+        for tag in _tags(text):  # the code that Jinja runs, not the text around it
+            if match := _CODE.search(tag):
+                yield at_key("template-code", key, found=match[0])
         yield from _about_rendering(view, key, text)
-
-
-def _about_code(key: str, text: str) -> Iterator[Violation]:
-    """Search the code that Jinja runs, not the text around it."""
-    for tag in _tags(text):
-        match = _CODE.search(tag)
-        if match:
-            yield at_key("template-code", key, found=match[0])
 
 
 def _tags(text: str) -> Iterator[str]:

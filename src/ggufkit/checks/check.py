@@ -139,16 +139,13 @@ def check_models(path: str | os.PathLike[str], looking: Looking) -> dict[str, li
 
 
 def _in_order(findings: Iterable[Finding]) -> list[Finding]:
-    return sorted(_told_once(list(findings)), key=lambda f: (f.path, f.offset))
-
-
-def _told_once(findings: list[Finding]) -> Iterator[Finding]:
-    """Remove findings of zero tensors in a file whose end was never written."""
-    ends = {f.path: f.offset for f in findings if f.rule == "unfinished"}
-    for f in findings:
-        is_same = f.rule.startswith("data-zero") and f.offset >= ends.get(f.path, np.inf)
-        if not is_same:
-            yield f
+    ordered = sorted(findings, key=lambda f: (f.path, f.offset))
+    ends = {f.path: f.offset for f in ordered if f.rule == "unfinished"}
+    # Tensors of zeros are no findings where the end of a file was never written.
+    return [
+        f for f in ordered
+        if not (f.rule.startswith("data-zero") and f.offset >= ends.get(f.path, np.inf))
+    ]  # fmt: skip
 
 
 def _unreadable(path: Path, reason: str) -> Finding:

@@ -51,7 +51,10 @@ def about_projector(view: ModelView) -> Iterator[Violation]:
         yield _missing("clip.has_vision_encoder")
     for encoder in present:
         yield from _about_encoder(view, encoder)
-    yield from _about_names(view)
+    known = read_names()
+    unread = (tensor for tensor in view.model.tensors.values() if not known.fullmatch(tensor.name))
+    for tensor in {any_block(extra.name): extra for extra in unread}.values():  # one of each name
+        yield at_tensor("tensor-unread", tensor)
 
 
 def _about_encoder(view: ModelView, encoder: str) -> Iterator[Violation]:
@@ -73,14 +76,6 @@ def _about_encoder(view: ModelView, encoder: str) -> Iterator[Violation]:
     layers = max((int(m[2]) + 1 for m in matches if m and m[1] == letter), default=0)
     if blocks is not None and blocks > layers and kind not in _UNEVEN:
         yield at_key("block-count", key, blocks=blocks, layers=layers)
-
-
-def _about_names(view: ModelView) -> Iterator[Violation]:
-    """Yield the tensors that llama.cpp does not read, one of each name."""
-    known = read_names()
-    unread = (tensor for tensor in view.model.tensors.values() if not known.fullmatch(tensor.name))
-    for tensor in {any_block(extra.name): extra for extra in unread}.values():
-        yield at_tensor("tensor-unread", tensor)
 
 
 @functools.cache

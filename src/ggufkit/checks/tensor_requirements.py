@@ -37,9 +37,11 @@ def about_tensors(view: ModelView, known: Requirements) -> Iterator[Violation]:
     for tensor in view.model.tensors.values():
         row = any_block(tensor.name)
         facts = loaded.get(row)
-        if facts is None or _is_other(facts, experts) or _is_fused(view, tensor.name, fused):
-            architecture = view.architecture
-            yield at_tensor("tensor-unknown", tensor, architecture=architecture)
+        # Some tensors belong only to models with experts, and some only to others.
+        kinds = (None, bool(experts)) if experts is not None else (None, False, True)
+        is_known = facts is not None and facts.has_experts in kinds
+        if facts is None or not is_known or _is_fused(view, tensor.name, fused):
+            yield at_tensor("tensor-unknown", tensor, architecture=view.architecture)
         else:
             yield from _about_shape(tensor, facts, variants)
 
@@ -68,13 +70,6 @@ def _in_blocks(name: str, blocks: int) -> Iterator[str]:
         return
     for block in range(blocks):
         yield name.replace("{i}", str(block))
-
-
-def _is_other(known: KnownTensor, experts: int | None) -> bool:
-    """Whether the tensor belongs only to models with experts, or without, unlike this one."""
-    if known.has_experts is None or experts is None:
-        return False
-    return known.has_experts != bool(experts)
 
 
 def _is_fused(view: ModelView, name: str, fused: Mapping[str, str]) -> bool:

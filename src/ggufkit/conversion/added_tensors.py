@@ -61,7 +61,13 @@ def with_dense_modules(checkpoint: Checkpoint) -> Checkpoint:
             file = opened_file(checkpoint, f"{home}/model.safetensors")
             opened.callback(file.close)
             files.append(file)
-            tensors += _read_head_file(file, home, stem)
+            listed, problems = read_tensors(file)
+            if problems:
+                raise CheckpointError(f"{home}/model.safetensors cannot be read", problems)
+            tensors += [  # under the names of llama.cpp; it has no biases
+                renamed(own, own.name.replace("linear", stem))
+                for own in listed if own.name.endswith(".weight")
+            ]  # fmt: skip
         opened.pop_all()
     return replace(
         checkpoint,
@@ -69,18 +75,6 @@ def with_dense_modules(checkpoint: Checkpoint) -> Checkpoint:
         tensors=Tensors([*tensors, *checkpoint.tensors.values()]),
         files=(*checkpoint.files, *files),
     )
-
-
-def _read_head_file(file: AnyFile, home: str, stem: str) -> list[Tensor]:
-    """Return the matrices of a dense layer, under the names of llama.cpp; it has no biases."""
-    tensors, problems = read_tensors(file)
-    if problems:
-        raise CheckpointError(f"{home}/model.safetensors cannot be read", problems)
-    return [
-        replace(tensor, name=tensor.name.replace("linear", stem))
-        for tensor in tensors
-        if tensor.name.endswith(".weight")
-    ]
 
 
 def with_mask_embedding(checkpoint: Checkpoint) -> Checkpoint:

@@ -333,7 +333,12 @@ def _placed(
         tensors = fused_qkv(tensors, name)
     outputs, unstored = stored_each(tensors, kind, types, from_fp8)
     if not problems:
-        _note_skipped([*placement.skipped, *plain.skipped], facts, say)
+        # The numbers of some tensors are in keys.
+        in_keys = [re.sub(r"\{\w+\}", "*", pattern) for pattern in facts.architecture.from_keys]
+        skipped = [name for name in (*placement.skipped, *plain.skipped)
+                   if not any(fnmatchcase(name, own) for own in (*in_keys, *ADAPTERS))]  # fmt: skip
+        if skipped:
+            say(f"skipped as llama.cpp does: {len(skipped)} tensors ({first_names(skipped, 3)})")
     return outputs, [*problems, *unstored]
 
 
@@ -356,12 +361,3 @@ def _about_unread(facts: ConfigFacts, choices: Choices, say: Notify) -> Iterator
             yield f"not read of config.json: {listed}"
         else:
             say(f"not read of config.json: {listed}; a model that uses it gives different output")
-
-
-def _note_skipped(names: list[str], facts: ConfigFacts, say: Notify) -> None:
-    # The numbers of some tensors are in keys.
-    in_keys = [re.sub(r"\{\w+\}", "*", pattern) for pattern in facts.architecture.from_keys]
-    others = (*in_keys, *ADAPTERS)
-    skipped = [name for name in names if not any(fnmatchcase(name, o) for o in others)]
-    if skipped:
-        say(f"skipped as llama.cpp does: {len(skipped)} tensors ({first_names(skipped, 3)})")

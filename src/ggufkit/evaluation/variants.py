@@ -86,7 +86,13 @@ class Variants(contextlib.AbstractContextManager["Variants"]):
 
     def change(self, name: str, values: npt.ArrayLike) -> None:
         """Give a tensor other values until `restore`."""
-        self._session.replace({name: self._blocks(name, np.asarray(values))})
+        if name not in self._model.tensors:
+            raise MissingTensorError(f"the model has no tensor {name!r}")
+        tensor, array = self._model.tensors[name], np.asarray(values)
+        if array.shape != tensor.shape:
+            raise ShapeError(f"{name!r} has the shape {tensor.shape}, not {array.shape}")
+        blocks = quantize(array.astype(np.float32), tensor.type).tobytes()
+        self._session.replace({name: blocks})
         self._changed.add(name)
 
     def restore(self) -> None:
@@ -98,14 +104,6 @@ class Variants(contextlib.AbstractContextManager["Variants"]):
     def predict(self) -> Scores:
         """Return the scores of the model as it is changed now, beside the unchanged one."""
         return self._read(self._compare)
-
-    def _blocks(self, name: str, values: npt.NDArray[np.generic]) -> bytes:
-        if name not in self._model.tensors:
-            raise MissingTensorError(f"the model has no tensor {name!r}")
-        tensor = self._model.tensors[name]
-        if values.shape != tensor.shape:
-            raise ShapeError(f"{name!r} has the shape {tensor.shape}, not {values.shape}")
-        return quantize(values.astype(np.float32), tensor.type).tobytes()
 
     def _read(self, meter: Meter) -> Scores:
         parts = [scores.values for _, scores in self._reader.read(self._base.tokens, meter)]

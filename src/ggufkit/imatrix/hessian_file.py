@@ -105,14 +105,12 @@ class MomentsStore(contextlib.AbstractContextManager["MomentsStore"]):
             )
         self._counts |= moments.counts
         for name, sums in moments.sums.items():
-            self._sums[name] = self._mapped(sums) if self._file else sums
-
-    def _mapped(self, sums: Floats) -> Floats:
-        assert self._file is not None  # noqa: S101 (for mypy)
-        offset = self._file.tell()
-        self._file.write(sums.data)
-        self._file.flush()
-        return np.memmap(self._file, np.float32, "r", offset, sums.shape)
+            self._sums[name] = sums
+            if self._file:
+                offset = self._file.tell()
+                self._file.write(sums.data)
+                self._file.flush()
+                self._sums[name] = np.memmap(self._file, np.float32, "r", offset, sums.shape)
 
     def save(self, moments: InputMoments, origin: MomentsOrigin) -> None:
         """Write the file, whole or not at all."""

@@ -66,24 +66,17 @@ def read_peft(folder: AnyPath, say: Notify) -> PeftAdapter:
         raise AdapterError(f"{place} has none of {', '.join(FILES)}", remedy="Download them")
     file = MappedFile(place / name)
     with closing_on_error(file.close):
-        alpha, items = _read(file, config, place, say)
+        tensors, broken = (read_pytorch if name.endswith(".bin") else read_tensors)(file)
+        items, odd = _items(tensors, is_mlx=name == MLX)
+        problems = [*(f"{name}: {problem}" for problem in broken), *_about_config(config), *odd]
+        if problems:
+            raise AdapterError(f"the adapter {place} cannot be converted", problems)
+        try:
+            alpha, items = scaled(config, items, say, is_mlx=name == MLX)
+        except ValueTypeError as error:
+            raise AdapterError(f"{place / CONFIG}: {error.message}", remedy=error.remedy) from None
     base = config.get("base_model_name_or_path") or config.get("model")
     return PeftAdapter(place, config, items, alpha, base if isinstance(base, str) else None, file)
-
-
-def _read(
-    file: MappedFile, config: Mapping[str, Any], place: Path, say: Notify
-) -> tuple[float, list[Tensor | Pair]]:
-    name = file.path.name
-    tensors, broken = (read_pytorch if name.endswith(".bin") else read_tensors)(file)
-    items, odd = _items(tensors, is_mlx=name == MLX)
-    problems = [*(f"{name}: {problem}" for problem in broken), *_about_config(config), *odd]
-    if problems:
-        raise AdapterError(f"the adapter {place} cannot be converted", problems)
-    try:
-        return scaled(config, items, say, is_mlx=name == MLX)
-    except ValueTypeError as error:
-        raise AdapterError(f"{place / CONFIG}: {error.message}", remedy=error.remedy) from None
 
 
 def _about_config(config: Mapping[str, Any]) -> Iterator[str]:

@@ -12,10 +12,8 @@ from ggufkit.imatrix.hessian import Hessian
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.inspection.diff import KeyChange, TensorChange, diff
 from ggufkit.models.any_model import AnyModel, opened
-from ggufkit.models.model import Model
 from ggufkit.models.rows import AnyFile
 from ggufkit.output.layout import PlannedFile, layout
-from ggufkit.quantization.decision import Quantization
 from ggufkit.quantization.provenance import (
     KEYS,
     Provenance,
@@ -105,13 +103,17 @@ def reproduce(  # noqa: PLR0913 (two files, and what the first was made with)
         compared = diff(again.model, model, threads=threads, progress=progress)
         order = {name: number for number, name in enumerate(model.tensors)}
         changed = sorted(compared.tensors, key=lambda change: order.get(change.name, -1))
+        planned = layout(again.model, "model.gguf", shard_counts=again.shard_counts).files
         return Reproduction(
             provenance,
             len(model.tensors),
             tuple(changed),
             compared.keys,
             has_same_source=content == provenance.source,
-            has_same_layout=not compared and _has_same_layout(again, model),
+            # Whether files written again would have the same bytes outside of tensors, too.
+            has_same_layout=not compared
+            and len(planned) == len(model.inputs)
+            and all(map(_is_file, planned, model.inputs)),
         )
 
 
@@ -152,14 +154,6 @@ def _hessian(origin: Provenance, path: AnyPath | None, metadata: Metadata) -> He
             remedy="Give the Hessian file that the file was made with",
         )
     return replace(opened_hessian, path=Path(metadata.text(HESSIAN_FILE)))
-
-
-def _has_same_layout(remade: Quantization, file: Model) -> bool:
-    """Whether the file written again would have the same bytes outside of tensors, too."""
-    plan = layout(remade.model, "model.gguf", shard_counts=remade.shard_counts)
-    if len(plan.files) != len(file.inputs):
-        return False
-    return all(map(_is_file, plan.files, file.inputs))
 
 
 def _is_file(planned: PlannedFile, file: AnyFile) -> bool:

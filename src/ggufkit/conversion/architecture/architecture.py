@@ -256,7 +256,11 @@ def _expressions(whole: Mapping[str, Any]) -> list[str]:
 def _inherited(
     stem: str, texts: Mapping[str, tuple[str, str]], children: tuple[str, ...]
 ) -> dict[str, Any]:
-    own = _ready(_checked(*texts[stem]))
+    own = dict(_checked(*texts[stem]))
+    for word in own.keys() & _PATTERNED:
+        own[word] = both_suffixes(own[word])
+    for word in own.keys() & _ENTRIES:
+        own[word] = list(own[word].items())
     parent = own.get("like")
     if parent is None:
         return own
@@ -271,17 +275,6 @@ def _inherited(
     for word, value in own.items():
         merged[word] = _laid_over(merged.get(word), value)
     return merged
-
-
-def _ready(table: dict[str, Any]) -> dict[str, Any]:
-    ready = dict(table)
-    for word in _PATTERNED:
-        if word in table:
-            ready[word] = both_suffixes(table[word])
-    for word in _ENTRIES:
-        if word in table:
-            ready[word] = list(table[word].items())
-    return ready
 
 
 def _laid_over(base: Any, own: Any) -> Any:  # noqa: ANN401 (as TOML is)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -105,23 +105,20 @@ class ConfigFacts:
             **self.architecture.defaults,
             **self.architecture.defaults_of.get(model_type, {}),
         }
-        self._take_other_names(table)
+        # Fields are read by their other names too, before a default hides these.
+        present = {name for name, value in self.fields.items() if value is not None}
+        names = alternatives(self.architecture)
+        for name in table.keys() - present:
+            other = next((own for own in names.get(name, ()) if own in present), None)
+            if other is not None:
+                self.fields[name] = self.lookup(other)
+                self.read.add(name)
         constants = {name: value for name, value in table.items() if not isinstance(value, str)}
         self.fields = {**constants, **self.fields}
         # What stands for a null field is the same in all classes, unlike an absent field's default.
         for name, value in (*table.items(), *self.architecture.defaults.items()):
             if isinstance(value, str) and self.fields.get(name) is None:
                 self.fields[name] = self.value(value)
-
-    def _take_other_names(self, defaults: Iterable[str]) -> None:
-        """Read fields by their other names too, before a default hides these."""
-        present = {name for name, value in self.fields.items() if value is not None}
-        names = alternatives(self.architecture)
-        for name in set(defaults) - present:
-            other = next((own for own in names.get(name, ()) if own in present), None)
-            if other is not None:
-                self.fields[name] = self.lookup(other)
-                self.read.add(name)
 
     def lookup(self, name: str) -> Any:  # noqa: ANN401 (as JSON is)
         """Return a field of the configuration, None if it is absent or null."""

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -73,7 +73,13 @@ def _fetch(hub_name: HubName, folder: Path, prefixes: tuple[str, ...]) -> Tensor
         if place.count("/") <= 1  # at most one folder deep
         and (place.endswith(SMALL) or VERSIONED in place or place == MASK_EMBEDDING)
     ]  # fmt: skip
-    _require_bounded(repository, small)
+    for file in small:
+        if file.nbytes > MAX_SMALL_BYTES:
+            raise CheckpointError(
+                f"{file.path} in {repository} has {file.nbytes:,} bytes, which no such file needs"
+            )
+    if sum(file.nbytes for file in small) > MAX_ALL_BYTES:
+        raise CheckpointError(f"{repository} has more than {MAX_ALL_BYTES:,} bytes of small files")
     tensors = [file for file, place in places.items() if place.endswith(TENSORS)]
     if not tensors:
         raise CheckpointError(
@@ -94,16 +100,6 @@ def _fetch(hub_name: HubName, folder: Path, prefixes: tuple[str, ...]) -> Tensor
         if places[file].startswith(prefixes)
     )
     return {places[file]: cached.get(file) or remote[file] for file in tensors}
-
-
-def _require_bounded(repository: Repository, small: Sequence[RepoFile]) -> None:
-    for file in small:
-        if file.nbytes > MAX_SMALL_BYTES:
-            raise CheckpointError(
-                f"{file.path} in {repository} has {file.nbytes:,} bytes, which no such file needs"
-            )
-    if sum(file.nbytes for file in small) > MAX_ALL_BYTES:
-        raise CheckpointError(f"{repository} has more than {MAX_ALL_BYTES:,} bytes of small files")
 
 
 def _cached(snapshot: Path | None, file: RepoFile) -> Path | None:

@@ -60,19 +60,15 @@ def joined(parts: Sequence[Tensors], paths: Sequence[Path]) -> Tensors:
     if len(parts) == 1:
         return parts[0]
     for part, path in zip(parts, paths, strict=True):
-        _require_fellow(part, parts[0], path)
+        ours, theirs = ({t.name: (t.type, t.shape) for t in p.values()} for p in (part, parts[0]))
+        differing = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+        if differing:
+            raise FormatError(
+                f"the tensor {differing[0]!r} differs from that in the first part",
+                remedy="Join only parts of the same conversion",
+                path=str(path),
+            )
     return Tensors(_whole([part[name] for part in parts]) for name in parts[0])
-
-
-def _require_fellow(part: Tensors, first: Tensors, path: Path) -> None:
-    ours, theirs = ({t.name: (t.type, t.shape) for t in p.values()} for p in (part, first))
-    differing = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
-    if differing:
-        raise FormatError(
-            f"the tensor {differing[0]!r} differs from that in the first part",
-            remedy="Join only parts of the same conversion",
-            path=str(path),
-        )
 
 
 def _whole(parts: list[Tensor]) -> Tensor:

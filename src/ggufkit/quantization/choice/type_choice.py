@@ -40,7 +40,6 @@ from ggufkit.quantization.recipes import (
     ROLES,
     Patterns,
     Recipe,
-    RecipeRule,
 )
 from ggufkit.validation.patterns import matches
 
@@ -257,7 +256,10 @@ class _Walk:
         self.role_counts[role] += 1
         is_lifted = role == "attention_v" and self.facts.is_70b and not self.recipe.by_count
         kind = match.type if match else base.name
-        why = _rule_text(role, match) if match else "base type of the recipe"
+        why = "base type of the recipe"
+        if match:
+            conditions = "; ".join(test.text for test in match.when)
+            why = f"the recipe's rule for {role}" + (conditions and f": {conditions}")
         if is_lifted and kind in LIFTED_IN_70B:
             return tensor_type(LIFTED_IN_70B[kind]), f"{why}; more bits in models of 70B"
         return tensor_type(kind), why
@@ -315,13 +317,6 @@ def _by_name(name: str, patterns: Patterns) -> tuple[TensorType, str] | None:
         if matches(pattern, name):
             return kind, f"its name matches {pattern.pattern!r}"
     return None
-
-
-def _rule_text(role: str, rule: RecipeRule) -> str:
-    """Return a rule as text: the role, and what its conditions say."""
-    conditions = "; ".join(test.text for test in rule.when)
-    head = f"the recipe's rule for {role}"
-    return f"{head}: {conditions}" if conditions else head
 
 
 def fitting(tensor: Tensor, chosen: TensorType, *, diffusion: bool = False) -> TensorType:
