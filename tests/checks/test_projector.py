@@ -13,8 +13,8 @@ import clip_loads
 import ggufkit
 import projector_folders
 import real
-from ggufkit.checks.known_tensors import any_block
 from ggufkit.checks.projector import KINDS, read_names
+from ggufkit.checks.requirements import any_block
 from ggufkit.models.sources import from_array
 
 CASES = projector_folders.cases()

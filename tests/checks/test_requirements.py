@@ -20,7 +20,7 @@ import ggufkit
 import llama_memory
 from demanded import ModelSource, source_text, typed
 from ggufkit import typed as typed_value
-from ggufkit.checks.hyperparameters import MAX_EXPERTS, ROPE_SCALINGS
+from ggufkit.checks.consistency import MAX_EXPERTS, ROPE_SCALINGS
 from ggufkit.checks.requirements import requirements
 from ggufkit.checks.tensor_requirements import MAX_BLOCKS
 from required_tensors import TensorSource

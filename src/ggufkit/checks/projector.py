@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from importlib import resources
 from typing import Final
 
-from ggufkit.checks.known_tensors import any_block
 from ggufkit.checks.model_view import ARCHITECTURE, ModelView, Violation, at_key, at_tensor
+from ggufkit.checks.requirements import any_block
 from ggufkit.models.model import PROJECTOR
 
 # The encoders, the beginning of the names of their tensors, and the keys that each needs.

@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ggufkit.checks.known_tensors import KnownTensor, any_block, known_tensors
 from ggufkit.checks.model_view import (
     ARCHITECTURE,
     EMBEDDING,
@@ -18,7 +17,13 @@ from ggufkit.checks.model_view import (
     Violation,
     at_tensor,
 )
-from ggufkit.checks.requirements import Requirements, TensorRequirement
+from ggufkit.checks.requirements import (
+    KnownTensor,
+    Requirements,
+    TensorRequirement,
+    any_block,
+    known_tensors,
+)
 from ggufkit.models.model import Tensor
 
 MAX_BLOCKS: Final = 512  # llama.cpp's LLAMA_MAX_LAYERS

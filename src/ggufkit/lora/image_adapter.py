@@ -22,8 +22,7 @@ from ggufkit.conversion.tensors.moves import reshape
 from ggufkit.diffusion.architecture import Shapes, architecture_of, prefix_of, recognize
 from ggufkit.errors import AdapterError, brief, first_names
 from ggufkit.format.metadata import Metadata
-from ggufkit.lora.addends import Addend
-from ggufkit.lora.pairs import Pair, checked
+from ggufkit.lora.pairs import Addend, Pair, checked
 from ggufkit.lora.peft import CONFIG, FILES, scaled
 from ggufkit.models.any_model import AnyModel, as_model
 from ggufkit.models.model import Model, Tensor, Tensors

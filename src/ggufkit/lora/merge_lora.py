@@ -11,9 +11,8 @@ from ggufkit.diffusion.architecture import is_diffusion
 from ggufkit.errors import AdapterError, TensorTypeError, first_names
 from ggufkit.format.file_types import NUMBER_OF
 from ggufkit.format.types import tensor_type
-from ggufkit.lora.addends import Addend, Merged
 from ggufkit.lora.image_adapter import image_addends, open_image_adapter
-from ggufkit.lora.pairs import Adapter, read_adapter
+from ggufkit.lora.pairs import Adapter, Addend, Merged, read_adapter
 from ggufkit.models.any_model import AnyModel, Opener, as_model
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.sources import retyped
