@@ -118,8 +118,7 @@ def _check_unwritten(model: Model, looking: Looking) -> list[Finding]:
         parts = [ParsedFile(BytesFile(file.head, NOT_WRITTEN), parse(file.head, file.nbytes))]
         offsets = {extent.name: extent.offset for extent in file.extents}
     findings = [finding for part in parts for finding in _check_part(part)]
-    if not any(map(_is_broken, parts)):
-        findings += _about_whole(parts, looking, model, offsets)
+    findings += _about_whole(parts, looking, model, offsets)
     return FindingList(_in_order(findings))
 
 
@@ -185,10 +184,8 @@ class _CheckRun:
                 yield from about_siblings(parts[0])
             elif is_set:
                 yield from self._complete(parts)
-            elif not _is_broken(parts[0]):
-                yield from _about_whole(parts, self.looking)
             else:
-                yield from _about_quantization(parts)
+                yield from _about_whole(parts, self.looking)
 
     def file(self, path: Path) -> Iterator[Finding]:
         """Check a file and the others of its set."""
@@ -198,10 +195,8 @@ class _CheckRun:
             yield from _check_part(part)
             if shard_count(part.header) > 1:
                 yield from self._set(part, opened)
-            elif not _is_broken(part):
-                yield from _about_whole([part], self.looking)
             else:
-                yield from _about_quantization([part])
+                yield from _about_whole([part], self.looking)
 
     def _set(self, first: ParsedFile, opened: contextlib.ExitStack) -> Iterator[Finding]:
         yield from about_siblings(first)
@@ -238,6 +233,8 @@ def _about_whole(
     offsets: Mapping[str, int] = NOWHERE,
 ) -> Iterator[Finding]:
     yield from _about_quantization(parts)
+    if any(map(_is_broken, parts)):
+        return
     yield from _about_split_keys(parts[0])
     model = unwritten or model_of(parts)
     noted: dict[Path, Findings] = {}

@@ -87,16 +87,17 @@ def require_header_change(target: Path, journal: EditJournal) -> None:
     """Raise FormatError for a journal that changes more of a file than its header."""
     old = parse(journal.old, journal.nbytes)
     new = parse(journal.new, journal.nbytes + journal.shift)
-    if not (_fills(old, journal.old) and _fills(new, journal.new) and _same_tensors(old, new)):
+    # Bytes must be all that a file has before its tensor data.
+    fills = all(
+        header.end > 0 and header.data_offset == len(content)
+        for header, content in ((old, journal.old), (new, journal.new))
+    )
+    if not fills or not _same_tensors(old, new):
         raise FormatError(
             "the journal of this file changes more than its header, and is not followed",
             remedy=f"Remove {hidden(target, EDIT)}: ggufkit did not make it",
             path=str(target),
         )
-
-
-def _fills(header: Header, content: bytes) -> bool:
-    return header.end > 0 and header.data_offset == len(content)
 
 
 def _same_tensors(old: Header, new: Header) -> bool:

@@ -77,7 +77,13 @@ def prune_layers(model: Model, layers: Iterable[int]) -> Model:
     """
     removed = frozenset(layers)
     key, count = block_count(model.metadata)
-    _require_layers(removed, count)
+    unknown = sorted(layer for layer in removed if not 0 <= layer < count)
+    if unknown:
+        raise ShapeError(
+            f"the model has no layer {unknown[0]}", remedy=f"The model has layers 0 to {count - 1}"
+        )
+    if len(removed) == count:
+        raise ShapeError("no layer would be left", remedy="Keep at least one layer")
     if not removed:
         return model
     tensors = [t for t in (_renumbered(t, removed) for t in model.tensors.values()) if t]
@@ -113,16 +119,6 @@ def block_count(metadata: Metadata) -> tuple[str, int]:
             remedy="Set general.architecture and the block count first",
         )
     return key, number
-
-
-def _require_layers(removed: frozenset[int], count: int) -> None:
-    unknown = sorted(layer for layer in removed if not 0 <= layer < count)
-    if unknown:
-        raise ShapeError(
-            f"the model has no layer {unknown[0]}", remedy=f"The model has layers 0 to {count - 1}"
-        )
-    if len(removed) == count:
-        raise ShapeError("no layer would be left", remedy="Keep at least one layer")
 
 
 def _renumbered(tensor: Tensor, removed: frozenset[int]) -> Tensor | None:

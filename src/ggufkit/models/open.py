@@ -348,22 +348,19 @@ def _tensors(parts: list[ParsedFile]) -> Tensors:
 
     def make(number: int) -> Tensor:
         place = bisect.bisect_right(ends, number)
-        index = number - ends[place] + len(infos[place].names)
-        return _tensor(parts[place], begins[place], index)
+        part, index = parts[place], number - ends[place] + len(infos[place].names)
+        name, kind, shape, start, nbytes, row_bytes = _listed(part.header).tensor(index)
+        if part.header.unplaced:
+            return Tensor(name, kind, shape, nbytes, Unplaced(str(part.file.path)))
+        begin, order = begins[place] + start, part.header.byte_order
+        source = FileSource(part.file, begin, nbytes, row_bytes, order)
+        return Tensor(name, kind, shape, nbytes, source)
 
     return Tensors.lying(chain.from_iterable(info.names for info in infos), make)
 
 
 def _listed(header: Header) -> Places:
     return header.unplaced or header.places
-
-
-def _tensor(part: ParsedFile, begin: int, index: int) -> Tensor:
-    name, kind, shape, start, nbytes, row_bytes = _listed(part.header).tensor(index)
-    if part.header.unplaced:
-        return Tensor(name, kind, shape, nbytes, Unplaced(str(part.file.path)))
-    source = FileSource(part.file, begin + start, nbytes, row_bytes, part.header.byte_order)
-    return Tensor(name, kind, shape, nbytes, source)
 
 
 def _reopened(files: list[MappedFile], shards: bool, partial: bool) -> Model:  # noqa: FBT001 (pickled)

@@ -100,14 +100,14 @@ _EXPERTS_OUTPUT: Final = _use("Q5_K", eight_experts, not_falcon)
 _EXPERTS: Final = (_use("MXFP4", stacked_experts), _use("Q8_0"))
 
 
-def _recipe(name: str, base: str, **rules: RecipeRules) -> Recipe:
+def _recipe(name: str, base: str = "", **rules: RecipeRules) -> Recipe:
     """Return a recipe with the shared rules: 8 experts give small attention tensors more bits."""
     shared = {
         "output": rules.pop("output", _OUTPUT),
         "attention_v": (_EIGHT_EXPERTS, *rules.pop("attention_v", ())),
         "attention_k": (_EIGHT_EXPERTS, *rules.pop("attention_k", ())),
     }
-    return Recipe(name, base, NUMBER_OF[name], shared | rules)
+    return Recipe(name, base or name, NUMBER_OF[name], shared | rules)
 
 
 def _tiny(name: str, base: str, lift: str, embedding: str, output: str) -> Recipe:
@@ -131,15 +131,14 @@ _ALL: Final = (
     _plain("F32"),
     _plain("F16"),
     _plain("BF16"),
-    _recipe("Q1_0", "Q1_0"),
-    _recipe("Q2_0", "Q2_0", embedding=(_use("Q4_K"),)),
-    _recipe("Q4_0", "Q4_0", ffn_down=(_use("Q4_1", with_imatrix, first_eighth),)),
-    _recipe("Q4_1", "Q4_1"),
-    _recipe("Q5_0", "Q5_0", ffn_down=(_use("Q5_1", with_imatrix, first_eighth),)),
-    _recipe("Q5_1", "Q5_1"),
-    _recipe("Q8_0", "Q8_0", output=(_use("Q8_0"),)),
+    _recipe("Q1_0"),
+    _recipe("Q2_0", embedding=(_use("Q4_K"),)),
+    _recipe("Q4_0", ffn_down=(_use("Q4_1", with_imatrix, first_eighth),)),
+    _recipe("Q4_1"),
+    _recipe("Q5_0", ffn_down=(_use("Q5_1", with_imatrix, first_eighth),)),
+    _recipe("Q5_1"),
+    _recipe("Q8_0", output=(_use("Q8_0"),)),
     _recipe(
-        "Q2_K",
         "Q2_K",
         attention_v=(_use("Q4_K", shared_heads), _use("Q3_K")),
         attention_output=(_EXPERTS_OUTPUT, _use("Q3_K", not_falcon)),
@@ -198,7 +197,7 @@ _ALL: Final = (
         attention_v=(_use("Q6_K", more_bits),),
         ffn_down=(_use("Q6_K", more_bits),),
     ),
-    _recipe("Q6_K", "Q6_K"),
+    _recipe("Q6_K"),
     _tiny("IQ1_S", "IQ1_S", lift="Q2_K", embedding="Q2_K", output="IQ2_XXS"),
     _tiny("IQ1_M", "IQ1_M", lift="Q2_K", embedding="Q2_K", output="IQ2_XXS"),
     _tiny("IQ2_XXS", "IQ2_XXS", lift="Q2_K", embedding="Q2_K", output="IQ2_XXS"),
@@ -206,7 +205,6 @@ _ALL: Final = (
     _tiny("IQ2_S", "IQ2_XS", lift="IQ3_S", embedding="IQ3_S", output="IQ3_S"),
     _tiny("IQ2_M", "IQ2_S", lift="IQ3_S", embedding="IQ3_S", output="IQ3_S"),
     _recipe(
-        "IQ3_XXS",
         "IQ3_XXS",
         output=_TINY_OUTPUT,
         embedding=(_use("IQ3_S"),),
@@ -228,7 +226,6 @@ _ALL: Final = (
     ),
     _recipe(
         "IQ3_S",
-        "IQ3_S",
         attention_v=(_use("Q4_K", shared_heads),),
         attention_output=(_EXPERTS_OUTPUT,),
     ),
@@ -241,20 +238,18 @@ _ALL: Final = (
     ),
     _recipe(
         "IQ4_NL",
-        "IQ4_NL",
         attention_v=(_use("Q5_K", shared_heads),),
         attention_output=(_EXPERTS_OUTPUT,),
         ffn_down=(_use("Q5_K", without_imatrix, first_eighth),),
     ),
     _recipe(
         "IQ4_XS",
-        "IQ4_XS",
         attention_v=(_use("Q5_K", shared_heads),),
         attention_output=(_EXPERTS_OUTPUT,),
         ffn_down=(_use("Q5_K", without_imatrix, first_eighth),),
     ),
-    _recipe("TQ1_0", "TQ1_0", embedding=(_use("Q4_K"),)),
-    _recipe("TQ2_0", "TQ2_0", embedding=(_use("Q4_K"),)),
+    _recipe("TQ1_0", embedding=(_use("Q4_K"),)),
+    _recipe("TQ2_0", embedding=(_use("Q4_K"),)),
     Recipe(
         "MXFP4_MOE",
         "MXFP4",
@@ -262,7 +257,7 @@ _ALL: Final = (
         dict.fromkeys((*ROLES.values(), "embedding", "other"), _EXPERTS)
         | {"output": (_use("Q8_0"),)},
     ),
-    _recipe("NVFP4", "NVFP4"),  # llama-quantize lacks this recipe; llama.cpp has its number
+    _recipe("NVFP4"),  # llama-quantize lacks this recipe; llama.cpp has its number
     Recipe("COPY", None, None),
 )
 RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType({recipe.name: recipe for recipe in _ALL})

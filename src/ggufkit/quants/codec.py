@@ -6,7 +6,9 @@ Large arrays use all cores; GGUFKIT_ISA forces an instruction set, such as `v2` 
 
 from __future__ import annotations
 
+import functools
 import math
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -61,17 +63,7 @@ def quantize(  # noqa: PLR0913 (options, each of which says one thing)
         return same if out is None else _copied(same, _checked_out(out, shape, BYTES, source))
     encode = kernels.encoder(source.dtype, target, search)
     blocks = _checked_out(out, shape, BYTES, source)
-    rows = parallel.as_rows(blocks)
-
-    def run(piece: ArrayPiece) -> None:
-        part = rows[
-            piece.row : piece.row + len(piece.view),
-            target.row_bytes(piece.column) : target.row_bytes(piece.column + piece.view.shape[-1]),
-        ]
-        bad = encode(piece.view, piece.weights, target, part.reshape(-1))
-        if bad >= 0:
-            raise _refusal(piece.view, bad, target, piece.row, piece.column)
-
+    run = functools.partial(_encode_piece, encode, target, parallel.as_rows(blocks))
     work = parallel.cut(source, target.block_size, parallel.TASK, weights)
     parallel.run_all(run, list(work), threads)
     return blocks
@@ -138,11 +130,8 @@ def requantize(  # noqa: PLR0913 (two types, and the options of `quantize`)
     def run(piece: ArrayPiece) -> None:
         view = kernels.decoded(piece.view, source, target)
         column = piece.column // source.block_bytes * source.block_size
-        start, stop = target.row_bytes(column), target.row_bytes(column + view.shape[-1])
-        part = rows[piece.row : piece.row + len(view), start:stop].reshape(-1)
-        bad = kernels.encoder(view.dtype, target)(view, piece.weights, target, part)
-        if bad >= 0:
-            raise _refusal(view, bad, target, piece.row, column)
+        decoded = replace(piece, view=view, column=column)
+        _encode_piece(kernels.encoder(view.dtype, target), target, rows, decoded)
 
     tile = math.lcm(source.block_size, target.block_size)
     step = source.row_bytes(max(tile, parallel.TASK // tile * tile))
@@ -167,19 +156,21 @@ def encode_rows(
     target = encodable(type)
     rows = np.asarray(rows)
     blocks = _checked_out(out, _shape_in_bytes(rows.shape, target), BYTES, rows)
-    pack_rows(
-        rows, target, kernels.column_weights(imatrix, rows.shape[-1:], target), blocks, search
-    )
+    weights = kernels.column_weights(imatrix, rows.shape[-1:], target)
+    encode = kernels.encoder(rows.dtype, target, search)
+    _encode_piece(encode, target, blocks, ArrayPiece(0, 0, rows, weights))
     return blocks
 
 
-def pack_rows(
-    rows: Floats, target: TensorType, weights: Floats | None, out: Bytes, search: Search | None
+def _encode_piece(
+    encode: kernels.Encoder, target: TensorType, rows: Bytes, piece: ArrayPiece
 ) -> None:
-    """Pack rows as `encode_rows` does, with weights that `kernels` has checked."""
-    bad = kernels.encoder(rows.dtype, target, search)(rows, weights, target, out.reshape(-1))
+    row, column, view = piece.row, piece.column, piece.view
+    start, stop = target.row_bytes(column), target.row_bytes(column + view.shape[-1])
+    part = rows[row : row + len(view), start:stop].reshape(-1)
+    bad = encode(view, piece.weights, target, part)
     if bad >= 0:
-        raise _refusal(rows, bad, target, 0, 0)
+        raise _refusal(view, bad, target, row, column)
 
 
 def decode_rows(data: Bytes, type: AnyType, out: Floats | None = None) -> Floats:

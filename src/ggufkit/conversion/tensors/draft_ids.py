@@ -20,17 +20,8 @@ I64: Final = tensor_type("I64")
 I32: Final = tensor_type("I32")
 
 
-def target_ids(tensor: Tensor, vocabulary: int) -> Tensor:
-    """Return the ids in a target's vocabulary of which a checkpoint has the offsets."""
-    return _shifted(tensor, 1, vocabulary)
-
-
-def draft_offsets(tensor: Tensor, _vocabulary: int) -> Tensor:
-    """Return the offsets of ids, as checkpoints have them."""
-    return _shifted(tensor, -1, 0)
-
-
-def _shifted(tensor: Tensor, sign: int, limit: int) -> Tensor:
+def shifted(sign: int, tensor: Tensor, limit: int) -> Tensor:
+    """Return ids below a limit from a checkpoint's offsets, with the sign -1 offsets from ids."""
     dtype = tensor.type.dtype
     if len(tensor.shape) != 1 or dtype is None or np.dtype(dtype).kind not in "iu":
         raise ShapeError(f"{tensor.name!r} is {tensor.type} of shape {tensor.shape}, not a vector "

@@ -269,7 +269,9 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "squeeze": reshaping(_without_axis, _with_axis),
     "product": Operation(functools.partial(arithmetic.reduced, np.multiply), _with_ones),
     "sum": Operation(functools.partial(arithmetic.reduced, np.add)),
-    "target_ids": Operation(draft_ids.target_ids, draft_ids.draft_offsets),
+    "target_ids": Operation(
+        functools.partial(draft_ids.shifted, 1), lambda tensor, _: draft_ids.shifted(-1, tensor, 0)
+    ),
     "ternary": Operation(arithmetic.ternary, _unchanged),
     "transpose": Operation(moves.transpose, moves.transpose),
     "unflatten": reshaping(_first_axis_cut, _first_axes_merged),

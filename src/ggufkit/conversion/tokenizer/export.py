@@ -51,8 +51,10 @@ def tokenizer_files(metadata: Mapping[str, Value], say: Notify | None = None) ->
     files = {name: _encoded(name, text) for name, text in texts.items()}
     if keys.model in _PIECE_MODELS:
         model, is_shifted = _pieces(keys), keys.texts[: len(FAIRSEQ)] == [*FAIRSEQ]
-        name = FAIRSEQ_MODEL if is_shifted else SENTENCE_PIECE
-        files[name] = dump_pieces(_shifted_back(model) if is_shifted else model)
+        if is_shifted:  # XLM-RoBERTa: without the tokens that fairseq inserted
+            first = [SentencePiece(text, 0.0, FAIRSEQ[text]) for text in ("<unk>", "<s>", "</s>")]
+            model = replace(model, pieces=(*first, *model.pieces[len(FAIRSEQ) :]))
+        files[FAIRSEQ_MODEL if is_shifted else SENTENCE_PIECE] = dump_pieces(model)
     return files
 
 
@@ -77,12 +79,6 @@ def tokenizer_texts(keys: VocabularyKeys, say: Notify | None = None) -> dict[str
         )
     generation = _json(_generation(keys))
     return {**files, "generation_config.json": generation, **_templates(keys.metadata)}
-
-
-def _shifted_back(model: PieceModel) -> PieceModel:
-    """Return the pieces of XLM-RoBERTa without the tokens that fairseq inserted."""
-    first = [SentencePiece(text, 0.0, FAIRSEQ[text]) for text in ("<unk>", "<s>", "</s>")]
-    return replace(model, pieces=(*first, *model.pieces[len(FAIRSEQ) :]))
 
 
 def _encoded(name: str, text: str) -> bytes:
