@@ -36,7 +36,6 @@ CHANGING = {
     "conversion/architecture/config_json.py": {"_config", "_solve"},
     "conversion/tensors/row_sources.py": {"_turn_tiles"},
     "conversion/tokenizer/hub_tokenizer.py": {"_add"},
-    "conversion/tokenizer/pre/encode.py": {"_merged"},
 }
 
 

@@ -101,12 +101,9 @@ def _about_merges(view: ModelView, tokens: list[str]) -> Iterator[Violation]:
         return
     known = set(tokens)
     listed = merges.tolist()
-    wrong = [index for index, merge in enumerate(listed) if not _is_known(merge, known)]
+    matches = (_MERGE.fullmatch(merge) for merge in listed)
+    halves = ((m[1], m[2], m[1] + m[2]) if m else (None,) for m in matches)
+    wrong = [index for index, texts in enumerate(halves) if not known.issuperset(texts)]
     if wrong:
         details = {"index": wrong[0], "merge": listed[wrong[0]]}
         yield at_key("merge-unknown", MERGES, count=len(wrong), total=len(listed), **details)
-
-
-def _is_known(merge: str, tokens: set[str]) -> bool:
-    match = _MERGE.fullmatch(merge)
-    return match is not None and tokens.issuperset((match[1], match[2], match[1] + match[2]))

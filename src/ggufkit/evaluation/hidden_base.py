@@ -66,19 +66,15 @@ class HiddenBase:
         block, row = divmod(position, TOGETHER)
         with self._lock:
             if self._logits is None or self._held != (chunk, block):
-                self._logits = self._computed(chunk, block)
+                start = position - row
+                inputs = np.asarray(self._hidden[chunk])[start : start + TOGETHER]
+                if not np.isfinite(inputs).all():
+                    problem = f"chunk {chunk + 1} has values that are not numbers"
+                    raise FormatError(problem, remedy=REMEDY, path=self.name)
+                self._logits = self._matrix.logits(inputs, self._threads)
                 self._held = (chunk, block)
             logits: Floats = self._logits[row]
         return decode(encode(logits), self.vocabulary)
-
-    def _computed(self, chunk: int, block: int) -> Floats:
-        start = block * TOGETHER
-        inputs = np.asarray(self._hidden[chunk])[start : start + TOGETHER]
-        if not np.isfinite(inputs).all():
-            raise FormatError(
-                f"chunk {chunk + 1} has values that are not numbers", remedy=REMEDY, path=self.name
-            )
-        return self._matrix.logits(inputs, self._threads)
 
     def close(self) -> None:
         """Close the file."""

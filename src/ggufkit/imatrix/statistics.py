@@ -78,17 +78,14 @@ def by_layer(tensors: Iterable[Statistics]) -> list[LayerStatistics]:
     for tensor in tensors:
         if tensor.layer.isdecimal():
             layers[int(tensor.layer)].append(tensor)
-    return [_averages(layer, layers[layer]) for layer in sorted(layers)]
-
-
-def _averages(layer: int, members: list[Statistics]) -> LayerStatistics:
-    elements = np.array([tensor.elements for tensor in members])
-
-    def average(name: str) -> float:
-        values = np.array([getattr(tensor, name) for tensor in members], np.float32)
-        return float(_sum(elements.astype(np.float32) * values) / np.float32(elements.sum()))
-
-    return LayerStatistics(layer, average("total"), average("z_density"), average("similarity"))
+    rows = []
+    for layer, members in sorted(layers.items()):
+        elements = np.array([tensor.elements for tensor in members])
+        names = ("total", "z_density", "similarity")
+        table = np.array([[getattr(tensor, n) for tensor in members] for n in names], np.float32)
+        sums = (_sum(elements.astype(np.float32) * values) for values in table)
+        rows.append(LayerStatistics(layer, *(float(s / np.float32(elements.sum())) for s in sums)))
+    return rows
 
 
 def _means(entry: Entry) -> Floats:

@@ -76,7 +76,15 @@ def resolve(path: Path) -> Path:
         cached = match(name, models)
         if cached:
             return cached.path
-    raise _missing(name, models)
+    known = [model.name for model in models]
+    near = [k for k in known if k.casefold().startswith(name.casefold())]
+    suggestions = (near or difflib.get_close_matches(name, known, SHOWN))[:SHOWN]
+    remedy = (
+        f"Did you mean {', '.join(suggestions)}"
+        if suggestions
+        else "`ggufkit list` shows all cached models"
+    )
+    raise MissingModelError(f"no cached model is called {name}", remedy=remedy)
 
 
 def _of_that_name(name: str, models: tuple[CachedModel, ...]) -> CachedModel | None:
@@ -106,18 +114,6 @@ def _in_repository(name: str, models: tuple[CachedModel, ...]) -> tuple[CachedMo
     prefixes = (f"{name}:".casefold(), f"{name}/".casefold())
     in_repository = (model for model in models if model.name.casefold().startswith(prefixes))
     return tuple(m for m in in_repository if not any(part in m.path.name for part in SIDECARS))
-
-
-def _missing(name: str, models: tuple[CachedModel, ...]) -> MissingModelError:
-    known = [model.name for model in models]
-    near = [k for k in known if k.casefold().startswith(name.casefold())]
-    suggestions = (near or difflib.get_close_matches(name, known, SHOWN))[:SHOWN]
-    remedy = (
-        f"Did you mean {', '.join(suggestions)}"
-        if suggestions
-        else "`ggufkit list` shows all cached models"
-    )
-    return MissingModelError(f"no cached model is called {name}", remedy=remedy)
 
 
 # Repositories: folders that hold a model's files in several encodings.
@@ -198,17 +194,14 @@ def _model_digest(manifest: Path) -> str | None:
 
 
 def _lm_studio() -> Iterator[CachedModel]:
-    for folder in (_lm_studio_home() / "models", _cache_home() / "lm-studio" / "models"):
-        for user in _folders(folder):
-            for repository in _folders(user):
-                yield from _repository(f"lmstudio:{user.name}/{repository.name}", repository)
-
-
-def _lm_studio_home() -> Path:
+    home = ""
     with contextlib.suppress(OSError, ValueError):
         pointer = Path.home() / ".lmstudio-home-pointer"
-        return Path(read_small(pointer, Most.POINTER).decode().strip() or Path.home() / ".lmstudio")
-    return Path.home() / ".lmstudio"
+        home = read_small(pointer, Most.POINTER).decode().strip()
+    for folder in (Path(home or Path.home() / ".lmstudio"), _cache_home() / "lm-studio"):
+        for user in _folders(folder / "models"):
+            for repository in _folders(user):
+                yield from _repository(f"lmstudio:{user.name}/{repository.name}", repository)
 
 
 def _cache_home() -> Path:

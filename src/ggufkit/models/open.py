@@ -294,26 +294,22 @@ def about_set(parts: list[ParsedFile]) -> Iterator[Finding]:
     """Check that shards belong together: number, count, byte order, names, total."""
     owners: dict[str, str] = {}
     for place, part in enumerate(parts):
-        yield from _about_shard(part, place, parts)
-        for name in part.header.places.infos.names:
+        header, file = part.header, part.file.path.name
+        number, count = _split(header, "split.no", -1), shard_count(header)
+        if (number, count) != (place, len(parts)):
+            values = {"number": number + 1, "count": count, "place": place + 1, "total": len(parts)}
+            yield _placed(part, "shard-number", "split.no", file=file, **values)
+        if header.byte_order != parts[0].header.byte_order:
+            yield _placed(part, "shard-byte-order", "", file=file, byte_order=header.byte_order)
+        for name in header.places.infos.names:
             if name in owners:
-                files = {"file": owners[name], "other": part.file.path.name}
+                files = {"file": owners[name], "other": file}
                 yield _placed(part, "shard-tensor", "split.no", name=name, **files)
-            owners[name] = part.file.path.name
+            owners[name] = file
     expected = _split(parts[0].header, "split.tensors.count", len(owners))
     if expected != len(owners):
         counts = {"expected": expected, "count": len(owners)}
         yield _placed(parts[0], "shard-total", "split.tensors.count", **counts)
-
-
-def _about_shard(part: ParsedFile, place: int, parts: list[ParsedFile]) -> Iterator[Finding]:
-    header, file = part.header, part.file.path.name
-    number, count = _split(header, "split.no", -1), shard_count(header)
-    if (number, count) != (place, len(parts)):
-        values = {"number": number + 1, "count": count, "place": place + 1, "total": len(parts)}
-        yield _placed(part, "shard-number", "split.no", file=file, **values)
-    if header.byte_order != parts[0].header.byte_order:
-        yield _placed(part, "shard-byte-order", "", file=file, byte_order=header.byte_order)
 
 
 def _placed(part: ParsedFile, rule: str, key: str, **details: object) -> Finding:

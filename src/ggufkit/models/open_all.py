@@ -108,24 +108,18 @@ def _shares_middle(file: HubFile, known: bytes, header: Header) -> bool:
 
 def _middle(head: bytes, key_at: int, known: bytes, header: Header) -> SharedMiddle | None:
     """Return what a beginning shares with a known header from the key at `key_at` on."""
-    place = _place_of(head, key_at, known, header)
-    long = (e.end for e in header.entries.values() if e.end - e.value_at > LONG_BYTES)
-    end = max(long, default=0)
-    if place is None or end - SAME_BYTES < place + len(head) - key_at:
-        return None
-    is_same = head[key_at:] == known[place : place + len(head) - key_at]
-    return SharedMiddle(end, place - key_at) if is_same else None
-
-
-def _place_of(head: bytes, key_at: int, known: bytes, header: Header) -> int | None:
-    """Return where the known header has the key that begins at `key_at`."""
     size = int.from_bytes(head[key_at : key_at + 8], "little")
     key = head[key_at + 8 : key_at + 8 + min(size, len(head))]
     entry = header.entries.get(key.decode("utf-8", "surrogateescape"))
     if entry is None:
         return None
     place = entry.start - len(key) - 8
-    return place if known[place : place + 8] == head[key_at : key_at + 8] else None
+    long = (e.end for e in header.entries.values() if e.end - e.value_at > LONG_BYTES)
+    end = max(long, default=0)
+    if end - SAME_BYTES < place + len(head) - key_at:
+        return None
+    is_same = head[key_at:] == known[place : place + len(head) - key_at]
+    return SharedMiddle(end, place - key_at) if is_same else None
 
 
 def _is_sound(data: bytes, nbytes: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, NamedTuple, NoReturn
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
@@ -111,21 +111,18 @@ class QuantizedSource(Made):
         Raises ValueTypeError for infinities and NaN, which blocks cannot hold.
         """
         if self.type.is_quantized and not np.isfinite(rows).all():
-            self._refuse(rows, start)
+            row, column = (int(axis[0]) for axis in np.nonzero(~np.isfinite(rows)))
+            raise ValueTypeError(
+                f"tensor {self.tensor.name!r} holds {rows[row, column]} in row {start + row}, "
+                f"column {column}, which {self.type} cannot",
+                remedy="The model is damaged, and llama.cpp also refuses it: download it again, or "
+                "keep the type of the tensor",
+            )
         if out is None:
             out = np.empty((len(rows), self.type.row_bytes(rows.shape[-1])), np.uint8)
         for part, weights in self._weighted(start, start + len(rows)):
             codec.encode_rows(rows[part], self.type, out[part], imatrix=weights, search=self.search)
         return out
-
-    def _refuse(self, rows: Floats, start: int) -> NoReturn:
-        row, column = (int(axis[0]) for axis in np.nonzero(~np.isfinite(rows)))
-        raise ValueTypeError(
-            f"tensor {self.tensor.name!r} holds {rows[row, column]} in row {start + row}, column "
-            f"{column}, which {self.type} cannot",
-            remedy="The model is damaged, and llama.cpp also refuses it: download it again, or "
-            "keep the type of the tensor",
-        )
 
     def _weighted(self, start: int, stop: int) -> Iterator[tuple[slice, Floats | None]]:
         weights = self.weights

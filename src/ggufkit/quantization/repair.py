@@ -70,7 +70,10 @@ class _Trials:
     def offer(self, what: str, types: Types) -> bool:
         """Try types; keep them if the text shows that they are better than the best so far."""
         divergence = self.divergence_of(types)
-        is_kept = self.best is None or _is_better(divergence, self.best)
+        is_kept = self.best is None
+        if self.best is not None:  # better by more than chance? The figures are of chunks.
+            middle, reach = interval(divergence - self.best, KEPT_AT)
+            is_kept = middle + (0.0 if math.isinf(reach) else reach) < 0
         if is_kept:
             self.best, self.types = divergence, dict(types)
         self.trials.append(Trial(what, float(divergence.mean()), is_kept))
@@ -96,13 +99,6 @@ class _LoadedTypes:
                 self.types[name] = kind
         values: ScoreValues = self.variants.predict().field("divergence").mean(axis=1)
         return values
-
-
-def _is_better(divergence: ScoreValues, best: ScoreValues) -> bool:
-    """Whether a mean is less by more than chance; the figures are of chunks."""
-    gap = divergence - best
-    middle, reach = interval(gap, KEPT_AT)
-    return middle + (0.0 if math.isinf(reach) else reach) < 0
 
 
 def repair(  # noqa: PLR0913 (the options of `target` and `evaluate`)

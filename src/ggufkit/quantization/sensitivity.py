@@ -109,15 +109,11 @@ def _groups(tensors: Sequence[Tensor], sections: int) -> dict[str, list[Tensor]]
         bounds = [len(ordered) * part // parts for part in range(parts + 1)]
         for start, stop in itertools.pairwise(bounds):
             part = ordered[start:stop]
-            groups[_group_name(part)] = part
+            first, last = part[0].name, part[-1].name
+            layers = f".{layer_of(first)}-{layer_of(last)}."
+            name = first if first == last else first.replace(f".{layer_of(first)}.", layers, 1)
+            groups[name] = part
     return groups
-
-
-def _group_name(tensors: Sequence[Tensor]) -> str:
-    first, last = tensors[0].name, tensors[-1].name
-    if first == last:
-        return first
-    return first.replace(f".{layer_of(first)}.", f".{layer_of(first)}-{layer_of(last)}.", 1)
 
 
 def _level(  # noqa: PLR0913 (a part of the function above)

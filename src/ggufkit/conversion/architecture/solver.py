@@ -73,7 +73,8 @@ class Solver:
 
     def _solve(self, node: ast.expr, value: Any) -> None:  # noqa: ANN401
         if isinstance(node, ast.Name):
-            self._assign(node.id, value)
+            self.fields.setdefault(node.id, value)
+            self.solve(self._defaults.get(node.id), self.fields[node.id])
         elif isinstance(node, ast.Attribute):
             self._assign_inside(node, value)
         elif isinstance(node, ast.Call):
@@ -89,11 +90,6 @@ class Solver:
         elif isinstance(node, ast.List) and isinstance(value, list | tuple):
             for item, part in zip(node.elts, value, strict=False):
                 self._solve(item, part)
-
-    def _assign(self, name: str, value: Any) -> None:  # noqa: ANN401
-        self.fields.setdefault(name, value)
-        if name in self._defaults:
-            self.solve(self._defaults[name], self.fields[name])
 
     def _assign_inside(self, node: ast.Attribute, value: Any) -> None:  # noqa: ANN401
         path: list[str] = []

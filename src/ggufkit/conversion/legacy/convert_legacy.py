@@ -92,7 +92,10 @@ def convert_legacy(
         _require_whole(tensors, header, str(file.path))
         metadata = _metadata(header, tensors, context_length, rms_epsilon)
         tokens = _borrowed(vocab_from, header) if vocab_from else _tokens(*parts[0].vocabulary)
-        number = _file_type(header, tensors)
+        name, number = FILE_TYPES.get(header.file_type, ""), header.file_type
+        matrices = (tensor for tensor in tensors.values() if len(tensor.shape) > 1)
+        if not any(name.startswith(tensor.type.name) for tensor in matrices):
+            number = guessed_file_type(tensors.values())
         model = Model(stamped(metadata.updated(tokens), number), tensors)
         opened.pop_all()
     return model.reading([part.file for part in parts])
@@ -151,14 +154,6 @@ def lacks_scores(path: AnyPath) -> bool:
     file = MappedFile(first_part(locate(as_path(path))))
     with contextlib.closing(file):
         return not read_header(LegacyReader(file)).is_versioned
-
-
-def _file_type(header: LegacyHeader, tensors: Tensors) -> int:
-    name = FILE_TYPES.get(header.file_type, "")
-    matrices = (tensor for tensor in tensors.values() if len(tensor.shape) > 1)
-    if any(name.startswith(tensor.type.name) for tensor in matrices):
-        return header.file_type
-    return guessed_file_type(tensors.values())
 
 
 def _tokens(texts: list[bytes], scores: list[float]) -> dict[str, object]:

@@ -266,10 +266,18 @@ class Tensor:
         return Tensor(self.name, self.type, self.shape[1:], single.nbytes, single.source)
 
     def _between(self, start: int, stop: int) -> Tensor:
+        source: Source
         if len(self.shape) == 1:
-            return self._part_of_row(start, stop)
-        inner = self.rows // self.shape[0] if self.shape[0] else 0
-        source = Rows(self.source, start * inner, stop * inner, self.row_bytes)
+            size, per_block = self.type.block_size, self.type.block_bytes
+            if start % size or stop % size:
+                raise ShapeError(
+                    f"tensor {self.name!r} of one row can be cut between blocks of {size} only",
+                    remedy=f"Use multiples of {size}",
+                )
+            source = Columns(self.source, start // size * per_block, stop // size * per_block)
+        else:
+            inner = self.rows // self.shape[0] if self.shape[0] else 0
+            source = Rows(self.source, start * inner, stop * inner, self.row_bytes)
         return Tensor.over(self.name, self.type, (stop - start, *self.shape[1:]), source)
 
     def _checked(self, index: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -304,14 +312,3 @@ class Tensor:
             )
         columns = PickedColumns(self.source, index, self.type.block_bytes)
         return Tensor.over(self.name, self.type, shape, columns)
-
-    def _part_of_row(self, start: int, stop: int) -> Tensor:
-        size = self.type.block_size
-        if start % size or stop % size:
-            raise ShapeError(
-                f"tensor {self.name!r} of one row can be cut between blocks of {size} only",
-                remedy=f"Use multiples of {size}",
-            )
-        per_block = self.type.block_bytes
-        source = Columns(self.source, start // size * per_block, stop // size * per_block)
-        return Tensor.over(self.name, self.type, (stop - start,), source)

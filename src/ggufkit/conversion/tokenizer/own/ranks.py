@@ -63,7 +63,20 @@ def hunyuan_moe(files: TokenizerFiles, entries: TokenEntries) -> None:
 
 
 def _ranked(files: TokenizerFiles, entries: TokenEntries, about: RankFile) -> dict[bytes, int]:
-    ranks = _parsed(files.checkpoint.text(about.name) or "", about.name)
+    """Write and return the tokens in order; a repeated one has no rank of its own."""
+    ranks: dict[bytes, int] = {}
+    for place, line in enumerate((files.checkpoint.text(about.name) or "").splitlines(), 1):
+        fields = line.split()
+        encoded, rank = fields if len(fields) == 2 else ("", "")  # noqa: PLR2004 (token and rank)
+        token = b""
+        with contextlib.suppress(ValueError):  # of base64 too
+            token = base64.b64decode(encoded, validate=True)
+        if not rank.isdecimal() or not 0 < len(token) <= _LONGEST:
+            raise CheckpointError(
+                f"line {place} of {about.name} is not a token in base64 and its rank",
+                remedy="Download the file again",
+            )
+        ranks.setdefault(token, len(ranks))
     count = len(ranks) + len(about.specials)
     tokens = Tokens(files.rows_for(count, f"{about.name} with its special tokens"))
     for token, number in ranks.items():
@@ -72,24 +85,6 @@ def _ranked(files: TokenizerFiles, entries: TokenEntries, about: RankFile) -> di
         tokens.put(number, text, 0.0, PieceType.CONTROL)
     entries.head("gpt2", files.asked_pre or about.pre)
     entries.tokens(tokens, scored=False)
-    return ranks
-
-
-def _parsed(text: str, name: str) -> dict[bytes, int]:
-    """Return the tokens in order; a repeated one has no rank of its own."""
-    ranks: dict[bytes, int] = {}
-    for place, line in enumerate(text.splitlines(), 1):
-        fields = line.split()
-        encoded, rank = fields if len(fields) == 2 else ("", "")  # noqa: PLR2004 (token and rank)
-        token = b""
-        with contextlib.suppress(ValueError):  # of base64 too
-            token = base64.b64decode(encoded, validate=True)
-        if not rank.isdecimal() or not 0 < len(token) <= _LONGEST:
-            raise CheckpointError(
-                f"line {place} of {name} is not a token in base64 and its rank",
-                remedy="Download the file again",
-            )
-        ranks.setdefault(token, len(ranks))
     return ranks
 
 

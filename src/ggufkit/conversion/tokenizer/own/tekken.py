@@ -58,7 +58,11 @@ def _tekken(files: TokenizerFiles, entries: TokenEntries) -> str:
     content = files.checkpoint.json(TEKKEN) or {}
     config = content["config"]
     specials = _special_tokens(content, config["default_num_special_tokens"])
-    ranks = _ranks(content["vocab"], config["default_vocab_size"] - len(specials))
+    count = config["default_vocab_size"] - len(specials)
+    rows = content["vocab"][: max(count, 0)]
+    ranks = {b64decode(row["token_bytes"]): n for n, row in enumerate(rows)}
+    if len(ranks) != count or any(not 0 < len(token) <= _LONGEST for token in ranks):
+        raise ValueError(f"{len(ranks)} of {count} tokens can be read, each once")
     tokens = Tokens(len(specials) + len(ranks))
     for number, text in enumerate(specials):
         tokens.put(number, text, 0.0, PieceType.CONTROL)
@@ -80,14 +84,6 @@ def _special_tokens(content: dict[str, Any], count: int) -> list[str]:
     if len(tokens) > count or len(set(tokens)) < len(tokens):
         raise ValueError(f"it lists {len(tokens)} special tokens, and counts {count}")
     return [*tokens, *(f"<SPECIAL_{number}>" for number in range(len(tokens), count))]
-
-
-def _ranks(vocabulary: list[dict[str, Any]], count: int) -> dict[bytes, int]:
-    rows = vocabulary[: max(count, 0)]
-    ranks = {b64decode(row["token_bytes"]): n for n, row in enumerate(rows)}
-    if len(ranks) != count or any(not 0 < len(token) <= _LONGEST for token in ranks):
-        raise ValueError(f"{len(ranks)} of {count} tokens can be read, each once")
-    return ranks
 
 
 def _merges(ranks: dict[bytes, int]) -> Iterator[str]:

@@ -21,8 +21,13 @@ def encode(tokenizer: HubTokenizer, text: str) -> list[int]:
     Raises UntranslatableError for a tokenizer with unknown rules.
     """
     ids: list[int] = []
-    model = _model(tokenizer)
     rules, added = tokenizer.rules, [asdict(token) for token in tokenizer.added.values()]
+    settings = rules.get("model") or {}
+    kind = settings.get("type") or ("BPE" if "merges" in settings else None)
+    model_class = _MODELS.get(str(kind))
+    if model_class is None:
+        raise UntranslatableError(f"the model {kind}")
+    model = model_class(tokenizer, settings)
     for word, is_added in words(text, rules.get("pre_tokenizer"), rules.get("normalizer"), added):
         ids += [tokenizer.numbers[word]] if is_added else model.encode(word)
     return _around(tokenizer, ids)
@@ -47,7 +52,14 @@ class _PairModel:
     def encode(self, word: str) -> list[int]:
         if self.ignores_merges and word in self.numbers:
             return [self.numbers[word]]
-        symbols = self._merged([*self._symbols(word)])
+        symbols = [*self._symbols(word)]
+        while len(symbols) > 1:
+            pairs = pairwise(symbols)
+            ranked = [(self.ranks[pair], i) for i, pair in enumerate(pairs) if pair in self.ranks]
+            if not ranked:
+                break
+            _, index = min(ranked)
+            symbols[index : index + 2] = [f"{symbols[index]}{symbols[index + 1]}"]
         return [self.unknown if s is None else self.numbers[s] for s in symbols]  # type: ignore[misc]
 
     def _symbols(self, word: str) -> Iterator[str | None]:
@@ -62,16 +74,6 @@ class _PairModel:
             elif self.unknown is not None and not (was_unknown and self.fuses):
                 yield None
             was_unknown = is_unknown
-
-    def _merged(self, symbols: list[str | None]) -> list[str | None]:
-        while len(symbols) > 1:
-            pairs = pairwise(symbols)
-            ranked = [(self.ranks[pair], i) for i, pair in enumerate(pairs) if pair in self.ranks]
-            if not ranked:
-                break
-            _, index = min(ranked)
-            symbols[index : index + 2] = [f"{symbols[index]}{symbols[index + 1]}"]
-        return symbols
 
 
 class _WordPieceModel:
@@ -98,14 +100,10 @@ class _WordPieceModel:
         return ids
 
 
-def _model(tokenizer: HubTokenizer) -> _PairModel | _WordPieceModel:
-    model = tokenizer.rules.get("model") or {}
-    kind = model.get("type") or ("BPE" if "merges" in model else None)
-    if kind == "BPE":
-        return _PairModel(tokenizer, model)
-    if kind == "WordPiece":
-        return _WordPieceModel(tokenizer, model)
-    raise UntranslatableError(f"the model {kind}")
+_MODELS: Final[Mapping[str, type[_PairModel | _WordPieceModel]]] = {
+    "BPE": _PairModel,
+    "WordPiece": _WordPieceModel,
+}
 
 
 def _around(tokenizer: HubTokenizer, ids: list[int]) -> list[int]:
