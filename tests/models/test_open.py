@@ -411,10 +411,8 @@ print(len(paths), ggufkit.open(sys.argv[1] + "/one.gguf").tensors["t99"].numpy()
 def test_tensors_are_created_once_and_on_demand(tmp_path, monkeypatch):
     write_set(tmp_path)
     created = []
-    make = open_module._tensor
-    monkeypatch.setattr(
-        open_module, "_tensor", lambda *place: created.append(place) or make(*place)
-    )
+    make = open_module.Tensor
+    monkeypatch.setattr(open_module, "Tensor", lambda *facts: created.append(facts) or make(*facts))
     with ggufkit.open(tmp_path) as model:
         assert list(model.tensors) == ["t0", "t1", "t2"]
         assert "t2" in model.tensors
