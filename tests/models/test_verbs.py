@@ -27,8 +27,7 @@ def test_verb_passes_each_argument_on(name, monkeypatch):
     function = inspect.unwrap(getattr(ggufkit, name))
     passed = {}
     monkeypatch.setattr(
-        f"{function.__module__}.{name}",
-        lambda *args, **options: passed.update(args=args, options=options),
+        ggufkit, name, lambda *args, **options: passed.update(args=args, options=options)
     )
     model = ggufkit.model({})
     parameters = list(inspect.signature(function).parameters.values())[1:]

@@ -3,10 +3,14 @@
 The functions are in higher packages, so a verb imports its function when it is called. Their
 parameters are the function's, which describes them; a test binds the two.
 """
+# mypy: disable-error-code="empty-body"
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+import functools
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -36,10 +40,23 @@ if TYPE_CHECKING:
     from ggufkit.system.descriptors import AnyPath
     from ggufkit.system.threads import Notify, Progress
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _verb(signature: Method) -> Method:
+    """Return the method with this signature that calls the public function of its name."""
+
+    @functools.wraps(signature)
+    def verb(*args: Any, **options: Any) -> Any:  # noqa: ANN401 (as the function has them)
+        return getattr(importlib.import_module("ggufkit"), signature.__name__)(*args, **options)
+
+    return cast("Method", verb)
+
 
 class ModelVerbs:
     """The functions that take a model first, as methods."""
 
+    @_verb
     def check(
         self,
         *,
@@ -49,16 +66,12 @@ class ModelVerbs:
         progress: Progress | None = None,
     ) -> list[Finding]:
         """Return what is wrong with this model: `ggufkit.check`."""
-        from ggufkit.checks.check import check as function
 
-        return function(_model(self), data=data, names=names, threads=threads, progress=progress)
-
+    @_verb
     def conventional_name(self) -> FileName:
         """Return the file name that the naming convention gives: `ggufkit.conventional_name`."""
-        from ggufkit.edits.conventional_name import conventional_name as function
 
-        return function(_model(self))
-
+    @_verb
     def diff(
         self,
         after: AnyModel,
@@ -68,10 +81,8 @@ class ModelVerbs:
         progress: Progress | None = None,
     ) -> Difference:
         """Return how `after` differs from this model: `ggufkit.diff`."""
-        from ggufkit.inspection.diff import diff as function
 
-        return function(_model(self), after, data=data, threads=threads, progress=progress)
-
+    @_verb
     def digest(
         self,
         algorithms: str | Iterable[str] = ("xxh64",),
@@ -81,12 +92,8 @@ class ModelVerbs:
         progress: Progress | None = None,
     ) -> Digests:
         """Return digests of the metadata and the tensors: `ggufkit.digest`."""
-        from ggufkit.inspection.digest import digest as function
 
-        return function(
-            _model(self), algorithms, tensors=tensors, threads=threads, progress=progress
-        )
-
+    @_verb
     def edit(
         self,
         *,
@@ -101,21 +108,8 @@ class ModelVerbs:
         force: bool = False,
     ) -> Model:
         """Return this model with changed metadata: `ggufkit.edit`."""
-        from ggufkit.edits.edit import edit as function
 
-        return function(
-            _model(self),
-            set=set,
-            types=types,
-            unset=unset,
-            rename=rename,
-            chat_template=chat_template,
-            special_tokens=special_tokens,
-            add_tags=add_tags,
-            reserve=reserve,
-            force=force,
-        )
-
+    @_verb
     def estimate(
         self,
         *,
@@ -129,20 +123,8 @@ class ModelVerbs:
         full_window: bool = False,
     ) -> Estimate:
         """Return the memory that llama.cpp needs to run this model: `ggufkit.estimate`."""
-        from ggufkit.inspection.estimate import estimate as function
 
-        return function(
-            _model(self),
-            context=context,
-            cache_type=cache_type,
-            value_cache_type=value_cache_type,
-            micro_batch=micro_batch,
-            sequences=sequences,
-            unified=unified,
-            flash_attention=flash_attention,
-            full_window=full_window,
-        )
-
+    @_verb
     def export(
         self,
         folder: AnyPath,
@@ -156,20 +138,8 @@ class ModelVerbs:
         say: Notify | None = None,
     ) -> list[Path]:
         """Write a Hugging Face folder: `ggufkit.export`."""
-        from ggufkit.conversion.export import export as function
 
-        return function(
-            _model(self),
-            folder,
-            dtype=dtype,
-            shard_size=shard_size,
-            names=names,
-            arch_path=arch_path,
-            threads=threads,
-            progress=progress,
-            say=say,
-        )
-
+    @_verb
     def plan(
         self,
         recipes: str | Recipe | Iterable[str | Recipe] | None = None,
@@ -178,10 +148,8 @@ class ModelVerbs:
         search: Search | None = None,
     ) -> list[PlannedSize]:
         """Return the size of this model in each recipe: `ggufkit.plan`."""
-        from ggufkit.quantization.plan import plan as function
 
-        return function(_model(self), recipes, imatrix=imatrix, search=search)
-
+    @_verb
     def quantize(
         self,
         recipe: str | int | Recipe | None = None,
@@ -190,10 +158,8 @@ class ModelVerbs:
         **options: Unpack[QuantizeOptions],
     ) -> Model:
         """Return this model quantized: `ggufkit.quantize`."""
-        from ggufkit.quantization.quantize import quantize as function
 
-        return function(_model(self), recipe, allow_requantize=allow_requantize, **options)
-
+    @_verb
     def select(
         self,
         *,
@@ -209,22 +175,8 @@ class ModelVerbs:
         tensors: bool = True,
     ) -> Model:
         """Return this model with some of its tensors and keys: `ggufkit.select`."""
-        from ggufkit.edits.select import select as function
 
-        return function(
-            _model(self),
-            keep=keep,
-            drop=drop,
-            prune=prune,
-            renames=renames,
-            graft=graft,
-            keep_keys=keep_keys,
-            drop_keys=drop_keys,
-            graft_keys=graft_keys,
-            vocab_only=vocab_only,
-            tensors=tensors,
-        )
-
+    @_verb
     def target(
         self,
         *,
@@ -238,20 +190,8 @@ class ModelVerbs:
         progress: Progress | None = None,
     ) -> dict[str, TensorType]:
         """Return the type of each tensor that fits a size: `ggufkit.target`."""
-        from ggufkit.quantization.target import target as function
 
-        return function(
-            _model(self),
-            nbytes=nbytes,
-            bpw=bpw,
-            imatrix=imatrix,
-            sensitivity=sensitivity,
-            candidates=candidates,
-            override_kv=override_kv,
-            threads=threads,
-            progress=progress,
-        )
-
+    @_verb
     def write(
         self,
         path: AnyPath | IO[bytes],
@@ -264,19 +204,3 @@ class ModelVerbs:
         **options: Unpack[LayoutOptions],
     ) -> list[Path]:
         """Write GGUF files: `ggufkit.write`."""
-        from ggufkit.output.write import write as function
-
-        return function(
-            _model(self),
-            path,
-            threads=threads,
-            progress=progress,
-            executor=executor,
-            resume=resume,
-            clobber=clobber,
-            **options,
-        )
-
-
-def _model(verbs: ModelVerbs) -> Model:
-    return cast("Model", verbs)
