@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import math
 import tracemalloc
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import ggufkit
 from diffusion_checkpoints import ShapeTable
+from ggufkit.inspection.summary import summarize
 from ggufkit.output.layout import layout
+from ggufkit.quantization.quantize import decide
 from shell import done
 
 
@@ -87,6 +90,28 @@ def qwen_image(width: int = 3072) -> ShapeTable:
     return shapes
 
 
+def ideogram4(width: int = 4608, hidden: int = 12288) -> ShapeTable:
+    """Ideogram 4."""
+    shapes = linear("input_proj", width, 128) | linear("llm_cond_proj", width, 53248)
+    shapes |= {"llm_cond_norm.weight": (53248,), "embed_image_indicator.weight": (2, width)}
+    shapes |= linear("t_embedding.mlp_in", width, width)
+    shapes |= linear("t_embedding.mlp_out", width, width) | linear("adaln_proj", 512, width)
+    for i in range(34):
+        block = f"layers.{i}"
+        shapes |= linear(f"{block}.adaln_modulation", 4 * width, 512)
+        shapes[f"{block}.attention.qkv.weight"] = (3 * width, width)
+        shapes[f"{block}.attention.o.weight"] = (width, width)
+        for part in ("w1", "w3"):
+            shapes[f"{block}.feed_forward.{part}.weight"] = (hidden, width)
+        shapes[f"{block}.feed_forward.w2.weight"] = (width, hidden)
+        for part in ("attention.norm_q", "attention.norm_k"):
+            shapes[f"{block}.{part}.weight"] = (256,)
+        for part in ("attention_norm1", "ffn_norm1", "attention_norm2", "ffn_norm2"):
+            shapes[f"{block}.{part}.weight"] = (width,)
+    shapes |= linear("final_layer.adaln_modulation", width, 512)
+    return shapes | linear("final_layer.linear", 128, width)
+
+
 # Tensors and parameters as published, and sizes of published files in GB.
 MODELS = {
     "flux": (flux, 780, 11_901_408_320, {"Q4_K_S": 6.81, "Q5_K_S": 8.29}),
@@ -138,3 +163,18 @@ def test_memory_of_a_dry_run_is_bounded(tmp_path, loader):
         assert tracemalloc.get_traced_memory()[1] < 64 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_ideogram_4_has_its_published_matrices_and_quantizes_its_layers(tmp_path):
+    shapes = ideogram4()
+    matrices = Counter(shape for shape in shapes.values() if len(shape) == 2)
+    assert matrices == {
+        (4608, 4608): 36, (12288, 4608): 68, (4608, 12288): 34, (13824, 4608): 34,
+        (18432, 512): 34, (4608, 128): 1, (4608, 53248): 1, (512, 4608): 1, (4608, 512): 1,
+        (128, 4608): 1, (2, 4608): 1,
+    }  # fmt: skip
+    with ggufkit.convert(sparse(tmp_path / "ideogram.safetensors", shapes)) as model:
+        changed = [d for d in decide(model, "Q4_K_M").decisions if d.is_changed]
+        assert summarize(model).pipeline.channels == 32
+    assert len(changed) == 34 * 6
+    assert not any(decision.fell_from for decision in changed)

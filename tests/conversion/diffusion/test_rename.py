@@ -92,6 +92,23 @@ def test_a_folder_of_diffusers_becomes_the_publishers_model(tmp_path):
         assert np.array_equal(final, np.roll(tensors["norm_out.linear.bias"], 16))
 
 
+def test_each_of_two_experts_is_a_part(tmp_path):
+    pipeline = tmp_path / "Wan2.2"  # transformer is for much noise, transformer_2 for little
+    tensors = diffusers_names.arrays(RECORDED["WanTransformer3DModel"]["shapes"])
+    config = {"_class_name": "WanTransformer3DModel"}
+    for number, folder in enumerate(("transformer", "transformer_2")):
+        expert = {name: array + number for name, array in tensors.items()}
+        stem = "diffusion_pytorch_model"
+        write_checkpoint(pipeline / folder, config, **{stem: expert})
+    (pipeline / "model_index.json").write_text("{}")
+    modulations = []
+    for part in (None, "transformer_2"):
+        with ggufkit.convert(pipeline, part=part) as model:
+            assert model.architecture == "wan"
+            modulations.append(model["head.modulation"].numpy())
+    assert np.array_equal(modulations[0] + 1, modulations[1])
+
+
 def test_a_missing_shard_is_an_error(tmp_path):
     files = {"diffusion_pytorch_model-00001-of-00002": flux()}
     write_checkpoint(tmp_path / "transformer", {"_class_name": FLUX}, **files)
