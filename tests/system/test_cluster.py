@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
+import threading
 import time
 
 import numpy as np
@@ -139,6 +141,31 @@ def test_refuses_an_invalid_address(tmp_path):
 def test_reports_a_cluster_that_does_not_answer(monkeypatch):
     monkeypatch.setattr(clusters, "TIMEOUT", 0.5)
     with pytest.raises(ClusterError, match="no Dask scheduler"), executor_of("tcp://127.0.0.1:9"):
+        pass
+
+
+def _greet_once(server, greeting):
+    with server.accept()[0] as client:
+        client.sendall(greeting)
+        client.recv(1)  # until the other side closes
+
+
+@pytest.mark.parametrize("greeting", [b"", b"HTTP/1.1 400 Bad Request", bytes(16), b"short"])
+def test_a_server_that_is_no_scheduler_is_said(greeting, monkeypatch):
+    monkeypatch.setattr(clusters, "TIMEOUT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        executor = executor_of(address)
+        thread = threading.Thread(target=_greet_once, args=(server, greeting))
+        thread.start()
+        with pytest.raises(ClusterError, match="no Dask scheduler"), executor:
+            pass
+        thread.join()
+
+
+def test_an_encrypted_cluster_needs_certificates():
+    pytest.importorskip("distributed")
+    with pytest.raises(ClusterError, match="needs certificates"), executor_of("tls://h:1"):
         pass
 
 

@@ -94,6 +94,7 @@ TABLE = {
     "remote/hub/settings.py": (VALUES, "system/test_small_files.py"),
     "reports/contents.py": (VALUES, "results"),
     "rules/rules.py": (OWN, OWN),
+    "system/cluster.py": ("system.cluster:MAX_GREETING", "system/test_cluster.py"),
     "system/descriptors.py": (OWN, OWN),
     "system/edit_journal.py": (JOURNAL, "journal"),
     "system/hidden_files.py": (OWN, "system/test_hidden_files.py"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future
 from typing import Any, Final
@@ -18,7 +19,10 @@ from ggufkit.errors import ClusterError, MissingExtraError
 
 TIMEOUT: Final = 10  # seconds to reach a scheduler; a running one answers immediately
 RETRIES: Final = 3  # of a chunk that failed: the fault may be one machine's
-_ADDRESS: Final = re.compile(r"(?:(?:tcp|tls|wss?)://)?[^\s:/]+:\d+/?")
+MAX_GREETING: Final = 1 << 20  # bytes of a scheduler's first message, which has a few hundred
+_ADDRESS: Final = re.compile(
+    r"(?:(?P<scheme>tcp|tls|wss?)://)?(?P<host>[^\s:/]+):(?P<port>\d{1,5})/?"
+)
 
 
 @contextlib.contextmanager
@@ -30,24 +34,29 @@ def executor_of(address: str) -> Iterator[Executor]:
     workers, or if it lost too many.
     """
     try:
-        from distributed import Client, KilledWorker  # noqa: PLC0415 (an extra)
+        from distributed import Client, KilledWorker, Security  # noqa: PLC0415 (an extra)
     except ImportError as error:
         raise MissingExtraError(
             "a cluster needs Dask", remedy="pip install 'ggufkit[cluster]'"
         ) from error
-    if not _ADDRESS.fullmatch(address):
+    match = _ADDRESS.fullmatch(address)
+    if not match:
         raise ClusterError(
             f"{address!r} is not the address of a scheduler", remedy="Write it as tcp://host:8786"
+        )
+    if match["scheme"] in (None, "tcp"):
+        _require_greeting(match["host"], int(match["port"]))
+    elif match["scheme"] == "tls" and not Security().get_connection_args("client")["ssl_context"]:
+        raise ClusterError(
+            f"{address} needs certificates",
+            remedy="Set them in Dask's configuration: distributed.comm.tls",
         )
     with contextlib.ExitStack() as opened:
         try:
             client = opened.enter_context(Client(address, timeout=TIMEOUT, set_as_default=False))
             client.wait_for_workers(1, timeout=TIMEOUT)
         except (OSError, TimeoutError) as error:
-            raise ClusterError(
-                f"no Dask scheduler with workers answers at {address}",
-                remedy="Start `dask scheduler`, and `dask worker ADDRESS` on every machine",
-            ) from error
+            raise _no_scheduler(address) from error
         _require_same(client.run(_version))
         try:
             yield _DaskExecutor(client)
@@ -56,6 +65,24 @@ def executor_of(address: str) -> Iterator[Executor]:
                 f"several workers died on the same chunk: {error}",
                 remedy="Read the workers' logs; a chunk needs a few MiB per thread",
             ) from error
+
+
+def _require_greeting(host: str, port: int) -> None:
+    """Raise ClusterError unless a scheduler speaks first: Dask waits for one without a limit."""
+    try:
+        with socket.create_connection((host, port), TIMEOUT) as sock:
+            greeting = sock.makefile("rb").read(8)
+    except (OSError, OverflowError) as error:  # a port beyond 65,535
+        raise _no_scheduler(f"{host}:{port}") from error
+    if not 0 < int.from_bytes(greeting, "little") <= MAX_GREETING:
+        raise _no_scheduler(f"{host}:{port}")
+
+
+def _no_scheduler(address: str) -> ClusterError:
+    return ClusterError(
+        f"no Dask scheduler with workers answers at {address}",
+        remedy="Start `dask scheduler`, and `dask worker ADDRESS` on every machine",
+    )
 
 
 class _DaskExecutor(Executor):
