@@ -252,6 +252,7 @@ def test_llama_cpp_is_tried_in_a_process_of_its_own(work):
     from ggufkit.errors import GGUFError
     from ggufkit.release.trial import require_runs
 
+    Path("numpy.py").write_text("raise SystemExit('a module of this folder was imported')")
     require_runs(Path("tiny-F32.gguf"), 1)
     Path("broken.gguf").write_bytes(Path("tiny-F32.gguf").read_bytes()[:5000])
     with pytest.raises(GGUFError, match=r"cannot run broken\.gguf"):

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from ggufkit._version import __version__
-from ggufkit.errors import MISFORMED, FormatError, OutputError
+from ggufkit.errors import MISFORMED, FormatError, OutputError, ValueTypeError, brief
 from ggufkit.inspection.file_digest import file_digest
 from ggufkit.system.descriptors import close, lock, write_at
 from ggufkit.system.staging import staged
 from ggufkit.system.text_file import Most, read_small
+from ggufkit.validation.typed_values import integer, json_object, short_text
 
 JOURNAL: Final = "release.json"
 LOG: Final = "release.log"
@@ -46,13 +47,37 @@ def read_journal(folder: Path) -> Facts:
         return {"steps": {}, "published": {}}
     try:
         journal = json.loads(read_small(path, Most.VALUES))
-        return {"steps": dict(journal["steps"]), "published": dict(journal["published"])}
+        steps = dict(journal["steps"])
+        published = {
+            _file_name(name): short_text(digest, name)
+            for name, digest in journal["published"].items()
+        }
+        for step in steps.values():
+            _require_step(step)
     except MISFORMED as error:
         raise FormatError(
             "this is not the journal of a release",
             remedy="Remove it to make everything again",
             path=str(path),
         ) from error
+    return {"steps": steps, "published": published}
+
+
+def _require_step(step: object) -> None:
+    """Raise ValueTypeError or KeyError unless a step of a journal has what `record` writes."""
+    known = json_object(step, "a step")
+    short_text(known["inputs"], "inputs")
+    json_object(known["facts"], "facts")
+    for name, file in json_object(known["files"], "files").items():
+        short_text(json_object(file, _file_name(name))["sha256"], "sha256")
+        integer(file["nbytes"], "nbytes")
+
+
+def _file_name(name: str) -> str:
+    """Return the name of a file in the folder; a path would publish or remove any other file."""
+    if not name or name in (".", "..") or {"/", "\\", ":", "\0"} & {*name}:
+        raise ValueTypeError(f"{brief(name)} is not the name of a file")
+    return name
 
 
 class Journal:

@@ -21,7 +21,7 @@ from ggufkit.system.cancellation import pause
 from ggufkit.system.descriptors import write_at
 from ggufkit.system.staging import Staging, staged
 
-_REPOSITORY: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+REPOSITORY: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _DENIED: Final = (401, 403)
 _FOR_GOOD: Final = range(400, 429)  # statuses that another try does not change
 
@@ -57,7 +57,7 @@ def publisher(target: str, *, public: bool) -> Publisher:
 def repository_of(target: str) -> str:
     """Return the repository on the Hub that a place is, "" for other places."""
     is_folder = target.startswith((".", os.sep)) or Path(target).is_dir()
-    if is_hub_name(target) or (_REPOSITORY.fullmatch(target) and not is_folder):
+    if is_hub_name(target) or (REPOSITORY.fullmatch(target) and not is_folder):
         return parse_hub_name(target).repository
     return ""
 

@@ -19,6 +19,7 @@ from ggufkit.models.open import open as open_model
 from ggufkit.models.remote_resolvers import is_remote
 from ggufkit.quantization.file_keys import file_type_of
 from ggufkit.release.journal import identity_of
+from ggufkit.release.publish import REPOSITORY
 from ggufkit.release.settings import Settings
 from ggufkit.remote.hub.hub import Repository
 from ggufkit.system.threads import Notify
@@ -100,7 +101,8 @@ def type_of(model: Model) -> str:
 def about(metadata: Metadata) -> dict[str, Any]:
     """Return what the card says of the original, as far as the keys of a file say it."""
     facts: dict[str, Any] = {key: metadata.text(f"general.{key}") for key in _GENERAL}
-    facts["base_model"] = metadata.text("general.base_model.0.repo_url").removeprefix(_HUB)
+    base = metadata.text("general.base_model.0.repo_url").removeprefix(_HUB)
+    facts["base_model"] = base if REPOSITORY.fullmatch(base) else ""
     for key in ("languages", "tags"):
         value = metadata.get(f"general.{key}")
         facts[key] = list(value) if isinstance(value, Strings) else []

@@ -18,7 +18,10 @@ LAST: Final = 300  # characters of a message
 
 def require_runs(path: Path, threads: int) -> None:
     """Raise GGUFError, with llama.cpp's message, if it cannot generate with the file."""
-    command = [sys.executable, "-m", __name__, str(path), str(threads)]
+    # Isolated: modules in the current folder, which may have been downloaded, are not imported.
+    paths = [place for place in sys.path if place]
+    child = f"import sys; sys.path[:] = {paths!r}; from {__name__} import main; main()"
+    command = [sys.executable, "-I", "-c", child, str(path.absolute()), str(threads)]
     ended = subprocess.run(  # noqa: S603 (this program)
         command, capture_output=True, text=True, check=False, errors="replace"
     )
@@ -50,7 +53,8 @@ def generate(path: Path, threads: int) -> list[int]:
     return tokens
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Be the process that generates: its arguments are the file and the number of threads."""
     try:
         generate(Path(sys.argv[1]), int(sys.argv[2]))
     except GGUFError as error:
