@@ -173,7 +173,7 @@ def additions(kind: str, root: Path) -> dict[str, Edit]:
             ),
             "native/quants/types/q8_h.hpp": whole(tensor_type_file(root)),
             "src/ggufkit/quants/block_parts.py": after(
-                "LAYOUTS: Final[dict[str, Layout]] = {\n", TENSOR_TYPE_PARTS
+                "LAYOUTS: Final[dict[str, BlockLayout]] = {\n", TENSOR_TYPE_PARTS
             ),
             "CHANGELOG.md": changed("The tensor type Q8_H."),
         },

@@ -7,6 +7,7 @@ Type checkers read the same names from `__init__.pyi`; a test binds the two list
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -41,6 +42,7 @@ _HOMES: Final = {
     "Imatrix": "imatrix.matrix",
     "InterruptedEditWarning": "errors",
     "KeyChange": "inspection.diff",
+    "Layout": "output.layout",
     "LimitError": "errors",
     "Measurement": "evaluation.statistics",
     "Metadata": "format.metadata",
@@ -54,9 +56,8 @@ _HOMES: Final = {
     "NoRangesError": "errors",
     "NotGGUFError": "errors",
     "OutputError": "errors",
-    "Plan": "output.layout",
+    "Plan": "quantization.plan",
     "PlannedMemory": "quantization.plan_memory",
-    "PlannedSize": "quantization.plan",
     "Provenance": "quantization.provenance",
     "Quality": "evaluation.evaluate",
     "Rate": "quants.bench",
@@ -132,6 +133,7 @@ _HOMES: Final = {
     "write_many": "output.write",
 }
 _MODULES: Final = ("errors", "imatrix", "quants")
+_OLD_NAMES: Final = {"PlannedSize": "Plan"}  # docs/stability.md: they work for one minor version
 # Public too, but `from ggufkit import *` must not replace these libraries, nor the builtin `open`.
 _FRAMEWORKS: Final = ("mlx", "numpy", "safetensors", "torch", "transformers")
 
@@ -142,6 +144,10 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 (as the language has it)
     """Import a public name from its home."""
     if name in _MODULES or name in _FRAMEWORKS:
         return importlib.import_module(f"ggufkit.{name}")
+    if name in _OLD_NAMES:
+        errors = importlib.import_module("ggufkit.errors")
+        errors.deprecated(f"ggufkit.{name} is called ggufkit.{_OLD_NAMES[name]} now")
+        return getattr(sys.modules[__name__], _OLD_NAMES[name])
     if name not in _HOMES:
         message = f"module 'ggufkit' has no attribute {name!r}"
         raise AttributeError(message)

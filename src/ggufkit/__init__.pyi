@@ -97,14 +97,14 @@ from ggufkit.models.open import open as open
 from ggufkit.models.tensors.in_memory import bf16 as bf16
 from ggufkit.models.tensors.in_memory import model as model
 from ggufkit.models.tensors.in_memory import packed as packed
-from ggufkit.output.layout import Plan as Plan
+from ggufkit.output.layout import Layout as Layout
 from ggufkit.output.layout import layout as layout
 from ggufkit.output.save_array import save_array as save_array
 from ggufkit.output.write import save as save
 from ggufkit.output.write import write as write
 from ggufkit.output.write import write_many as write_many
 from ggufkit.quantization.losses.sensitivities import Sensitivity as Sensitivity
-from ggufkit.quantization.plan import PlannedSize as PlannedSize
+from ggufkit.quantization.plan import Plan as Plan
 from ggufkit.quantization.plan import plan as plan
 from ggufkit.quantization.plan_memory import PlannedMemory as PlannedMemory
 from ggufkit.quantization.plan_memory import largest_recipe as largest_recipe

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import struct
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -399,3 +400,27 @@ def test_masked_arrays_are_refused():
     masked = np.ma.masked_array(np.ones((2, 2), np.float32), [[0, 1], [0, 0]])
     with pytest.raises(TensorTypeError, match="masked"):
         ggufkit.model({"a": masked})
+
+
+def test_model_is_a_mapping_of_names_to_tensors():
+    model = ggufkit.model({"a": np.ones(3, np.float32), "b": np.zeros((2, 2), np.float32)})
+    assert isinstance(model, Mapping)
+    assert (len(model), list(model), list(model.keys())) == (2, ["a", "b"], ["a", "b"])
+    assert dict(model.items()) == dict(model.tensors) == dict(model)
+    assert model.get("c") is None
+    assert list(model.values()) == [model["a"], model["b"]]
+    assert ggufkit.model(model, model.metadata)["b"].shape == (2, 2)
+
+
+def test_model_without_tensors_is_true_and_equals_only_itself():
+    one, other = ggufkit.model({}), ggufkit.model({})
+    assert one
+    assert one != other
+    assert len({one, other, one}) == 2
+
+
+@pytest.mark.parametrize("name", ["metadata", "tensors", "version", "byte_order", "files"])
+def test_parts_of_a_model_cannot_be_set(name):
+    model = ggufkit.model({})
+    with pytest.raises(AttributeError, match=rf"`{name}` of a model .*replace"):
+        setattr(model, name, None)

@@ -179,3 +179,26 @@ def test_opaque_tensor_gives_its_bytes_alone():
     opaque = ggufkit.Tensor("t", ggufkit.quants.codec.tensor_type(4), (4,), 4, source)
     with pytest.raises(TensorTypeError, match="cannot be decoded"):
         _ = opaque.dtype
+
+
+@pytest.mark.parametrize("shape", [(10, 64), (3, 4, 64), (640,), (0, 64)])
+@pytest.mark.parametrize("kind", ["F32", "Q8_0"])
+@pytest.mark.parametrize("elements", [1, 200, 10_000])
+def test_chunks_are_the_tensor_in_parts(shape, kind, elements):
+    numbers = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    tensor = ggufkit.model({"t": (numbers, kind)})["t"]
+    parts = [part.numpy() for part in tensor.chunks(elements)]
+    assert np.array_equal(np.concatenate([numbers[:0], *parts]), tensor.numpy())
+    if elements == 10_000:
+        assert len(parts) == bool(len(tensor))
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "I32"])
+def test_other_libraries_get_a_copy_by_dlpack(kind, tmp_path):
+    numbers = np.arange(128, dtype=np.int32 if kind == "I32" else np.float32).reshape(2, 64)
+    (path,) = ggufkit.save(tmp_path / "m.gguf", {"t": (numbers, kind)})
+    with ggufkit.open(path) as model:
+        array = np.from_dlpack(model["t"])
+        assert np.array_equal(array, model["t"].numpy())
+        assert array.dtype == model["t"].dtype
+        assert not np.shares_memory(array, model["t"].raw())

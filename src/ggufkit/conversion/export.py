@@ -54,7 +54,7 @@ from ggufkit.models.any_model import takes_model
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.sources import from_array, retyped
 from ggufkit.output.execute import Order, execute_all
-from ggufkit.output.layout import Plan
+from ggufkit.output.layout import Layout
 from ggufkit.system.cancellation import shield
 from ggufkit.system.descriptors import AnyPath, as_path, sync_folder
 from ggufkit.system.folders import HiddenFolder
@@ -146,7 +146,7 @@ def plan_export(  # noqa: PLR0913 (the arguments of `export`)
     names: str = PUBLISHED,
     arch_path: Sequence[Path] = (),
     say: Notify | None = None,
-) -> Plan:
+) -> Layout:
     """Return the plan of all files of the checkpoint; `export` documents the arguments."""
     note = say or (lambda _: None)
     model = _without_copied_head(model, note)
@@ -268,7 +268,7 @@ def _has_vocabulary(model: Model) -> bool:
 
 
 def write_export(
-    plan: Plan, target: Path, *, threads: int | None = None, progress: Progress | None = None
+    plan: Layout, target: Path, *, threads: int | None = None, progress: Progress | None = None
 ) -> list[Path]:
     """Write a planned checkpoint; return the paths of its files."""
     with shield(), HiddenFolder(target, plan.limit) as hidden:

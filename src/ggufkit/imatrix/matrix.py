@@ -36,7 +36,7 @@ from ggufkit.models.open import open as open_model
 from ggufkit.models.rows import rows_and_width
 from ggufkit.models.tensors.in_memory import as_tensor
 from ggufkit.output.execute import execute
-from ggufkit.output.layout import Plan, PlannedFile, layout
+from ggufkit.output.layout import Layout, PlannedFile, layout
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
@@ -309,7 +309,7 @@ def _gguf_entry(name: str, sums: Tensor, counts: Tensor, path: str) -> Entry:
     return _checked(Entry(frozen(values), frozen(whole)), name, path)
 
 
-def _gguf_plan(imatrix: Imatrix, file_name: str) -> Plan:
+def _gguf_plan(imatrix: Imatrix, file_name: str) -> Layout:
     tensors: dict[str, Floats] = {}
     for name, entry in _sorted(imatrix.entries):
         # ggml tells no axis of length 1 before the others.
@@ -338,14 +338,14 @@ def _from_legacy(file: DatFile, path: str) -> Imatrix:
     return Imatrix(entries, datasets, file.chunk_count, chunk_size=0, is_legacy=True)
 
 
-def _legacy_plan(imatrix: Imatrix, file_name: str) -> Plan:
+def _legacy_plan(imatrix: Imatrix, file_name: str) -> Layout:
     counted = [(name, entry) for name, entry in _sorted(imatrix.entries) if entry.counts.any()]
     size = imatrix.chunk_size or CHUNK_SIZE
     entries = {name: _legacy_entry(name, entry, size) for name, entry in counted}
     dataset = imatrix.datasets[-1] if imatrix.datasets else ""
     data = legacy_bytes(DatFile(entries, min(imatrix.chunk_count, MAX_INT32), dataset))
     file = PlannedFile(file_name, data, (), len(data))
-    return Plan((file,), 0, "little", DEFAULT_ALIGNMENT, imatrix.limit)
+    return Layout((file,), 0, "little", DEFAULT_ALIGNMENT, imatrix.limit)
 
 
 def _legacy_entry(name: str, entry: Entry, chunk_size: int) -> DatEntry:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,7 @@ from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit
 
 __all__ = ["Model", "ModelFile", "Tensor", "Tensors", "as_ggml_counts", "bits_per_weight"]
 
+_FIXED: Final = ("metadata", "tensors", "version", "byte_order", "files", "end_padded")
 PROJECTOR: Final = "clip"  # the architecture of all multimodal projectors
 Reduced = tuple[Callable[..., Any], tuple[Any, ...]]  # what `__reduce__` returns
 
@@ -33,13 +34,14 @@ class ModelFile:
     data_nbytes: int
 
 
-class Model(ModelVerbs):
+class Model(ModelVerbs, Mapping[str, Tensor]):
     """A model: metadata, tensors, and its layout in files.
 
     Models are values: `replace` and the verbs (`edit`, `quantize`, `select`) return a changed one,
-    and no operation reads tensor data. `model[name]` is a tensor. `files` is empty for a model that
-    was not opened from files. A model can be used as a context manager; after `close` its tensor
-    data can no longer be read, but its metadata can.
+    and no operation reads tensor data. A model is a mapping of names to tensors: `model[name]`,
+    `len(model)`, `model.items()`. It is true without tensors too, and equals only itself. `files`
+    is empty for a model that was not opened from files. A model can be used as a context manager;
+    after `close` its tensor data can no longer be read, but its metadata can.
     """
 
     def __init__(  # noqa: PLR0913 (what a file says of itself)
@@ -53,12 +55,12 @@ class Model(ModelVerbs):
         end_padded: bool = True,
     ) -> None:
         """Store the parts unchecked; `open` and `model` make models."""
-        self.metadata = metadata
-        self.tensors = tensors
-        self.version = version
-        self.byte_order: ByteOrder = byte_order
-        self.files = files
-        self.end_padded = end_padded  # ggml pads the end of a file; some writers do not
+        self.metadata: Final = metadata
+        self.tensors: Final = tensors
+        self.version: Final = version
+        self.byte_order: Final[ByteOrder] = byte_order
+        self.files: Final = files
+        self.end_padded: Final = end_padded  # ggml pads the end of a file; some writers do not
         self.inputs: tuple[AnyFile, ...] = ()
         self._limit = NO_LIMIT
         self.missing: tuple[Finding, ...] = ()  # what `open(partial=True)` did not find
@@ -101,10 +103,6 @@ class Model(ModelVerbs):
         """Bytes from the beginning of tensor data to the end, all files together."""
         return sum(file.data_nbytes for file in self.files)
 
-    def keys(self) -> KeysView[str]:
-        """Return the names of the tensors; `dict(model)` has the tensors by name."""
-        return self.tensors.keys()
-
     def __getitem__(self, name: str) -> Tensor:
         """Return a tensor; MissingTensorError (a KeyError) for an unknown name."""
         return self.tensors[name]
@@ -116,6 +114,24 @@ class Model(ModelVerbs):
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names of the tensors."""
         return iter(self.tensors)
+
+    def __len__(self) -> int:
+        """Return the number of tensors."""
+        return len(self.tensors)
+
+    def __bool__(self) -> bool:
+        """Return true: a model without tensors is also a model."""
+        return True
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse to change what a file says: AttributeError with the remedy."""
+        if name in _FIXED and name in self.__dict__:
+            message = f"`{name}` of a model cannot be set. Use model.replace({name}=...)"
+            raise AttributeError(message)
+        super().__setattr__(name, value)
 
     def replace(
         self,

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import IO
 
+    from tokenizers import Tokenizer
     from typing_extensions import Unpack
 
     from ggufkit.edits.select import Grafts, Names
     from ggufkit.format.file_name import FileName
     from ggufkit.format.types import TensorType
+    from ggufkit.frameworks.chat_template import ChatTemplate
     from ggufkit.imatrix.matrix import Imatrix
     from ggufkit.inspection.diff import Difference
     from ggufkit.inspection.digest import Digests
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from ggufkit.models.model import Model
     from ggufkit.output.layout import LayoutOptions
     from ggufkit.quantization.losses.sensitivities import Sensitivity
-    from ggufkit.quantization.plan import PlannedSize
+    from ggufkit.quantization.plan import Plan
     from ggufkit.quantization.quantize import QuantizeOptions
     from ggufkit.quantization.recipes import Recipe
     from ggufkit.quants.codec import AnyType
@@ -55,6 +57,10 @@ def _verb(signature: Method) -> Method:
 
 class ModelVerbs:
     """The functions that take a model first, as methods."""
+
+    @_verb
+    def chat_template(self) -> ChatTemplate:
+        """Return the chat templates of this model: `ggufkit.chat_template`."""
 
     @_verb
     def check(
@@ -146,7 +152,7 @@ class ModelVerbs:
         *,
         imatrix: Imatrix | AnyPath | None = None,
         search: Search | None = None,
-    ) -> list[PlannedSize]:
+    ) -> list[Plan]:
         """Return the size of this model in each recipe: `ggufkit.plan`."""
 
     @_verb
@@ -158,6 +164,20 @@ class ModelVerbs:
         **options: Unpack[QuantizeOptions],
     ) -> Model:
         """Return this model quantized: `ggufkit.quantize`."""
+
+    @_verb
+    def report(
+        self,
+        path: AnyPath,
+        *,
+        others: AnyModel | Iterable[AnyModel] = (),
+        evaluation: AnyPath | None = None,
+        data: bool = True,
+        clobber: bool = True,
+        threads: int | None = None,
+        progress: Progress | None = None,
+    ) -> Path:
+        """Write what there is to know about this model as a page: `ggufkit.report`."""
 
     @_verb
     def select(
@@ -190,6 +210,10 @@ class ModelVerbs:
         progress: Progress | None = None,
     ) -> dict[str, TensorType]:
         """Return the type of each tensor that fits a size: `ggufkit.target`."""
+
+    @_verb
+    def tokenizer(self, *, say: Notify | None = None) -> Tokenizer:
+        """Return the tokenizer of this model: `ggufkit.tokenizer`."""
 
     @_verb
     def write(

@@ -27,7 +27,7 @@ from ggufkit.output.chunks import (
     shortened,
     whole,
 )
-from ggufkit.output.layout import Plan, PlannedFile
+from ggufkit.output.layout import Layout, PlannedFile
 from ggufkit.output.resume import ByteRun, ResumeJournal, journal_of
 from ggufkit.output.verify import WrittenFile, verify_copies
 from ggufkit.system.cancellation import check_cancelled, shield
@@ -49,7 +49,7 @@ _DISK_FULL: Final = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 class Order(NamedTuple):
     """A plan and the folder for its files."""
 
-    plan: Plan
+    plan: Layout
     folder: Path
 
     @property
@@ -137,7 +137,7 @@ def zeros(count: int) -> Iterator[bytes]:
 
 
 def execute(
-    plan: Plan, folder: Path, *, threads: int | None = None, clobber: bool = True
+    plan: Layout, folder: Path, *, threads: int | None = None, clobber: bool = True
 ) -> list[Path]:
     """Write the files of one plan, and return their paths in shard order."""
     return execute_all([Order(plan, folder)], threads=threads, clobber=clobber)[0]

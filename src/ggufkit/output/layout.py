@@ -1,4 +1,4 @@
-"""Lay out a Model as a Plan: all files, offsets and byte counts, before any byte is read.
+"""Lay out a Model as a Layout: all files, offsets and byte counts, before any byte is read.
 
 Pure: sizes follow from shapes and types alone. Only the plan knows of shards: to merge is to write
 an opened set, to split is to write with a limit.
@@ -71,7 +71,7 @@ class PlannedFile:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Layout:
     """The files to write for one model, in shard order, and who may read them."""
 
     files: tuple[PlannedFile, ...]
@@ -131,7 +131,7 @@ def layout(
     byte_order: ByteOrder | None = None,
     alignment: int | None = None,
     **shards: Unpack[ShardOptions],
-) -> Plan:
+) -> Layout:
     """Return the plan that writes `model` to a file called `name`, or to shards named after it.
 
     Options not given keep the model's value (version 1 becomes 3). A new shard starts before the
@@ -161,7 +161,7 @@ def layout(
         _file(shard, part, tensors, form)
         for shard, part, tensors in _shards(name, metadata, groups, order)
     )
-    return Plan(files, form.version, encoding.byte_order, step, model.readers_limit)
+    return Layout(files, form.version, encoding.byte_order, step, model.readers_limit)
 
 
 def _version(version: int | None, model: Model) -> int:

@@ -21,7 +21,7 @@ import numpy as np
 
 from ggufkit._version import __version__
 from ggufkit.errors import OutputError
-from ggufkit.output.layout import Plan
+from ggufkit.output.layout import Layout
 from ggufkit.remote.range_file import RangeFile
 from ggufkit.system.descriptors import close, read_at, write_at
 from ggufkit.system.hidden_files import RESUME_JOURNAL, create, hidden, open_own, remove
@@ -44,7 +44,7 @@ class ByteRun(NamedTuple):
 class ResumeJournal:
     """The finished runs of bytes of one plan's files: `claims` maps runs to checksums."""
 
-    def __init__(self, target: Path, plan: Plan, *, is_new: bool) -> None:
+    def __init__(self, target: Path, plan: Layout, *, is_new: bool) -> None:
         """Start the journal of `target`, or continue it unless the output `is_new`.
 
         Raises OutputError if the journal there belongs to another plan or another version of
@@ -141,7 +141,7 @@ def _claims(content: str) -> dict[ByteRun, int]:
     return {ByteRun(*map(int, match.groups()[:3])): int(match[4], 16) for match in matches if match}
 
 
-def digest(plan: Plan) -> str:
+def digest(plan: Layout) -> str:
     """Return a digest that identifies a plan: its files, its operations and their inputs."""
     total = hashlib.sha256(__version__.encode())
     for file in plan.files:

@@ -18,7 +18,7 @@ from ggufkit.models.model import Model
 from ggufkit.models.tensors.in_memory import model
 from ggufkit.output.chunks import PIECE, Chunk, PlacedExtent, shortened, whole
 from ggufkit.output.execute import Order, execute_all, zeros
-from ggufkit.output.layout import LayoutOptions, Plan, PlannedFile, layout
+from ggufkit.output.layout import Layout, LayoutOptions, PlannedFile, layout
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import Bytes
@@ -143,7 +143,7 @@ def _refuse_existing(orders: Sequence[Order]) -> None:
             raise exists_already(target)
 
 
-def _refuse_inputs(model: Model, plan: Plan, folder: Path) -> None:
+def _refuse_inputs(model: Model, plan: Layout, folder: Path) -> None:
     spans = [tensor.source.span for tensor in model.tensors.values()]
     inputs = {*model.inputs, *(span.file for span in spans if span)}
     for name in (file.name for file in plan.files):
@@ -171,7 +171,7 @@ def save(
 
 
 def stream(
-    plan: Plan,
+    plan: Layout,
     output: IO[bytes],
     *,
     threads: int | None = None,

@@ -16,7 +16,7 @@ from ggufkit.system.descriptors import AnyPath
 
 
 @dataclass(frozen=True)
-class PlannedSize:
+class Plan:
     """The result of one recipe: bytes of the file, bits per weight, and missing data.
 
     `fallbacks` counts the tensors whose rows do not fit the chosen type, which costs
@@ -40,7 +40,7 @@ def plan(
     *,
     imatrix: Imatrix | AnyPath | None = None,
     search: Search | None = None,
-) -> list[PlannedSize]:
+) -> list[Plan]:
     """Return the size of `model` in one or several recipes (by default in all), in the order given.
 
     `imatrix` is the importance matrix to assume, or its path, and `search` is the search for better
@@ -56,9 +56,9 @@ def plan(
 
 def _planned(
     model: Model, recipe: str | Recipe, imatrix: Imatrix | None, search: Search | None
-) -> PlannedSize:
+) -> Plan:
     result = decide(model, recipe, imatrix=imatrix, search=search)
-    return PlannedSize(
+    return Plan(
         result.recipe.name,
         layout(result.model, "model.gguf").nbytes,
         bits_per_weight(result.model.tensors.values()),

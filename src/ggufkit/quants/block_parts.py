@@ -71,12 +71,12 @@ def block_parts(data: Bytes, type: TensorType) -> BlockParts:
     return replace(parts, levels=parts.levels.astype(np.int8))
 
 
-Layout = Callable[[Blocks], BlockParts]
+BlockLayout = Callable[[Blocks], BlockParts]
 
 
 def _single_scale(
     codes: Callable[[Blocks], AnyArray], lowest: int = 0, *, start: int = 0, offset: bool = False
-) -> Layout:
+) -> BlockLayout:
     def split(blocks: Blocks) -> BlockParts:
         d, stored = blocks.half(start), codes(blocks)
         levels = blocks.around(stored, -lowest)
@@ -126,7 +126,7 @@ def _iq4_nl(blocks: Blocks) -> BlockParts:
     return BlockParts({"d": d}, d, blocks.library.lookup("iq4_levels", codes), codes=(codes,))
 
 
-def _fp4(field: str, count: int) -> Layout:
+def _fp4(field: str, count: int) -> BlockLayout:
     def split(blocks: Blocks) -> BlockParts:
         stored = blocks.data[:, :count]
         scales = blocks.library.lookup("mxfp4_scales" if count == 1 else "nvfp4_scales", stored)
@@ -299,7 +299,7 @@ def _iq1_m(blocks: Blocks) -> BlockParts:
     return _shifted(blocks, d, _parts_of_words(blocks, words, 3), points, nibbles >> 3)
 
 
-LAYOUTS: Final[dict[str, Layout]] = {
+LAYOUTS: Final[dict[str, BlockLayout]] = {
     "Q4_0": _single_scale(lambda blocks: blocks.fields(2, 18, 4, 16), -8),
     "Q4_1": _single_scale(lambda blocks: blocks.fields(4, 20, 4, 16), offset=True),
     "Q5_0": _single_scale(_fifths(2), -16),

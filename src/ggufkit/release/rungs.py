@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from ggufkit.errors import GGUFError
 from ggufkit.inspection.estimate import estimate
 from ggufkit.models.model import Model, bits_per_weight
-from ggufkit.output.layout import Plan, layout
+from ggufkit.output.layout import Layout, layout
 from ggufkit.quantization.decision import Quantization
 from ggufkit.quantization.provenance import UNREAD, with_provenance
 from ggufkit.quantization.quantize import QuantizeOptions, decide, refuse
@@ -43,7 +43,7 @@ class Rung:
         return f"{self.stem}-{self.name}.gguf"
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> Layout:
         """The layout of its files."""
         return layout(self.result.model, self.file, shard_size=self.shard_bytes)
 

@@ -22,7 +22,7 @@ from ggufkit.conversion.export import (
     write_export,
 )
 from ggufkit.errors import printable
-from ggufkit.output.layout import Plan
+from ggufkit.output.layout import Layout
 from ggufkit.system.descriptors import as_path
 
 
@@ -83,11 +83,11 @@ def command(
         report(paths)
 
 
-def _written(plan: Plan, out: str, threads: int | None) -> list[Path]:
+def _written(plan: Layout, out: str, threads: int | None) -> list[Path]:
     with progress_bar("writing") as progress:
         return write_export(plan, as_path(out), threads=threads, progress=progress)
 
 
-def _plain(plan: Plan, out: str) -> dict[str, Any]:
+def _plain(plan: Layout, out: str) -> dict[str, Any]:
     files = [{"name": f.name, "tensors": len(f.extents), "nbytes": f.nbytes} for f in plan.files]
     return {"path": out, "nbytes": plan.nbytes, "files": files}

@@ -13,7 +13,7 @@ from ggufkit.cli.output import emit, examples, paged, size, table
 from ggufkit.cli.quantize_options import imatrix_option, parse_recipe, search_option
 from ggufkit.cli.quantize_report import show_explanations, warn
 from ggufkit.quantization.explain import explain
-from ggufkit.quantization.plan import PlannedSize
+from ggufkit.quantization.plan import Plan
 from ggufkit.quantization.quantize import decide
 from ggufkit.quantization.recipes import Recipe
 from ggufkit.quants.search import Search
@@ -69,9 +69,7 @@ def command(
         _report(file, sorted(planned, key=lambda p: -p.nbytes), search, as_json=as_json)
 
 
-def _report(
-    file: str, planned: Sequence[PlannedSize], search: Search | None, *, as_json: bool
-) -> None:
+def _report(file: str, planned: Sequence[Plan], search: Search | None, *, as_json: bool) -> None:
     """Print the sizes, as a table or as JSON."""
     if as_json:
         emit({"file": file, "recipes": [vars(plan) for plan in planned]})
@@ -85,7 +83,7 @@ def _report(
         )
 
 
-def _row(planned: PlannedSize) -> tuple[str, ...]:
+def _row(planned: Plan) -> tuple[str, ...]:
     bits = planned.bits_per_weight
     counts = [f"{n:,}" if n else "" for n in (planned.uncovered, planned.unsearched)]
     fallbacks = f"{planned.fallbacks:,}: +{size(planned.fallback_nbytes)}"

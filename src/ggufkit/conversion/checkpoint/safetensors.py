@@ -20,7 +20,7 @@ from ggufkit.format.types import MAGIC, TensorType, padded, tensor_type
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import AnyFile, rows_and_width
 from ggufkit.models.sources import FileSource
-from ggufkit.output.layout import Extent, Plan, PlannedFile
+from ggufkit.output.layout import Extent, Layout, PlannedFile
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
 
@@ -227,7 +227,7 @@ def lay_folder(
     texts: Mapping[str, bytes],
     shard_size: int | None = None,
     stem: str = "model",
-) -> Plan:
+) -> Layout:
     """Return the plan of all files; a new shard begins before one exceeds `shard_size` bytes.
 
     `stem` begins the names of the files of tensors.
@@ -244,7 +244,7 @@ def lay_folder(
         small[f"{stem}.safetensors.index.json"] = as_json(index)
     planned = [lay_file(name, shard) for name, shard in zip(names, shards, strict=True)]
     planned += [PlannedFile(name, text, (), len(text)) for name, text in small.items()]
-    return Plan(tuple(planned), 0, "little", _STEP)
+    return Layout(tuple(planned), 0, "little", _STEP)
 
 
 def _shards(tensors: Sequence[Tensor], limit: int | None) -> list[list[Tensor]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,7 @@ from ggufkit.models.rows import (
 from ggufkit.quants import codec
 from ggufkit.system.mapped_file import Bytes
 
+CHUNK_ELEMENTS: Final = 1 << 22  # 16 MiB of float32
 Elements = np.ndarray[Any, np.dtype[Any]]
 Index = int | slice | list[int] | npt.NDArray[Any]
 
@@ -213,6 +215,24 @@ class Tensor:
         """Return the elements for NumPy."""
         return self.numpy(dtype, copy=copy)
 
+    def __dlpack__(self, **options: Any) -> Any:  # noqa: ANN401 (a capsule)
+        """Return the elements for other array libraries, which may write to them: a copy."""
+        return self.numpy(copy=True).__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return the device of the elements: the processor."""
+        return (1, 0)
+
+    def chunks(self, elements: int = CHUNK_ELEMENTS) -> Iterator[Tensor]:
+        """Yield tensors of consecutive rows of the first axis, of about `elements` elements each.
+
+        So a large tensor is read in parts. Raises ShapeError for a scalar and an opaque type.
+        """
+        step = max(1, elements * len(self) // max(self.size, 1))
+        if len(self.shape) == 1:  # within the row, between blocks
+            step = max(1, step // max(self.type.block_size, 1)) * max(self.type.block_size, 1)
+        return (self[start : start + step] for start in range(0, len(self), step))
+
     def __len__(self) -> int:
         """Return the length of the first axis; TensorTypeError (a TypeError) for a scalar."""
         if not self.shape:
@@ -227,7 +247,7 @@ class Tensor:
         """Raise TensorTypeError: a loop would read and decode row by row."""
         raise TensorTypeError(
             f"tensor {self.name!r} cannot be iterated over",
-            remedy="Use numpy(), and tensor[a:b].numpy() for a large one in parts",
+            remedy="Use numpy(), or chunks() for a large one in parts",
         )
 
     def __repr__(self) -> str:
