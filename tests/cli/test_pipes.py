@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pty
 import subprocess
 import tempfile
 import threading
@@ -17,6 +16,7 @@ import small_llama
 from ggufkit.cli import pipes
 from shell import done, ggufkit, process
 
+pty = pytest.importorskip("pty", reason="terminals as POSIX has them")
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes as POSIX has them")
 
 

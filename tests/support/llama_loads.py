@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -65,6 +64,8 @@ def _answer(path: str) -> str | None:
 
 
 def _load(path: str) -> None:
+    import resource  # a system without it has no llama.cpp to test either
+
     import llama_memory
     from ggufkit.llama_cpp import library as llama_cpp
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import pty
 
 import pytest
 
 import shapes
 from shell import done, process
+
+pty = pytest.importorskip("pty", reason="terminals as POSIX has them")
 
 
 @pytest.fixture(scope="module")

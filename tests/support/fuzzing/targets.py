@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import json
 import os
-import resource
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -206,6 +205,8 @@ def render_template(data: bytes, _: Path) -> None:
 
 def _render(job: dict[str, Any], writing: int) -> None:
     """Be the child that `templates` would begin, and end; where it is stopped, say nothing."""
+    import resource
+
     try:
         resource.setrlimit(resource.RLIMIT_CPU, (TEMPLATE_SECONDS, TEMPLATE_SECONDS))
         sandbox.limit(sandbox.MAX_BYTES)
