@@ -244,7 +244,7 @@ def test_decodes_one_string_without_the_others():
     # The second item announces more bytes than there are: whoever walks past it would stumble.
     good = Spelling().string("first")
     data = good + struct.pack("<Q", 1000)
-    strings = Strings.lying(data, 0, len(data), 2, CANONICAL)
+    strings = Strings.over(data, 0, len(data), 2, CANONICAL)
     assert strings[0:1] == ["first"]
 
 
@@ -305,8 +305,8 @@ def mapped(tmp_path):
 
 
 def test_closed_map_cannot_be_read(mapped):
-    strings = Strings.lying(mapped, 0, len(mapped), 2, CANONICAL)
-    arrays = Arrays.lying(mapped, 0, len(mapped), 2, CANONICAL)
+    strings = Strings.over(mapped, 0, len(mapped), 2, CANONICAL)
+    arrays = Arrays.over(mapped, 0, len(mapped), 2, CANONICAL)
     assert strings[0] == "one"
     mapped.shut = True
     for use in (

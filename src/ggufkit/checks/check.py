@@ -55,7 +55,7 @@ MAX_GAP: Final = 1 << 20  # bytes checked between two tensors: padding is far sh
 
 
 @dataclass(frozen=True)
-class Looking:
+class CheckOptions:
     """What to check: tensor data if `data` is true, file names if `names` is."""
 
     data: bool = False
@@ -92,13 +92,13 @@ def check(
     that `write` would make. Faults inside a file raise no error; OSError, as from the builtin
     `open`, if `path` itself cannot be read, and a GGUFError for a model that cannot be written.
     """
-    looking = Looking(data, names, threads, progress)
+    options = CheckOptions(data, names, threads, progress)
     if isinstance(path, Model) and not _is_in_files(path):
-        return _check_unwritten(path, looking)
+        return _check_unwritten(path, options)
     place = path.path if isinstance(path, Model) else path
     if not isinstance(place, str | os.PathLike):
         raise refusal("path", path, "a path or a model")
-    models = check_models(place, looking)
+    models = check_models(place, options)
     findings = itertools.chain(*models.values())
     return FindingList(sorted(findings, key=lambda f: (f.path, f.offset)))
 
@@ -108,7 +108,7 @@ def _is_in_files(model: Model) -> bool:
     return bool(model.files) and not any(isinstance(file, InMemory) for file in model.inputs)
 
 
-def _check_unwritten(model: Model, looking: Looking) -> list[Finding]:
+def _check_unwritten(model: Model, options: CheckOptions) -> list[Finding]:
     offsets: dict[str, int] = {}
     if model.files:
         files = [file for file in model.inputs if isinstance(file, InMemory)]
@@ -118,19 +118,19 @@ def _check_unwritten(model: Model, looking: Looking) -> list[Finding]:
         parts = [ParsedFile(BytesFile(file.head, NOT_WRITTEN), parse(file.head, file.nbytes))]
         offsets = {extent.name: extent.offset for extent in file.extents}
     findings = [finding for part in parts for finding in _check_part(part)]
-    findings += _about_whole(parts, looking, model, offsets)
+    findings += _about_whole(parts, options, model, offsets)
     return FindingList(_in_order(findings))
 
 
-def check_models(path: str | os.PathLike[str], looking: Looking) -> dict[str, list[Finding]]:
+def check_models(path: str | os.PathLike[str], options: CheckOptions) -> dict[str, list[Finding]]:
     """Return the findings of each model, by the path of its first file."""
     if is_remote(path):
-        return {str(path): _in_order(_CheckRun(looking).remote_findings(str(path)))}
+        return {str(path): _in_order(_CheckRun(options).remote_findings(str(path)))}
     place = resolve(Path(path))
     if not place.is_dir():
-        return {str(path): _in_order(_CheckRun(looking).file(place))}
+        return {str(path): _in_order(_CheckRun(options).file(place))}
     findings: dict[str, list[Finding]] = {}
-    run = _CheckRun(looking)
+    run = _CheckRun(options)
     for file in sorted(place.glob("*.gguf")):
         if file not in run.checked:
             findings[str(file)] = _in_order(run.readable(file))
@@ -160,8 +160,8 @@ def _map(path: Path, opened: contextlib.ExitStack) -> ParsedFile:
 class _CheckRun:
     """Checks one file after another; `checked` are the files done so far."""
 
-    def __init__(self, looking: Looking) -> None:
-        self.looking = looking
+    def __init__(self, options: CheckOptions) -> None:
+        self.options = options
         self.checked: set[Path] = set()
 
     def readable(self, path: Path) -> Iterator[Finding]:
@@ -185,7 +185,7 @@ class _CheckRun:
             elif is_set:
                 yield from self._complete(parts)
             else:
-                yield from _about_whole(parts, self.looking)
+                yield from _about_whole(parts, self.options)
 
     def file(self, path: Path) -> Iterator[Finding]:
         """Check a file and the others of its set."""
@@ -196,7 +196,7 @@ class _CheckRun:
             if shard_count(part.header) > 1:
                 yield from self._set(part, opened)
             else:
-                yield from _about_whole([part], self.looking)
+                yield from _about_whole([part], self.options)
 
     def _set(self, first: ParsedFile, opened: contextlib.ExitStack) -> Iterator[Finding]:
         yield from about_siblings(first)
@@ -219,7 +219,7 @@ class _CheckRun:
     def _complete(self, parts: list[ParsedFile]) -> Iterator[Finding]:
         if parts and len(parts) == shard_count(parts[0].header) and not any(map(_is_broken, parts)):
             yield from about_set(parts)
-            yield from _about_whole(parts, self.looking)
+            yield from _about_whole(parts, self.options)
 
 
 def _is_broken(part: ParsedFile) -> bool:
@@ -228,7 +228,7 @@ def _is_broken(part: ParsedFile) -> bool:
 
 def _about_whole(
     parts: list[ParsedFile],
-    looking: Looking,
+    options: CheckOptions,
     unwritten: Model | None = None,
     offsets: Mapping[str, int] = NOWHERE,
 ) -> Iterator[Finding]:
@@ -238,14 +238,14 @@ def _about_whole(
     yield from _about_split_keys(parts[0])
     model = unwritten or model_of(parts)
     noted: dict[Path, Findings] = {}
-    for broken in _faults(model, looking):
+    for broken in _faults(model, options):
         path, offset = _place(broken, model, parts[0], offsets)
         noted.setdefault(path, Findings()).add(broken.rule, offset, **broken.details)
     for path, findings in noted.items():
         yield from (finding.at(str(path)) for finding in findings.all())
 
 
-def _faults(model: Model, looking: Looking) -> Iterator[Violation]:
+def _faults(model: Model, options: CheckOptions) -> Iterator[Violation]:
     view = ModelView.of(model)
     if not is_diffusion(model.architecture, model.tensors):
         yield from about_missing_architecture(view)
@@ -255,10 +255,10 @@ def _faults(model: Model, looking: Looking) -> Iterator[Violation]:
     if view.is_language_model:
         yield from inconsistencies(view)
         yield from vocabulary_faults(view)
-        yield from false_declarations(view, names=looking.names)
+        yield from false_declarations(view, names=options.names)
     yield from template_faults(view)
-    if looking.data:
-        yield from audit(model, threads=looking.threads, progress=looking.progress)
+    if options.data:
+        yield from audit(model, threads=options.threads, progress=options.progress)
 
 
 def _place(

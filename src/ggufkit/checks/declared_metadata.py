@@ -23,7 +23,7 @@ _NAME: Final = "general.architecture"  # a file name has no offset; report it he
 
 
 def false_declarations(view: ModelView, *, names: bool = False) -> Iterator[Violation]:
-    """Yield every rule that a model's own claims break.
+    """Yield every rule that a model's own statements break.
 
     With `names`, also check that the file name follows the naming convention.
     """
@@ -51,15 +51,15 @@ def _about_mix(view: ModelView, claimed: str) -> Iterator[Violation]:
     base = RECIPES[claimed].base if claimed in RECIPES else None
     tensors = view.model.tensors.values()
     types = Counter(t.type.name for t in tensors if is_eligible(t, view.architecture))
-    if base is None or not types or types.keys() & _standing_for(base):
+    if base is None or not types or types.keys() & _fallbacks_of(base):
         return
     most = types.most_common(1)[0][0]
     details = {"total": types.total(), "base": base, "most": most}
     yield at_key("file-type-mix", FILE_TYPE_KEY, claimed=claimed, **details)
 
 
-def _standing_for(base: str) -> set[str]:
-    """Return the types that a recipe falls back to: rows too short, no importance matrix."""
+def _fallbacks_of(base: str) -> set[str]:
+    """Return the types that may replace a recipe's: for short rows, or without importance data."""
     types, pending = {base}, [base]
     while pending:
         name = pending.pop()

@@ -145,7 +145,7 @@ def _emit_error(kind: str, message: str, remedy: str, **details: object) -> None
 
 
 def _details(error: GGUFError | OSError) -> dict[str, object]:
-    """Return what an error knows of its place."""
+    """Return the place that an error names."""
     if isinstance(error, CheckpointError):
         return {"problems": list(error.problems)}
     if isinstance(error, FormatError):
@@ -162,7 +162,7 @@ def _message_of(error: GGUFError | OSError) -> tuple[str, str]:
     return (f"{error.filename}: {reason}" if error.filename else reason), remedy
 
 
-# Of the system's errors, which bring none.
+# Remedies for the system's errors, which have none.
 _REMEDIES: Final = (
     (FileNotFoundError, "Check the path; `ggufkit list` shows the models in the caches"),
     (PermissionError, "Check the permissions of the file and its folder"),

@@ -24,7 +24,7 @@ from ggufkit.output.layout import layout
 from ggufkit.quantization.choice.type_choice import BY_NAME
 from ggufkit.quantization.decision import Decision, Quantization
 from ggufkit.quantization.explain import Explanation, explain
-from ggufkit.quantization.gptq_source import outcomes_of, why_unhelped
+from ggufkit.quantization.gptq_source import outcomes_of, why_not_fed_back
 from ggufkit.quantization.quantize import QuantizeOptions, decide, refuse
 from ggufkit.quantization.recipes import Recipe
 
@@ -133,7 +133,7 @@ def warn_of_feedback(quantizations: Sequence[Quantization]) -> None:
         for decision in quantized.decisions:
             outcomes = outcomes_of(decision.after)
             if outcomes and not any(outcome.helps for outcome in outcomes):
-                reasons.setdefault(why_unhelped(outcomes), []).append(decision.after.name)
+                reasons.setdefault(why_not_fed_back(outcomes), []).append(decision.after.name)
         for why, names in reasons.items():
             note(f"errors are not fed back in {tensor_names(names)}: {why}")
 

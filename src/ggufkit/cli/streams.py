@@ -76,7 +76,7 @@ def work_is_done() -> None:
 
 
 def error_of(error: GGUFError | OSError) -> GGUFError | OSError:
-    """Return an error; one of printing, for which the system names no file, with its place."""
+    """Return an error; if printing failed, which names no file, name standard output."""
     trace = error.__traceback__
     while trace and trace.tb_next:
         trace = trace.tb_next

@@ -168,7 +168,7 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
             model = restored(checkpoint, model, choices.keys, say_note)
             if not (vocab_only or mtp or dspark):
                 require_loadable(model, checkpoint.folder, say_note)
-        return model.made_from(model.inputs, checkpoint.readers_limit)
+        return model.derived_from(model.inputs, checkpoint.readers_limit)
 
 
 @contextlib.contextmanager

@@ -19,13 +19,13 @@ from ggufkit.conversion.architecture.name_rules import (
     outline,
 )
 from ggufkit.conversion.map_tensors import ITEM, rename, with_fields, with_items
-from ggufkit.conversion.tensors.inverses import Done, MadeTensor, undone
+from ggufkit.conversion.tensors.inverses import MadeTensor, UndoStep, undone
 from ggufkit.conversion.tensors.moves import renamed, reshape
 from ggufkit.errors import CheckpointError, GGUFError, ShapeError, brief
 from ggufkit.models.model import Tensor
 from ggufkit.models.sources import in_order
 
-MAX_EXPERTS: Final = 1 << 16  # far more than any model has; bounds the claims of hostile files
+MAX_EXPERTS: Final = 1 << 16  # far more than any model has; limits what a hostile file can demand
 
 
 class Candidate(NamedTuple):
@@ -164,9 +164,9 @@ def _little(tensor: Tensor) -> Tensor:
     return replace(tensor, source=in_order(tensor, "little"))
 
 
-def _steps(steps: Iterable[Step], layer: int | None, facts: ConfigFacts) -> tuple[Done, ...]:
+def _steps(steps: Iterable[Step], layer: int | None, facts: ConfigFacts) -> tuple[UndoStep, ...]:
     """Return operations of a target; arguments that cannot be computed are None."""
     return tuple(
-        Done(step.name, tuple(facts.value(argument, layer) for argument in step.arguments))
+        UndoStep(step.name, tuple(facts.value(argument, layer) for argument in step.arguments))
         for step in steps
     )

@@ -49,7 +49,7 @@ Item = TypeVar("Item", bound=Mappable)
 
 @dataclass(frozen=True)
 class Moves(Generic[Item]):
-    """What is done with the items of a checkpoint on the way to their place."""
+    """The operations on the items of a checkpoint when they are mapped."""
 
     perform: Callable[[Item, str, list[Any]], Item]  # the operation of a name
     stack: Callable[[str, list[Item]], Item]  # experts

@@ -60,7 +60,7 @@ def about_shapes(facts: ConfigFacts, tensors: Sequence[Tensor]) -> Iterator[str]
 
 
 def require_loadable(model: Model, folder: Path, say: Notify) -> None:
-    """Raise CheckpointError if a model breaks a known demand of llama.cpp's loader.
+    """Raise CheckpointError if a model breaks a known requirement of llama.cpp's loader.
 
     A missing key is only a note, for the converter writes such files too.
     """

@@ -111,7 +111,7 @@ def diffusers_names(table: dict[str, Any]) -> DiffusersNames:
 
 @functools.cache
 def _holes(pattern: str) -> Callable[[str], tuple[str, ...]]:
-    """Return what gives the texts in the holes of `pattern`, () for a name that does not fit."""
+    """Return a function from a name to its texts in the holes of `pattern`, () for a misfit."""
     escaped = _HOLE.sub(lambda hole: r"(\d{1,4})" if hole[1] else "(.+?)", re.escape(pattern))
     whole = re.compile(escaped + ("(.+)" if pattern.endswith(".") else "()"))
 
@@ -134,7 +134,7 @@ def _filled(pattern: str, target: str, name: str) -> str | None:
 
 
 def _emptied(target: str, patterns: tuple[str, ...], name: str) -> tuple[str, ...]:
-    """Return `patterns` with what makes `target` become `name` in their holes, () if nothing does.
+    """Return `patterns` with the texts that make `target` become `name`, () if there are none.
 
     The caller checks the result: a sum has several solutions, or none.
     """

@@ -35,7 +35,7 @@ DIFFUSERS_TYPES: Final = frozenset(
     ("F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "Q6_K", "Q5_K", "Q4_K", "Q3_K",
      "Q2_K", "IQ4_NL", "IQ4_XS")
 )  # fmt: skip
-_PIXELS: Final = 8  # along a side, which the VAE makes one number of
+_PIXELS: Final = 8  # along a side that the VAE turns into one number
 
 
 @dataclass(frozen=True)

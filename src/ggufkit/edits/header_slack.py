@@ -54,7 +54,7 @@ def refit(
     """
     form = _HeaderForm(header, old, visible(metadata))
     if not header.places.starts:
-        return form.freely(reserve)
+        return form.of_any_size(reserve)
     step = max(step, header.alignment)  # both are powers of two
     least = form.written(slack(reserve) if reserve else {})
     space = len(old) + padded(max(0, len(least) - len(old)), step)
@@ -87,7 +87,7 @@ class _HeaderForm:
             (MAGIC, head, self.pairs, Metadata(filler).encode(self.encoding), self.infos)
         )
 
-    def freely(self, reserve: int | None) -> bytes:
+    def of_any_size(self, reserve: int | None) -> bytes:
         """Return the header of a file without tensors; it may have any size."""
         header = self.written(slack(reserve) if reserve else {})
         is_padded = self.header.nbytes >= padded(self.header.end, self.alignment)

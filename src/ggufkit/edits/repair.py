@@ -87,6 +87,6 @@ def _split_values(model: Model) -> dict[str, object]:
 
 
 def _faults(view: ModelView) -> Iterator[Violation]:
-    """Yield the faults of keys; claims come last, because their numbers are replaced."""
+    """Yield the faults of keys; false numbers come last, because they are replaced."""
     yield from inconsistencies(view)
     yield from false_declarations(view)

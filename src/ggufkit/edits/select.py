@@ -81,7 +81,7 @@ def select(  # noqa: PLR0913 (each is one choice)
     grafts = [donor for donor, _ in (*graft, *graft_keys)]
     files = [file for donor in donors for file in donor.inputs]
     own = [d for d, g in zip(donors, grafts, strict=True) if d is not g]
-    result.made_from((*model.inputs, *files), *(donor.readers_limit for donor in donors))
+    result.derived_from((*model.inputs, *files), *(donor.readers_limit for donor in donors))
     return result.owning(file for donor in own for file in donor.inputs)
 
 

@@ -82,7 +82,7 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
         return None
 
     def read(self, path: Path) -> Scores:
-        """Return the scores of a model, beside the base if there is one."""
+        """Return the scores of a model, compared with the base if there is one."""
         base = self.base
 
         def beside(prediction: Prediction) -> tuple[float, ...]:

@@ -69,7 +69,7 @@ def perplexity(scores: Scores) -> Measurement:
 
 
 def perplexity_beside_base(scores: Scores) -> Measurement:
-    """Return the perplexity of a pass with a base, which is rounded otherwise."""
+    """Return the perplexity of a pass with a base, which llama-perplexity rounds differently."""
     return _exponential(_mean_in_single(scores.field("surprise")))
 
 
@@ -169,7 +169,7 @@ def _percentile(ordered: Floats, percent: float) -> float:
 
 CONFIDENCE: Final = 0.95  # that all intervals of one run hold at once
 LEAST_CHUNKS: Final = 3  # two differences say nothing about their spread
-_HALVINGS: Final = 200  # until the search for a quantile ends, which 60 nearly do
+_HALVINGS: Final = 200  # at most, in the search for a quantile; 60 are usual
 
 
 def ranked_groups(

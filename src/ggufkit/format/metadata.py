@@ -59,7 +59,7 @@ class Encoded:
 
     def is_utf8(self) -> bool:
         """Whether a text is valid UTF-8, found out without decoding it."""
-        text = Strings.lying(self.data, self.value_at, self.end, 1, self.encoding)
+        text = Strings.over(self.data, self.value_at, self.end, 1, self.encoding)
         return text.first_invalid() is None
 
     def bytes(self, encoding: Encoding) -> bytes:

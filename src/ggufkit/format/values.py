@@ -98,8 +98,8 @@ class Strings(_Packed):
         super().__init__(data, 0, len(data), len(texts), CANONICAL)
 
     @classmethod
-    def lying(cls, data: Data, offset: int, end: int, count: int, encoding: Encoding) -> Strings:
-        """Make the sequence encoded in `data[at:end]`."""
+    def over(cls, data: Data, offset: int, end: int, count: int, encoding: Encoding) -> Strings:
+        """Make the sequence encoded in `data[offset:end]`."""
         strings = cls.__new__(cls)
         _Packed.__init__(strings, data, offset, end, count, encoding)
         return strings
@@ -201,8 +201,8 @@ class Arrays(_Packed):
         super().__init__(data, 0, len(data), len(packed), CANONICAL)
 
     @classmethod
-    def lying(cls, data: Data, offset: int, end: int, count: int, encoding: Encoding) -> Arrays:
-        """Make the sequence encoded in `data[at:end]`."""
+    def over(cls, data: Data, offset: int, end: int, count: int, encoding: Encoding) -> Arrays:
+        """Make the sequence encoded in `data[offset:end]`."""
         arrays = cls.__new__(cls)
         _Packed.__init__(arrays, data, offset, end, count, encoding)
         return arrays
@@ -244,7 +244,7 @@ class Arrays(_Packed):
 
 def _packed(kind: type[Strings | Arrays], data: bytes, count: int) -> Strings | Arrays:
     """Make a sequence of its encoded elements."""
-    return kind.lying(data, 0, len(data), count, CANONICAL)
+    return kind.over(data, 0, len(data), count, CANONICAL)
 
 
 def _check_depth(inner: list[Array]) -> None:
@@ -269,7 +269,7 @@ def _shorten(name: str, items: Sequence[Any], count: int) -> str:
 def decode_scalar(
     data: Data, kind: ValueType, offset: int, end: int, encoding: Encoding
 ) -> TypedValue:
-    """Return the scalar of type `kind` in `data[at:end]`."""
+    """Return the scalar of type `kind` in `data[offset:end]`."""
     with view(data) as raw:
         if kind is ValueType.STRING:
             return str(raw[offset + encoding.count_bytes : end], "utf-8", "surrogateescape")
@@ -282,11 +282,11 @@ def decode_scalar(
 def decode_array(  # noqa: PLR0913 (a span and its type: one idea)
     data: Data, kind: ValueType, count: int, offset: int, end: int, encoding: Encoding
 ) -> Array:
-    """Return the array of `count` elements of type `kind` in `data[at:end]`."""
+    """Return the array of `count` elements of type `kind` in `data[offset:end]`."""
     if kind is ValueType.STRING:
-        return Strings.lying(data, offset, end, count, encoding)
+        return Strings.over(data, offset, end, count, encoding)
     if kind is ValueType.ARRAY:
-        return Arrays.lying(data, offset, end, count, encoding)
+        return Arrays.over(data, offset, end, count, encoding)
     dtype = np.dtype(f"{encoding.mark}{kind.dtype}")
     if count == 0:
         return np.empty(0, dtype)

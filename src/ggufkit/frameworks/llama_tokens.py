@@ -1,4 +1,4 @@
-"""What llama.cpp does with tokens that a file does not say: it knows some by their text.
+"""What llama.cpp adds to the rules of a file: it recognizes some tokens by their text.
 
 Source: `llama-vocab.cpp`. A tokenizer that gives llama.cpp's ids has to do the same.
 """
@@ -72,7 +72,7 @@ def as_in_llama_cpp(rules: TokenizerRules, keys: VocabularyKeys) -> TokenizerRul
 
 
 def ordinary(keys: VocabularyKeys) -> frozenset[str]:
-    """Return what is an ordinary token of Gemma 4, though other models end texts by it."""
+    """Return the tokens that are ordinary in Gemma 4, although they end texts in other models."""
     return frozenset({_S_END}) if _GEMMA4_END in keys.texts else frozenset()
 
 

@@ -16,7 +16,7 @@ from ggufkit.frameworks.extras import library
 from ggufkit.frameworks.fill import decoded_arrays, decoded_type
 from ggufkit.models.any_model import AnyModel, opened
 from ggufkit.models.model import Tensor, Tensors
-from ggufkit.models.rows import Made, rows_and_width
+from ggufkit.models.rows import ComputedRows, rows_and_width
 from ggufkit.models.sources import in_order, retyped
 from ggufkit.models.tensors.in_memory import as_tensor, of_few_axes
 from ggufkit.models.tensors.in_memory import model as model_of
@@ -194,7 +194,7 @@ def as_gguf(name: str, value: object) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)  # tensors do not compare to one bool
-class TorchRows(Made):
+class TorchRows(ComputedRows):
     """Rows of a torch tensor, copied to the processor's memory when they are read."""
 
     rows: torch.Tensor

@@ -117,7 +117,7 @@ def _model(
 
 
 def _spelled(name: str, known: Sequence[str]) -> str:
-    """Return a class by its name in transformers: some models spell it in other cases."""
+    """Return a class by its name in transformers; some models spell it with other capitals."""
     return next((own for own in known if own.lower() == name.lower()), name)
 
 

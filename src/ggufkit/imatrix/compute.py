@@ -77,7 +77,7 @@ class _Collector:
         return name.startswith("blk.") or (self.process_output and name == OUTPUT)
 
     def _needs(self, node: GraphTensor) -> bool:
-        """Whether the inputs of a product are needed; while moments learn, it is only noted."""
+        """Whether the inputs of a product are needed; the first graph for moments is only noted."""
         if self.moments is None:
             return True
         name = _weight_name(node)

@@ -29,7 +29,7 @@ from ggufkit.inspection.digest import CONTENT, digest
 from ggufkit.models.layers import tensor_names
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.open import open as open_model
-from ggufkit.models.rows import Made
+from ggufkit.models.rows import ComputedRows
 from ggufkit.models.tensors.in_memory import as_tensor
 from ggufkit.output.write import write
 from ggufkit.quants.parallel import Floats, Numbers
@@ -150,7 +150,7 @@ def folded_shape(width: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, eq=False)
-class FoldedTriangles(Made):
+class FoldedTriangles(ComputedRows):
     """Rows of the rectangles of float32 matrices: (matrices, width, width)."""
 
     squares: Floats

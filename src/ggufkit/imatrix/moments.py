@@ -25,7 +25,7 @@ class InputMoments:
 
     Matrices with the same inputs share a sum: `owners` has the first of them for each matrix.
     `shapes` has the number of matrices and the width of each owner. Only the owners in `active` are
-    added up, into the part `part`; until `learned`, the graph is only looked at.
+    added up, into the part `part`; before `learned` is called, matrices are only noted.
     """
 
     owners: dict[str, str] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from ggufkit.imatrix.matrix import Entry, Imatrix, merge
 from ggufkit.models.layers import BLOCK
 from ggufkit.quants.parallel import Floats
 
-INACTIVE: Final = np.float32(1e-5)  # an input driven less than this counts as silent
+INACTIVE: Final = np.float32(1e-5)  # an input with a smaller mean square counts as inactive
 OTHER: Final = "-"  # the layer of tensors in no block
 
 
@@ -26,7 +26,7 @@ OTHER: Final = "-"  # the layer of tensors in no block
 class Statistics:
     """Figures about the mean squared activations of one tensor's inputs.
 
-    `active` is the share of inputs that are driven at all, `entropy` in bits says how evenly,
+    `active` is the share of inputs that are used at all, `entropy` in bits says how evenly,
     `evenness` the same relative to the most that is possible, `z_density` the share of inputs
     more than a standard deviation above the mean, `similarity` the cosine to the same tensor one
     layer before (0 where there is none).
@@ -59,7 +59,7 @@ class LayerStatistics:
 
 
 def statistics(imatrix: Imatrix) -> list[Statistics]:
-    """Return the figures of each tensor, by kind of tensor and then the most driven first.
+    """Return the figures of each tensor, by kind of tensor and then the largest activation first.
 
     Tensors that no token reached are left out.
     """

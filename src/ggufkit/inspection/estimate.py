@@ -176,8 +176,8 @@ def estimate(  # noqa: PLR0913 (how llama.cpp is started)
 
     Only the weights of a multimodal projector, and of an image or video model, are counted.
 
-    Raises ValueTypeError and ShapeError for what llama.cpp refuses, and for architectures that
-    remember in ways unknown here.
+    Raises ValueTypeError and ShapeError for what llama.cpp refuses, and for architectures
+    whose caches ggufkit does not know.
     """
     if has_only_weights(model):
         nbytes = sum(tensor.nbytes for tensor in model.tensors.values())

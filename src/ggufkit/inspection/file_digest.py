@@ -41,7 +41,7 @@ class ListedDigest(NamedTuple):
 
 @dataclass(frozen=True)
 class DigestList:
-    """The digests of a list, and the number of lines that are none."""
+    """The digests of a list, and the number of lines without one."""
 
     digests: tuple[ListedDigest, ...]
     misformed: int

@@ -85,7 +85,7 @@ class Manifest:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest; of two lines for one name the first counts, and strange lines do not.
+    """Read a manifest; of two lines for one name the first counts; lines of other forms do not.
 
     Raises OSError as `open` does, FormatError for a file without any known hash.
     """

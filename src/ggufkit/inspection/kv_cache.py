@@ -23,7 +23,7 @@ class Sliding:
     """Which layers see a window only: all but one in `period`, the last of them or the first.
 
     `default` is the window where the key is missing (0: then none slides), `fixed` the window
-    whatever the key says, `layers` the only depth at which llama.cpp heeds any of it.
+    whatever the key says, `layers` the one number of layers for which llama.cpp uses a window.
     """
 
     period: int = 0
@@ -176,7 +176,7 @@ def memory_of(model: Model) -> Memory:
     """Return what `model` keeps of a text; no tensor is read.
 
     Raises MissingKeyError where the metadata do not tell, ValueTypeError for values that make no
-    sense and for architectures that remember in a way of their own which ggufkit does not know.
+    sense and for architectures whose caches ggufkit does not know.
     """
     hyper = _Hyperparameters(model)
     if hyper.architecture in UNKNOWN:
@@ -340,7 +340,7 @@ class _Hyperparameters:
         ]
 
     def _with_own_cache(self) -> int:
-        """Return how many of the first layers have a cache, the others using theirs."""
+        """Return how many of the first layers have their own cache; the others share theirs."""
         if self.architecture == "gemma3n":
             return GEMMA3N_LAYERS
         if self.architecture == "gemma4":

@@ -102,7 +102,7 @@ def _converted(  # noqa: PLR0913 (the arguments of `convert_lora`)
         "general.quantization_version": np.uint32(QUANTIZATION_VERSION),
     }
     made_model = Model(Metadata(metadata), Tensors(output)).reading((adapter.file,))
-    return made_model.made_from(made_model.inputs, own.readers_limit)
+    return made_model.derived_from(made_model.inputs, own.readers_limit)
 
 
 def _upright(item: Tensor | Pair) -> Tensor | Pair:

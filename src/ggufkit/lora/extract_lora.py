@@ -113,7 +113,7 @@ def _extraction(
         raise AdapterError("no matrix differs between the two models", remedy="Compare with `diff`")
     adapter = Model(_metadata(tuned, rank), Tensors(factors))
     limits = (base.readers_limit, tuned.readers_limit)
-    return Extraction(adapter.made_from((*base.inputs, *tuned.inputs), *limits), tuple(details))
+    return Extraction(adapter.derived_from((*base.inputs, *tuned.inputs), *limits), tuple(details))
 
 
 def _metadata(tuned: Model, rank: int) -> Metadata:

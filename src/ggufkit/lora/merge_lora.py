@@ -83,7 +83,7 @@ def _merged_model(
     metadata = base.metadata
     if outtype != KEEP:
         metadata = metadata.updated({"general.file_type": np.uint32(NUMBER_OF[OUTTYPES[outtype]])})
-    return base.replace(metadata=metadata, tensors=merged).made_from(
+    return base.replace(metadata=metadata, tensors=merged).derived_from(
         files, *(model.readers_limit for model in adapters)
     )
 

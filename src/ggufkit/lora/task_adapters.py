@@ -1,4 +1,4 @@
-"""Converts the adapters for tasks in a checkpoint of Jina Embeddings 3, as llama.cpp's converter.
+"""Converts the task adapters in a checkpoint of Jina Embeddings 3, as llama.cpp's converter does.
 
 The checkpoint has the factors of all tasks in one tensor each. Each task becomes a file.
 """
@@ -96,7 +96,7 @@ def _adapter(checkpoint: Checkpoint, facts: ConfigFacts, tasks: list[str], task:
     if prefixes := config.get(PREFIXES):
         metadata["adapter.lora.prompt_prefix"] = prefixes[task]
     model = Model(Metadata(metadata), Tensors(tensors)).reading(checkpoint.files)
-    return model.made_from(model.inputs, checkpoint.readers_limit)
+    return model.derived_from(model.inputs, checkpoint.readers_limit)
 
 
 def _pairs(

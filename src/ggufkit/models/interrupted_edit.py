@@ -29,7 +29,7 @@ _STACK_LEVEL: Final = 6  # of warnings: the caller of `ggufkit.open`
 
 
 def header_to_show(file: MappedFile) -> bytes | None:
-    """Return what to show in place of the header of an opened file; None for its own.
+    """Return the header to show instead of that in an opened file; None to show the file as it is.
 
     Warns of an interrupted edit. Raises FormatError where no state of the file can be shown.
     """

@@ -177,7 +177,7 @@ def _pruned(metadata: Metadata, prefix: str, removed: frozenset[int], count: int
 
 
 def _uncounted(name: str, number: int, removed: frozenset[int], counts: tuple[int, int]) -> int:
-    """Return how many of the layers that a key counts are gone; `counts`: all, and the trunk."""
+    """Return how many layers that a key counts were removed; `counts`: all, and the trunk."""
     count, trunk = counts
     if name in FIRST_LAYERS:
         return sum(layer < number for layer in removed)

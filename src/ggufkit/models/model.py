@@ -148,7 +148,7 @@ class Model(ModelVerbs, Mapping[str, Tensor]):
             self.tensors if tensors is None else Tensors(tensors),
             version=self.version,
             byte_order=self.byte_order,
-        ).made_from(self.inputs, self._limit)
+        ).derived_from(self.inputs, self._limit)
 
     # Files.
 
@@ -173,7 +173,7 @@ class Model(ModelVerbs, Mapping[str, Tensor]):
 
         `reduced` makes the model again where it was pickled.
         """
-        self.made_from(files).owning(self.inputs)
+        self.derived_from(files).owning(self.inputs)
         self._reduced = reduced
         return self
 
@@ -182,7 +182,7 @@ class Model(ModelVerbs, Mapping[str, Tensor]):
         self._owned = (*self._owned, *files)
         return self
 
-    def made_from(self, files: Iterable[AnyFile], *limits: ReadersLimit) -> Model:
+    def derived_from(self, files: Iterable[AnyFile], *limits: ReadersLimit) -> Model:
         """Attach the open files of other models: none of them may be an output.
 
         `limits` are those of other inputs, which are not open.
@@ -233,7 +233,7 @@ def _unpickled(
     facts: dict[str, Any],
     *origin: Any,
 ) -> Model:
-    return Model(metadata, tensors, **facts).made_from(*origin)
+    return Model(metadata, tensors, **facts).derived_from(*origin)
 
 
 def bits_per_weight(tensors: Iterable[Tensor]) -> float | None:

@@ -54,13 +54,13 @@ def open(  # noqa: A001
 
     `path` names a file, any shard of a set, a folder that holds exactly one file or set, a
     model in a cache as `ggufkit.find_models` calls it, or a file on a server: "https://...". Of a
-    file on a server only the header is fetched, and of tensors what is read. It may also be the
+    file on a server only the header is fetched, plus the rows that you read. `path` may also be the
     content of a file (bytes, a bytearray, a memory map), or a seekable binary file object, which
     stays open.
     With `shards=False` a shard is opened alone. With `partial=True` a set with missing shards is
     opened too, and a file that is cut short, such as a broken download: `missing` of the model
-    tells what is not there, `is_whole` of each tensor whether it is, and reading what is not
-    raises a FormatError. Raises a FormatError (a ValueError) for the
+    lists what is not there, `is_whole` tells whether a tensor is there, and reading one that is
+    not raises a FormatError. Raises a FormatError (a ValueError) for the
     first error in a file, its subclass ShardError for a missing or foreign shard,
     OSError as the builtin `open` does, and its subclass RemoteError for a server that cannot be
     read.
@@ -352,7 +352,7 @@ def _tensors(parts: list[ParsedFile]) -> Tensors:
         source = FileSource(part.file, begin, nbytes, row_bytes, order)
         return Tensor(name, kind, shape, nbytes, source)
 
-    return Tensors.lying(chain.from_iterable(info.names for info in infos), make)
+    return Tensors.lazy(chain.from_iterable(info.names for info in infos), make)
 
 
 def _listed(header: Header) -> Places:

@@ -60,7 +60,7 @@ class Source(Protocol):
         """Return rows `start` to `stop`."""
 
 
-class Made:
+class ComputedRows:
     """Base of sources that compute rows: little-endian, and not in a file."""
 
     __slots__ = ()
@@ -69,7 +69,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Unplaced(Made):
+class Unplaced(ComputedRows):
     """A tensor of a file that ends in its header: where its data would begin is unknown."""
 
     path: str
@@ -172,7 +172,7 @@ class PickedColumns(_Picked):
 
 
 @dataclass(frozen=True, eq=False)
-class Joined(Made):
+class Joined(ComputedRows):
     """Several sources in a row; `ends` holds the row number at the end of each."""
 
     parts: tuple[Source, ...]

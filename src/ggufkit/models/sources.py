@@ -14,7 +14,7 @@ from ggufkit.format.byte_order import is_bytewise, to_byte_order
 from ggufkit.format.encoding import ByteOrder
 from ggufkit.format.types import TENSOR_TYPES, TensorType, tensor_type
 from ggufkit.models.model import Tensor
-from ggufkit.models.rows import AnyFile, Made, Source, Span, rows_and_width
+from ggufkit.models.rows import AnyFile, ComputedRows, Source, Span, rows_and_width
 from ggufkit.quants import codec
 from ggufkit.quants.parallel import Floats
 from ggufkit.quants.search import Search
@@ -48,7 +48,7 @@ class FileSource(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)  # arrays do not compare to one bool
-class ArraySource(Made):
+class ArraySource(ComputedRows):
     """Rows of packed bytes in memory, in the machine's little-endian form."""
 
     data: Bytes
@@ -59,7 +59,7 @@ class ArraySource(Made):
 
 
 @dataclass(frozen=True, eq=False)  # arrays do not compare to one bool
-class EncodedNumbers(Made):
+class EncodedNumbers(ComputedRows):
     """Rows of numbers in memory, encoded as `type` when they are read."""
 
     name: str
@@ -76,7 +76,7 @@ class EncodedNumbers(Made):
 
 
 @dataclass(frozen=True, eq=False, slots=True)  # arrays do not compare to one bool
-class QuantizedSource(Made):
+class QuantizedSource(ComputedRows):
     """Another tensor's rows, decoded to float32 and encoded as `type`, as llama.cpp does.
 
     `weights` is the importance of each column: shape (width,), or (matrices, width) for a stack of

@@ -94,13 +94,13 @@ _scratch: Final = Scratch()
 class Chunk:
     """Units `start` to `stop` of one extent, or of all extents made from the same tensor.
 
-    `claims` are the checksums of bytes that an earlier run recorded as written, if any.
+    `recorded` are the checksums of bytes that an earlier run recorded as written, if any.
     """
 
     parts: tuple[PlacedExtent, ...]
     start: int
     stop: int
-    claims: tuple[int | None, ...] = ()
+    recorded: tuple[int | None, ...] = ()
 
     @property
     def unit(self) -> int:
@@ -213,11 +213,11 @@ def whole(group: tuple[PlacedExtent, ...]) -> Chunk:
 
 
 def run(chunk: Chunk, *, checked: bool = False) -> list[Written]:
-    """Write the bytes of a chunk, except those whose claim still holds.
+    """Write the bytes of a chunk, except those whose recorded checksum still holds.
 
     With `checked` it returns the checksums of the bytes written.
     """
-    sums = list(chunk.claims or (None for _ in chunk.parts))
+    sums = list(chunk.recorded or (None for _ in chunk.parts))
     with contextlib.ExitStack() as opened:
         targets = [opened.enter_context(part.output.opened()) for part in chunk.parts]
         missing = [
@@ -225,7 +225,7 @@ def run(chunk: Chunk, *, checked: bool = False) -> list[Written]:
             for index, (part, target) in enumerate(zip(chunk.parts, targets, strict=True))
             if sums[index] is None or checksum_at(target, *chunk.place(part)) != sums[index]
         ]
-        todo = replace(chunk, parts=tuple(chunk.parts[index] for index in missing), claims=())
+        todo = replace(chunk, parts=tuple(chunk.parts[index] for index in missing), recorded=())
         results = _write_once(todo, [targets[index] for index in missing], checked=checked)
     for index, checksum in zip(missing, results, strict=True):
         sums[index] = checksum

@@ -94,11 +94,11 @@ class Job:
             for extent in coalesced_extents(file.extents):
                 yield PlacedExtent(number, index, stage.output, shortened(extent))
 
-    def claim(self, chunk: Chunk, part: PlacedExtent) -> int | None:
+    def recorded(self, chunk: Chunk, part: PlacedExtent) -> int | None:
         """Return the checksum of a part's bytes if an earlier run recorded one."""
         if self.journal is None:
             return None
-        return self.journal.claims.get(ByteRun(part.file, *chunk.place(part)))
+        return self.journal.checksums.get(ByteRun(part.file, *chunk.place(part)))
 
     def note(self, written: Written) -> None:
         """Record finished bytes, if the job can be resumed."""
@@ -257,17 +257,17 @@ def _tasks(jobs: list[Job], pool: Executor, executor: Executor | None) -> Iterat
     checked = any(job.journal for job in jobs)
     parts = (part for number, job in enumerate(jobs) for part in job.parts(number))
     for group in grouped(parts):
-        away = executor if executor and _travels(group) else None
+        away = executor if executor and _is_sendable(group) else None
         for chunk in whole(group).cut_into(AWAY if away else HERE):
-            claims = tuple(jobs[part.job].claim(chunk, part) for part in group)
-            claimed = replace(chunk, claims=claims)
+            recorded = tuple(jobs[part.job].recorded(chunk, part) for part in group)
+            resumed = replace(chunk, recorded=recorded)
             if away:
-                yield partial(away.submit, run_pickled, pickle.dumps(claimed), checked=checked)
+                yield partial(away.submit, run_pickled, pickle.dumps(resumed), checked=checked)
             else:
-                yield partial(pool.submit, run, claimed, checked=checked)
+                yield partial(pool.submit, run, resumed, checked=checked)
 
 
-def _travels(group: tuple[PlacedExtent, ...]) -> bool:
+def _is_sendable(group: tuple[PlacedExtent, ...]) -> bool:
     """Whether a source can be sent: not if it cannot be pickled, or carries its data."""
     with contextlib.suppress(pickle.PicklingError, TypeError, AttributeError):
         return len(pickle.dumps(group, 5)) <= TRAVEL_BYTES

@@ -1,7 +1,7 @@
 """Resume a killed job: a journal next to its output records the finished bytes.
 
 The journal names the plan by a digest, so that bytes of another plan or input are never reused, and
-lists runs of bytes with their checksums. Claims are verified before use: after a power failure the
+lists runs of bytes with their checksums, which are verified before use: after a power failure the
 journal may be there and the bytes lost.
 """
 
@@ -42,7 +42,7 @@ class ByteRun(NamedTuple):
 
 
 class ResumeJournal:
-    """The finished runs of bytes of one plan's files: `claims` maps runs to checksums."""
+    """The finished runs of bytes of one plan's files; `checksums` has the checksum of each."""
 
     def __init__(self, target: Path, plan: Layout, *, is_new: bool) -> None:
         """Start the journal of `target`, or continue it unless the output `is_new`.
@@ -57,7 +57,7 @@ class ResumeJournal:
             _require_head(content, head, target, is_new=is_new)
             is_continued = not is_new and content.startswith(head)
             start = content[: content.rfind("\n") + 1] if is_continued else head  # no torn record
-            self.claims: dict[ByteRun, int] = _claims(start)
+            self.checksums: dict[ByteRun, int] = _checksums(start)
             os.ftruncate(self._descriptor, len(start) if is_continued else 0)
             if not is_continued:
                 write_at(self._descriptor, head.encode(), 0)
@@ -69,7 +69,7 @@ class ResumeJournal:
 
     def add(self, place: ByteRun, checksum: int) -> None:
         """Record finished bytes."""
-        if self.claims.get(place) != checksum:
+        if self.checksums.get(place) != checksum:
             line = f"{place.file} {place.offset} {place.nbytes} {checksum:08x}\n"
             write_at(self._descriptor, line.encode(), self._nbytes)
             self._nbytes += len(line)
@@ -135,8 +135,8 @@ def _require_head(content: str, head: str, target: Path, *, is_new: bool) -> Non
         )
 
 
-def _claims(content: str) -> dict[ByteRun, int]:
-    """Return the claims of complete records; skip everything else."""
+def _checksums(content: str) -> dict[ByteRun, int]:
+    """Return the checksums in complete records; skip everything else."""
     matches = (_LINE.fullmatch(line) for line in content.splitlines(keepends=True)[1:])
     return {ByteRun(*map(int, match.groups()[:3])): int(match[4], 16) for match in matches if match}
 

@@ -19,7 +19,7 @@ from ggufkit.imatrix.hessian import ALL, FITTED, HELD_OUT, Hessian, Moments, Out
 from ggufkit.models.byte_ranges import decoded_rows
 from ggufkit.models.layers import layer_of
 from ggufkit.models.model import Tensor
-from ggufkit.models.rows import Made
+from ggufkit.models.rows import ComputedRows
 from ggufkit.models.sources import QuantizedSource
 from ggufkit.quants import codec
 from ggufkit.quants.blas import blas_limited, limited_blocks
@@ -53,7 +53,7 @@ class GptqMemory:
 
 
 @dataclass(frozen=True, eq=False)
-class GptqSource(Made):
+class GptqSource(ComputedRows):
     """A tensor quantized with errors fed back; `plain` is the same without."""
 
     plain: QuantizedSource
@@ -230,7 +230,7 @@ def outcome_text(tensor: Tensor) -> str:
     if not outcomes:
         return "errors fed back"
     if not any(outcome.helps for outcome in outcomes):
-        return f"errors not fed back: {why_unhelped(outcomes)}"
+        return f"errors not fed back: {why_not_fed_back(outcomes)}"
     plain = sum(tensor.plain for tensor in outcomes)
     corrected = sum(
         tensor.error if tensor.helps and tensor.error else tensor.plain for tensor in outcomes
@@ -238,7 +238,7 @@ def outcome_text(tensor: Tensor) -> str:
     return f"errors fed back: {corrected / plain - 1:+.0%} on inputs held out"
 
 
-def why_unhelped(outcomes: list[GptqOutcome]) -> str:
+def why_not_fed_back(outcomes: list[GptqOutcome]) -> str:
     """Return why errors were not fed back."""
     if all(outcome.error is None for outcome in outcomes):
         return "the Hessian is not positive"
@@ -250,7 +250,7 @@ T = TypeVar("T")
 
 @dataclass
 class _SharedResult(Generic[T]):
-    """A result, once it is there; its lock is held while it is made."""
+    """A result that threads wait for: one computes it, and holds the lock meanwhile."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     values: list[T] = field(default_factory=list)

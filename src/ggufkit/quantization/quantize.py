@@ -169,7 +169,7 @@ def decide(
     require_names(names_known, requests, mapping("types", options.get("types")))
     idle += unmatched((tensor.name for tensor in tensors), chosen, requests)
     inputs = (*model.inputs, *(hessian.source.inputs if hessian else ()))
-    result.made_from(inputs, model.readers_limit, *([data[0].limit] if data else []))
+    result.derived_from(inputs, model.readers_limit, *([data[0].limit] if data else []))
     return Quantization(result, decisions, chosen, data is not None, shard_counts, idle, search)
 
 

@@ -117,7 +117,7 @@ def repair(  # noqa: PLR0913 (the options of `target` and `evaluate`)
 ) -> Repaired:
     """Return types for a target size that predict a text best, and what was tried.
 
-    `text` should be another one than that of the `sensitivity`. It is read once for each try: by
+    `text` should differ from the text of the `sensitivity`. It is read once for each try: by
     the choice of `target` with and without sensitivities, by recipes that fit, and for `steps`
     changes. `options` are those of `quantize`. Raises what `target` and `evaluate` raise.
     """

@@ -32,7 +32,7 @@ HESSIAN_FILE: Final = "quantize.hessian.file"
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came of making a file again.
+    """The result of making a file again and comparing it.
 
     `provenance` is what the file carries. `tensors` and `keys` are those that differ from the file
     made again, in the file's order: from the source's tensor to the file's. `has_same_layout` tells

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 _lock: Final = threading.Lock()
-_limits: Final[list[int]] = []  # of the blocks that run now, after the number before them
+_limits: Final[list[int]] = []  # the number before all blocks, then those of the open blocks
 
 
 class _ThreadCount(NamedTuple):

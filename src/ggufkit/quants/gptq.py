@@ -64,7 +64,7 @@ class Gptq:
 
     @classmethod
     def of(cls, factor: Floats, type: TensorType) -> Gptq:
-        """Return that of a factor, in the units of a type."""
+        """Return the feedback for a factor, in the units of a type."""
         codes = level_codes(type)
         unit = codes.unit if codes else type.block_size
         width = len(factor)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 import ggufkit
-from ggufkit.checks.check import Looking, check_models
+from ggufkit.checks.check import CheckOptions, check_models
 from ggufkit.cli import streams
 from ggufkit.cli.model_argument import MODEL
 from ggufkit.cli.options import threads_option
@@ -163,7 +163,7 @@ def _check(file: str, *, data: bool, names: bool, threads: int | None) -> dict[s
     """Return the findings of a file, or of each model in a folder."""
     try:
         with progress_bar("checking") as progress:
-            return check_models(file, Looking(data, names, threads, progress))
+            return check_models(file, CheckOptions(data, names, threads, progress))
     except OSError as error:  # must not stop the check of the other files
         return {file: [finding("unreadable", 0, reason=error.strerror or str(error)).at(file)]}
 

@@ -358,7 +358,7 @@ def _require_whole(adapters: int, work: dict[str, Any]) -> None:
 
 
 def _set_options(*names: str) -> list[str]:
-    """Return those of the options called `names` that the user gave, as --help writes them."""
+    """Return which of the options `names` the user gave, as --help writes them."""
     context = click.get_current_context()
     return [
         (param.secondary_opts if context.params.get(param.name) is False else param.opts)[0]

@@ -231,14 +231,14 @@ def _digests(
 
 
 def _opened(name: str) -> Path | RangeFile:
-    """Return the one file that is meant: of a set elsewhere, the shard that is named."""
+    """Return the file that a name means: of a remote set, the shard with this name."""
     if is_remote(name):
         return files_of(name, shards=False)[0]
     return Path(incoming(name, foreign=True))
 
 
 def _listed(name: str) -> Path:
-    """Return the file of this machine that a list names: a list never decides what is fetched."""
+    """Return the local file that a list names: no list may cause a download."""
     path = Path(name)
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise FormatError(

@@ -28,7 +28,7 @@ ORDERS: Final[Mapping[str, Callable[[TensorChange], Any]]] = {
 
 
 def _or_last(cosine: float) -> float:
-    """Return a cosine, undefined ones last."""
+    """Return the sort key of a cosine; undefined ones come last."""
     return _LAST if math.isnan(cosine) else cosine
 
 

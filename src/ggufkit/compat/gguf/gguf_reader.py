@@ -42,7 +42,7 @@ class LazyField(ReaderField):
 
     @classmethod
     def over(cls, source: KeyBytes | InfoBytes) -> LazyField:
-        """Make the field whose bytes `source` knows."""
+        """Make a field that reads its bytes through `source`."""
         field = cls.__new__(cls, source.offset, source.name, [], [], source.types)
         field.source = source
         return field

@@ -30,7 +30,7 @@ def get_tensor_name_map(arch: gguf.MODEL_ARCH, n_blocks: int) -> gguf.TensorName
 def _cached_map(
     arch: gguf.MODEL_ARCH, n_blocks: int, *tables: tuple[object, ...]
 ) -> gguf.TensorNameMap:
-    """Make a map; `tables` is what programs may add to meanwhile."""
+    """Make a map; `tables` is part of the key, because programs may extend these tables."""
     del tables
     return _installed.TensorNameMap(arch, n_blocks)
 

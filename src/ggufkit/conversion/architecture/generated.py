@@ -20,10 +20,10 @@ from ggufkit.models.model import Tensor
 from ggufkit.models.sources import from_array
 from ggufkit.validation.typed_values import MAX_FLOAT32, finite_number, integer
 
-# The part of a head that the first layer rotates that sees all tokens.
+# The rotated part of a head in the first layer with full attention.
 _SHARE: Final = "partial_rotary_factors[leading_layers(layer_types, 'sliding_attention')]"
 
-LONGEST_PERIOD: Final = 10000  # of the positions of sound
+LONGEST_PERIOD: Final = 10000  # of the waves that mark positions of sound
 POSITIONS: Final = 1500  # of 30 seconds of sound
 FactorArray = npt.NDArray[np.float32]
 

@@ -28,7 +28,7 @@ from ggufkit.conversion.tensors.moves import reshape
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Tensor
-from ggufkit.models.rows import Made
+from ggufkit.models.rows import ComputedRows
 from ggufkit.quants import codec
 from ggufkit.system.mapped_file import Bytes
 from ggufkit.validation.typed_values import MAX_FLOAT32, finite_number, integer, json_list
@@ -67,7 +67,7 @@ class Scales:
 
 
 @dataclass(frozen=True, eq=False)
-class Looked(Made):
+class TableLookup(ComputedRows):
     """Rows whose 4-bit codes, upper half first, index `table`; each block has a scale."""
 
     codes: Tensor
@@ -90,7 +90,7 @@ class Looked(Made):
 
 
 @dataclass(frozen=True, eq=False)
-class Stepped(Made):
+class ScaledIntegers(ComputedRows):
     """Rows of 8-bit integers, each times its row's scale / 127."""
 
     codes: Tensor
@@ -130,7 +130,7 @@ def _decoded(stored: StoredParts, mark: str) -> tuple[Tensor, list[str]]:
             f"{layout} is not {_BY_ROWS}, for rows: ggufkit does not know other layouts"
         )
     scales = required(stored, "", mark, ("F32",), (codes.shape[0],))
-    source = Stepped(codes, reshape(scales, (-1, 1)))
+    source = ScaledIntegers(codes, reshape(scales, (-1, 1)))
     return Tensor.over(codes.name, _F32, codes.shape, source), [mark, layout]
 
 
@@ -152,7 +152,7 @@ def _four_bits(stored: StoredParts, name: str, mark: str) -> tuple[Tensor, list[
     table = _table(stored, f"{name}.quant_map", 16)
     absmax = _flat(required(stored, "", f"{name}.absmax", ("U8", "F32")), -(-count // block))
     scales = Scales(absmax) if absmax.type.name == "F32" else _nested(stored, name, absmax, state)
-    source = Looked(codes, table, scales, block, shape[-1], kind)
+    source = TableLookup(codes, table, scales, block, shape[-1], kind)
     parts = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
     replaced = [mark, *(f"{name}.{part}" for part in parts)]
     return Tensor.over(name, kind, shape, source), replaced

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ggufkit.conversion.checkpoint.bitsandbytes import Looked, Scales
+from ggufkit.conversion.checkpoint.bitsandbytes import Scales, TableLookup
 from ggufkit.conversion.checkpoint.dequantize import E8M0_NUMBERS, Scaled, byte_numbers, scaled
 from ggufkit.conversion.checkpoint.packed_weights import StoredParts, decode_each, json_in, required
 from ggufkit.conversion.checkpoint.safetensors import F8_E4M3, F8_E5M2
@@ -23,7 +23,7 @@ from ggufkit.conversion.tensors.moves import reshape
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.types import tensor_type
 from ggufkit.models.model import Tensor
-from ggufkit.models.rows import Made
+from ggufkit.models.rows import ComputedRows
 from ggufkit.system.mapped_file import Bytes
 
 _F32: Final = tensor_type("F32")
@@ -135,11 +135,11 @@ def _nvfp4(layer: str, parts: StoredParts, _fields: Mapping[str, Any]) -> Tensor
     table = np.concatenate([_E2M1, -_E2M1])
     flat = Scales(reshape(scales, (-1, 1)))
     rows = reshape(codes, (-1, 1))
-    return Tensor.over(codes.name, _F32, shape, Looked(rows, table, flat, 16, shape[-1], _F32))
+    return Tensor.over(codes.name, _F32, shape, TableLookup(rows, table, flat, 16, shape[-1], _F32))
 
 
 @dataclass(frozen=True, eq=False)
-class BlockScales(Made):
+class BlockScales(ComputedRows):
     """Rows of block scales, from one-byte codes in the tiles of cuBLAS."""
 
     codes: Tensor

@@ -24,7 +24,7 @@ from ggufkit.conversion.tensors.moves import reshape
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Tensor
-from ggufkit.models.rows import Made
+from ggufkit.models.rows import ComputedRows
 from ggufkit.models.sources import from_array
 from ggufkit.system.mapped_file import Bytes
 
@@ -87,7 +87,7 @@ def byte_numbers(kind: TensorType) -> npt.NDArray[np.float32]:
 
 
 @dataclass(frozen=True, eq=False)
-class Scaled(Made):
+class Scaled(ComputedRows):
     """Rows of an FP8 tensor, each block times its scale."""
 
     weight: Tensor

@@ -63,7 +63,7 @@ def fetched(name: str, forms: Forms = FORMS) -> Iterator[tuple[Path, TensorFiles
 def _fetch(hub_name: HubName, folder: Path, prefixes: tuple[str, ...]) -> TensorFiles:
     """Fetch the small files of a repository into `folder`; return its files of tensors.
 
-    The headers of those whose names begin so are fetched too.
+    The headers of files whose names begin with one of `prefixes` are fetched too.
     """
     repository, files, snapshot = folder_of_name(hub_name)
     beginning = f"{hub_name.path}/" if hub_name.path else ""

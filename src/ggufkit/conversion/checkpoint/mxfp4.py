@@ -19,7 +19,7 @@ from ggufkit.conversion.tensors.moves import reshape
 from ggufkit.errors import CheckpointError
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Tensor
-from ggufkit.models.rows import Made
+from ggufkit.models.rows import ComputedRows
 from ggufkit.system.mapped_file import Bytes
 
 MXFP4: Final = tensor_type("MXFP4")
@@ -70,7 +70,7 @@ FORMS: Final = {form.method: form for form in _FORMS}
 
 
 @dataclass(frozen=True, eq=False)
-class MxBlocks(Made):
+class MxBlocks(ComputedRows):
     """Rows of MXFP4 in ggml's order, from those of codes and of scales."""
 
     codes: Tensor
@@ -86,7 +86,7 @@ class MxBlocks(Made):
 
 
 @dataclass(frozen=True, eq=False)
-class MxCodes(Made):
+class MxCodes(ComputedRows):
     """Rows of codes in a checkpoint's order, from those of MXFP4."""
 
     tensor: Tensor
@@ -115,7 +115,7 @@ def _sorted_halves(
 
 
 @dataclass(frozen=True, eq=False)
-class MxScales(Made):
+class MxScales(ComputedRows):
     """Rows of scales, from those of MXFP4."""
 
     tensor: Tensor

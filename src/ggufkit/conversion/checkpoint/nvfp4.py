@@ -21,7 +21,7 @@ from ggufkit.conversion.tensors.moves import renamed, reshape
 from ggufkit.errors import CheckpointError
 from ggufkit.format.types import tensor_type
 from ggufkit.models.model import Tensor
-from ggufkit.models.rows import Made
+from ggufkit.models.rows import ComputedRows
 from ggufkit.models.sources import from_array
 from ggufkit.system.mapped_file import Bytes
 
@@ -46,7 +46,7 @@ _DIVISORS: Final = {
 
 
 @dataclass(frozen=True, eq=False)
-class NvBlocks(Made):
+class NvBlocks(ComputedRows):
     """Rows of NVFP4 in ggml's order, from those of codes and of scales."""
 
     codes: Tensor

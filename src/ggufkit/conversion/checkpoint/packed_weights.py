@@ -21,7 +21,7 @@ from ggufkit.conversion.tensors.row_sources import RowIndex
 from ggufkit.errors import CheckpointError, ValueTypeError, brief
 from ggufkit.format.types import tensor_type
 from ggufkit.models.model import Tensor
-from ggufkit.models.rows import Made
+from ggufkit.models.rows import ComputedRows
 from ggufkit.system.mapped_file import Bytes
 
 Codes = npt.NDArray[np.uint8]
@@ -94,7 +94,7 @@ class ColumnGroups(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Grouped(Made):
+class Grouped(ComputedRows):
     """Rows of scale * (code - zero), for groups of columns."""
 
     codes: Unpacked
@@ -316,7 +316,7 @@ _BITS: Final = 2
 
 
 @dataclass(frozen=True, eq=False)
-class PackedQuarters(Made):
+class PackedQuarters(ComputedRows):
     """Rows of (code - 1) / scale; the bits of a byte are of rows in each quarter of the matrix."""
 
     packed: Tensor

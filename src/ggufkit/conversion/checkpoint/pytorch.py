@@ -92,7 +92,7 @@ def read_dictionary(file: MappedFile) -> dict[str, Any]:
     }
 
 
-class _Bounded(io.FileIO):
+class _BoundedFile(io.FileIO):
     """A file that refuses reads larger than a sane zip directory."""
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -109,7 +109,7 @@ def _members(file: MappedFile) -> dict[str, Member]:
     if not head.startswith(_MAGIC):
         raise CheckpointError("it is not a PyTorch file, because it is not a zip file")
     try:
-        with _Bounded(Path(file.path)) as opened, zipfile.ZipFile(opened) as archive:
+        with _BoundedFile(Path(file.path)) as opened, zipfile.ZipFile(opened) as archive:
             infos = archive.infolist()
     except (zipfile.BadZipFile, NotImplementedError, ValueError, struct.error, OverflowError) as e:
         raise CheckpointError(f"it is a broken zip file: {e}") from None

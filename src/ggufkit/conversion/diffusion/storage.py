@@ -18,7 +18,7 @@ from ggufkit.diffusion.architecture import DiffusionArchitecture
 from ggufkit.errors import CheckpointError, ValueTypeError
 from ggufkit.format.types import tensor_type
 from ggufkit.models.model import Tensor
-from ggufkit.models.rows import Made
+from ggufkit.models.rows import ComputedRows
 from ggufkit.models.sources import retyped
 from ggufkit.system.mapped_file import Bytes
 
@@ -37,7 +37,7 @@ class StoredTensor(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Half(Made):
+class Half(ComputedRows):
     """Rows of another tensor as F16; numbers beyond the range of F16 are refused."""
 
     tensor: Tensor

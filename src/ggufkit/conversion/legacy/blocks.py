@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ggufkit.errors import TensorTypeError
 from ggufkit.format.types import TENSOR_TYPES, TensorType, tensor_type
-from ggufkit.models.rows import Made, Source
+from ggufkit.models.rows import ComputedRows, Source
 from ggufkit.system.mapped_file import Bytes
 
 PAIRED: Final = 1  # the last version whose bytes hold neighbours
@@ -155,7 +155,7 @@ def is_kept(block: Block) -> bool:
 
 
 @dataclass(frozen=True)
-class LegacyRows(Made):
+class LegacyRows(ComputedRows):
     """Rows of old blocks, as today's blocks if the numbers fit, else as float32."""
 
     inner: Source

@@ -16,7 +16,7 @@ import numpy as np
 
 from ggufkit.errors import FormatError
 from ggufkit.models.model import Tensor, Tensors
-from ggufkit.models.rows import Joined, Made, Source
+from ggufkit.models.rows import ComputedRows, Joined, Source
 from ggufkit.system.mapped_file import Bytes
 
 _NUMBERED: Final = re.compile(r"(?P<first>.+)\.\d{1,2}")
@@ -45,7 +45,7 @@ def other_parts(first: Path, count: int) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class _SideBySide(Made):
+class _SideBySide(ComputedRows):
     """Each row consists of the rows of all sources, side by side."""
 
     sources: tuple[Source, ...]

@@ -19,7 +19,7 @@ from ggufkit.conversion.tensors.moves import require_size, reshape, take
 from ggufkit.errors import ShapeError
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Tensor
-from ggufkit.models.rows import Made
+from ggufkit.models.rows import ComputedRows
 from ggufkit.models.sources import retyped
 from ggufkit.quants import codec
 from ggufkit.system.mapped_file import Bytes
@@ -33,7 +33,7 @@ _MATRIX: Final = 2  # axes
 
 
 @dataclass(frozen=True, eq=False)
-class Computed(Made):
+class Computed(ComputedRows):
     """Rows of another tensor after arithmetic in a type.
 
     `apply` gets the elements of rows. If there is a `prepare`, it also gets the number of the first
@@ -298,7 +298,7 @@ def _reduced(ufunc: np.ufunc, count: int, array: AnyFloats) -> AnyFloats:
 
 # Squares of positions, bit for bit as PyTorch resizes them with AVX2 and AVX-512.
 @dataclass(frozen=True, eq=False)
-class Weighted(Made):
+class Weighted(ComputedRows):
     """Sums of the rows of several tensors, each row times a weight of its own."""
 
     tensors: Sequence[Tensor]

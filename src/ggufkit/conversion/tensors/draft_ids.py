@@ -13,7 +13,7 @@ from ggufkit.conversion.tensors.arithmetic import Computed
 from ggufkit.errors import CheckpointError, ShapeError
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Tensor
-from ggufkit.models.rows import Made
+from ggufkit.models.rows import ComputedRows
 from ggufkit.system.mapped_file import Bytes
 
 I64: Final = tensor_type("I64")
@@ -46,7 +46,7 @@ def _with_positions(
 
 
 @dataclass(frozen=True, eq=False)
-class Resized(Made):
+class Resized(ComputedRows):
     """Integers in another size."""
 
     tensor: Tensor

@@ -18,7 +18,7 @@ from ggufkit.errors import CheckpointError, ShapeError
 from ggufkit.models.model import Tensor
 
 
-class Done(NamedTuple):
+class UndoStep(NamedTuple):
     """An operation that was done, with its arguments."""
 
     name: str
@@ -29,7 +29,7 @@ class MadeTensor(NamedTuple):
     """A tensor of the GGUF file and the operations that made it."""
 
     tensor: Tensor
-    steps: tuple[Done, ...]
+    steps: tuple[UndoStep, ...]
 
 
 def undone(pieces: Sequence[MadeTensor]) -> Tensor:
@@ -48,11 +48,11 @@ def undone(pieces: Sequence[MadeTensor]) -> Tensor:
     return _undo(_joined(parts), pieces[0].steps[: cuts[0]])
 
 
-def _cut(steps: Sequence[Done]) -> int | None:
+def _cut(steps: Sequence[UndoStep]) -> int | None:
     return next((index for index, step in enumerate(steps) if OPERATIONS[step.name].parts), None)
 
 
-def _undo(tensor: Tensor, steps: Sequence[Done]) -> Tensor:
+def _undo(tensor: Tensor, steps: Sequence[UndoStep]) -> Tensor:
     if steps and not tensor.shape:
         raise ShapeError(f"{tensor.name!r} is one number, and no {steps[0].name} makes one")
     for step in reversed(steps):
@@ -60,7 +60,7 @@ def _undo(tensor: Tensor, steps: Sequence[Done]) -> Tensor:
     return tensor
 
 
-def _joined(parts: Sequence[tuple[Done, Tensor]]) -> Tensor:
+def _joined(parts: Sequence[tuple[UndoStep, Tensor]]) -> Tensor:
     """Join parts in order: one after the other, or interleaved if they took every n-th row."""
     ordered = [tensor for _, tensor in sorted(parts, key=lambda part: part[0].arguments[0])]
     first = ordered[0]

@@ -15,8 +15,8 @@ import numpy as np
 
 from ggufkit.conversion.tensors.row_sources import (
     RUN_BYTES,
+    CachedRuns,
     Gathered,
-    Kept,
     Recut,
     RowIndex,
     Transposed,
@@ -92,7 +92,7 @@ def transpose(tensor: Tensor) -> Tensor:
     item_bytes = tensor.type.row_bytes(1)
     run_rows = max(1, RUN_BYTES // max(rows * item_bytes, 1))
     source = Transposed(tensor.source, rows, width, item_bytes)
-    cached = Kept(source, math.prod(outer) * width, run_rows)
+    cached = CachedRuns(source, math.prod(outer) * width, run_rows)
     return Tensor.over(tensor.name, tensor.type, (*outer, width, rows), cached)
 
 

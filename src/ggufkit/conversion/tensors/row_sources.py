@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ggufkit.models.rows import Made, Source
+from ggufkit.models.rows import ComputedRows, Source
 from ggufkit.models.sources import FileSource
 from ggufkit.system.descriptors import BUFFERS
 from ggufkit.system.mapped_file import Bytes
@@ -31,7 +31,7 @@ NEAR: Final = 64  # gaps of up to so many rows are cheaper to read than to skip
 
 
 @dataclass(frozen=True, eq=False)
-class Gathered(Made):
+class Gathered(ComputedRows):
     """Rows of another source in another order."""
 
     inner: Source
@@ -65,7 +65,7 @@ class Gathered(Made):
 
 
 @dataclass(frozen=True, eq=False)
-class Recut(Made):
+class Recut(ComputedRows):
     """The bytes of another source, cut into rows of another length."""
 
     inner: Source
@@ -82,11 +82,11 @@ class Recut(Made):
 
 
 @dataclass(frozen=True, eq=False)
-class Transposed(Made):
+class Transposed(ComputedRows):
     """The columns of each matrix of another source, as rows.
 
     Every matrix has `rows` rows of `width` items. Reading few columns costs as much as reading
-    many: `Kept` reads many together.
+    many: `CachedRuns` reads many together.
     """
 
     inner: Source
@@ -142,13 +142,13 @@ class Run:
 
 
 # The runs of all sources by their number, the last read last.
-RUNS: Final[OrderedDict[tuple[weakref.ref[Kept], int], Run]] = OrderedDict()
+RUNS: Final[OrderedDict[tuple[weakref.ref[CachedRuns], int], Run]] = OrderedDict()
 _LOCK: Final = threading.Lock()
 
 
 @dataclass(frozen=True, eq=False)
-class Kept(Made):
-    """Rows that are slow to make: made in runs, each kept until read whole or displaced."""
+class CachedRuns(ComputedRows):
+    """Rows that are slow to make: made in runs, each cached until it is read whole or displaced."""
 
     inner: Source
     rows: int

@@ -19,7 +19,7 @@ class Tensors(Mapping[str, Tensor]):
     """
 
     __slots__ = ("_by_name", "_make")
-    _make: Callable[[int], Tensor]  # from the numbers that `lying` stores instead of tensors
+    _make: Callable[[int], Tensor]  # from the numbers that `lazy` stores instead of tensors
 
     def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
         """Take tensors in order; a repeated name raises ShapeError."""
@@ -30,7 +30,7 @@ class Tensors(Mapping[str, Tensor]):
             self._by_name[tensor.name] = tensor
 
     @classmethod
-    def lying(cls, names: Iterable[str], make: Callable[[int], Tensor]) -> Tensors:
+    def lazy(cls, names: Iterable[str], make: Callable[[int], Tensor]) -> Tensors:
         """Return tensors with distinct `names`; `make` creates one from its number."""
         tensors = cls()
         tensors._by_name = {name: number for number, name in enumerate(names)}

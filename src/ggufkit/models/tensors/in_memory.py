@@ -16,7 +16,7 @@ from ggufkit.format.file_types import QUANTIZATION_VERSION, VERSION_KEY
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import MAX_DIMS, TensorType, tensor_type
 from ggufkit.models.model import Model, Tensor, Tensors
-from ggufkit.models.rows import Made, rows_and_width
+from ggufkit.models.rows import ComputedRows, rows_and_width
 from ggufkit.models.sources import from_array
 from ggufkit.models.tensors.tensor import Elements
 from ggufkit.quants import codec
@@ -145,7 +145,7 @@ def _as_array(name: str, value: Any) -> tuple[Elements, str | None]:  # noqa: AN
 
 
 @dataclass(frozen=True, eq=False)
-class YieldedRows(Made):
+class YieldedRows(ComputedRows):
     """Rows that a function makes when they are read."""
 
     name: str

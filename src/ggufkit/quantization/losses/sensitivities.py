@@ -126,7 +126,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """What `measure_sensitivity` found out about a model: see there.
+    """The result of `measure_sensitivity`, which explains the terms.
 
     `context` is in tokens; `predictions` is the number of tokens that were predicted; `limit` says
     who may read what is made of the model, `path` where this was read.
