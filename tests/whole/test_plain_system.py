@@ -36,6 +36,7 @@ WITHOUT = {
         "test_leftover_does_not_count_as_used_space",
         "test_edit_waits_for_another_one_and_then_edits_what_that_left",
         "test_leftover_of_a_killed_copy_is_swept_by_the_next_edit",
+        "test_next_run_removes_what_a_killed_run_left",
     ),
     "a hard link, or a rename that replaces nothing": (
         "hard link",
