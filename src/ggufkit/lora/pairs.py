@@ -16,7 +16,7 @@ from ggufkit.conversion.tensors.operations import OPERATIONS, perform
 from ggufkit.errors import AdapterError
 from ggufkit.models.byte_ranges import decoded_rows
 from ggufkit.models.model import Model, Tensor
-from ggufkit.models.rows import Made
+from ggufkit.models.rows import ComputedRows
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.mapped_file import Bytes
 from ggufkit.validation.typed_values import MAX_FLOAT32, finite_number
@@ -178,7 +178,7 @@ class Addend(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Merged(Made):
+class Merged(ComputedRows):
     """Rows of a tensor in float32 with the changes of adapters added."""
 
     tensor: Tensor
