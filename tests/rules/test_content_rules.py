@@ -27,7 +27,8 @@ def bad_scale():
 
 
 def ternary():
-    return (ggufkit.quants.quantize(np.ones((4, 256), np.float32), "TQ1_0"), "TQ1_0")
+    packed = ggufkit.quants.quantize(np.ones((4, 256), np.float32), "TQ1_0")
+    return ggufkit.packed(packed, "TQ1_0")
 
 
 def repeated():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Final
 
 from ggufkit.checks.model_view import ARCHITECTURE, ModelView, Violation, at_key, at_tensor
 from ggufkit.diffusion.architecture import is_diffusion
@@ -17,8 +16,6 @@ from ggufkit.diffusion.pipeline_facts import (
     pipeline_facts,
 )
 from ggufkit.format.coerce import plain
-
-_SHAPE_TYPE: Final = "array[int32]"
 
 
 def about_image_model(view: ModelView) -> Iterator[Violation]:
@@ -42,9 +39,7 @@ def about_image_model(view: ModelView) -> Iterator[Violation]:
 def _fits(view: ModelView, key: str) -> bool:
     """Whether a key with the original shape of a tensor is one that ComfyUI-GGUF can use."""
     tensor = view.model.tensors.get(key.removeprefix(SHAPE_KEY))
-    if tensor is None:
-        return True
-    if view.metadata.type_name(key) != _SHAPE_TYPE:
-        return False
+    if tensor is None or view.metadata.type_name(key) != "array[int32]":
+        return tensor is None
     shape = plain(view.metadata[key])
     return isinstance(shape, list) and math.prod(shape) == tensor.elements

@@ -265,10 +265,13 @@ def test_shards_that_repeat_a_tensor_are_refused(tmp_path):
         ggufkit.convert(tmp_path)
 
 
-def test_a_name_that_is_too_long_is_refused(tmp_path):
+@pytest.mark.parametrize("loader", ["comfyui", "sd.cpp"])
+def test_a_name_that_is_too_long_is_refused(tmp_path, loader):
     source = small(tmp_path / "flux.safetensors", **{"n" * 128: np.ones(4, np.float32)})
-    with pytest.raises(CheckpointError, match="has 128 bytes"):
-        ggufkit.convert(source)
+    done = run("convert", source, tmp_path / "out.gguf", "--for", loader)
+    assert done.code == 1
+    assert "Use 1 to 127 bytes" in done.err
+    assert not (tmp_path / "out.gguf").exists()
 
 
 def test_names_that_are_too_long_for_llama_cpp_are_read_and_written(tmp_path):

@@ -33,7 +33,6 @@ from ggufkit.diffusion.pipeline_facts import SHAPE_KEY
 from ggufkit.errors import CheckpointError, ValueTypeError, brief
 from ggufkit.format.file_types import NUMBER_OF, QUANTIZATION_VERSION, VERSION_KEY
 from ggufkit.format.metadata import Metadata
-from ggufkit.format.types import MAX_NAME_BYTES
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.rows import closing_on_error
 from ggufkit.quantization.file_keys import FILE_TYPE_KEY
@@ -56,8 +55,7 @@ def convert_diffusion(
     links in a folder that lead out of it.
     Raises CheckpointError for anything that is not a whole, known diffusion model.
     """
-    if outtype not in OUTTYPES:
-        raise unknown_outtype(outtype)
+    kind = outtype_of(outtype)
     if part not in (None, MODEL):
         raise CheckpointError(
             f"ComfyUI-GGUF does not read {brief(part)} of a checkpoint as GGUF",
@@ -67,9 +65,9 @@ def convert_diffusion(
     with closing_on_error(*(file.close for file in source.files)):
         tensors = decoded_tensors(source)
         architecture = _architecture(place, tensors, arch)
-        stored = _in_order(tensors, architecture, OUTTYPES[outtype])
+        stored = _in_order(tensors, architecture, kind)
         most = Counter(tensor.type.name for tensor in tensors).most_common(1)[0][0]
-        main = OUTTYPES[outtype] or ("BF16" if most == "BF16" else "F16")
+        main = kind or ("BF16" if most == "BF16" else "F16")
         metadata = {
             "general.architecture": architecture.architecture,
             VERSION_KEY: np.uint32(QUANTIZATION_VERSION),
@@ -84,12 +82,14 @@ def convert_diffusion(
         return model.reading(source.files)
 
 
-def unknown_outtype(outtype: str) -> ValueTypeError:
-    """Return the error for a type that image and video models cannot be converted to."""
-    return ValueTypeError(
-        f"image and video models cannot be converted to {outtype}",
-        remedy=f"Use one of {', '.join(OUTTYPES)}, and quantize in the same command",
-    )
+def outtype_of(outtype: str) -> str | None:
+    """Return the type of matrices, None for the source's; ValueTypeError for an unknown one."""
+    if outtype not in OUTTYPES:
+        raise ValueTypeError(
+            f"image and video models cannot be converted to {outtype}",
+            remedy=f"Use one of {', '.join(OUTTYPES)}, and quantize in the same command",
+        )
+    return OUTTYPES[outtype]
 
 
 def decoded_tensors(source: DiffusionFiles) -> list[Tensor]:
@@ -97,7 +97,13 @@ def decoded_tensors(source: DiffusionFiles) -> list[Tensor]:
 
     Raises CheckpointError for weights that cannot be decoded, and names that are unknown.
     """
-    tensors = decoded(without_prefix(source.tensors), source.config).tensors
+    prefix = prefix_of({tensor.name: tensor for tensor in source.tensors})
+    own = (
+        replace(tensor, name=tensor.name.removeprefix(prefix))
+        for tensor in source.tensors
+        if tensor.name.startswith(prefix)
+    )
+    tensors = decoded(own, source.config).tensors
     by_name = {tensor.name: tensor for tensor in tensors}
     prefix = prefix_of(dict.fromkeys(source.layers))
     layers = {name.removeprefix(prefix): value for name, value in source.layers.items()}
@@ -106,17 +112,6 @@ def decoded_tensors(source: DiffusionFiles) -> list[Tensor]:
     elif layers or is_comfy_quant(by_name):
         tensors = comfy_quant(by_name, layers)
     return with_published_names(tensors)
-
-
-def without_prefix(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Return the tensors of the diffusion model, without the prefix of their names."""
-    by_name = {tensor.name: tensor for tensor in tensors}
-    prefix = prefix_of(by_name)
-    return [
-        replace(tensor, name=name.removeprefix(prefix))
-        for name, tensor in by_name.items()
-        if name.startswith(prefix)
-    ]
 
 
 def _architecture(place: Path, tensors: list[Tensor], arch: str | None) -> DiffusionArchitecture:
@@ -143,14 +138,6 @@ def _in_order(
 ) -> list[StoredTensor]:
     """Return the tensors to write: those with more than four axes come after their bias."""
     written = {t.name: t for t in tensors if not architecture.is_dropped(t.name)}
-    sizes = {name: len(name.encode(errors="surrogatepass")) for name in written}
-    problems = [
-        f"the name {brief(name)} has {size} bytes, {MAX_NAME_BYTES} are possible"
-        for name, size in sizes.items()
-        if size > MAX_NAME_BYTES
-    ]
-    if problems:
-        raise CheckpointError("the model has names that are too long", problems)
     large = {name: tensor for name, tensor in written.items() if len(tensor.shape) > MAX_AXES}
     ordered: list[Tensor] = []
     for name, tensor in written.items():

@@ -11,9 +11,8 @@ from ggufkit.conversion.checkpoint.comfy_quant import comfy_quant, is_comfy_quan
 from ggufkit.conversion.checkpoint.safetensors import F8_E4M3, F8_E5M2, U8
 from ggufkit.conversion.diffusion.checkpoint_files import DiffusionFiles, open_diffusion_files
 from ggufkit.conversion.diffusion.convert_diffusion import (
-    OUTTYPES,
     decoded_tensors,
-    unknown_outtype,
+    outtype_of,
 )
 from ggufkit.conversion.diffusion.storage import MAX_AXES, cast
 from ggufkit.conversion.tensors.moves import renamed, reshape
@@ -63,8 +62,7 @@ def convert_for_sd_cpp(
     keeps its names. Raises CheckpointError for a part that it does not contain, and for types that
     stable-diffusion.cpp cannot store.
     """
-    if outtype not in OUTTYPES:
-        raise unknown_outtype(outtype)
+    kind = outtype_of(outtype)
     source = open_diffusion_files(place, follow_links=follow_links)
     with closing_on_error(*(file.close for file in source.files)):
         tensors = _tensors(place, source, part)
@@ -73,7 +71,6 @@ def convert_for_sd_cpp(
             raise CheckpointError(f"{place} contains no tensors", remedy="Download it again")
         stored.sort(key=lambda tensor: tensor.name.encode(errors="surrogatepass"))
         model = Model(Metadata({}), Tensors(stored)).reading(source.files)
-        kind = OUTTYPES[outtype]
         return quantize(model, kind) if kind else model
 
 

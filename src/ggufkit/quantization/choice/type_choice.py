@@ -209,7 +209,8 @@ class _Walk:
     def _chosen_type(self, tensor: Tensor, role: str) -> tuple[TensorType, str]:
         if tensor.name in self.requests.types and not is_whole(tensor.type):
             return self.requests.types[tensor.name], BY_NAME
-        if not self._is_eligible(tensor):
+        is_left = self.requests.leave_output_tensor and tensor.name == "output.weight"
+        if is_left or not is_converted(tensor, self.facts):
             program = "stable-diffusion.cpp" if self.facts.is_sd_cpp else "llama-quantize"
             return tensor.type, f"{program} keeps such tensors"
         base = tensor_type(self.recipe.base) if self.recipe.base else tensor.type
@@ -236,11 +237,6 @@ class _Walk:
         return (
             by_pattern if by_pattern is not None and mixes else _by_name(name, self.recipe.patterns)
         )
-
-    def _is_eligible(self, tensor: Tensor) -> bool:
-        if self.requests.leave_output_tensor and tensor.name == "output.weight":
-            return False
-        return is_converted(tensor, self.facts)
 
     def _by_rules(self, tensor: Tensor, role: str, base: TensorType) -> tuple[TensorType, str]:
         parts, floor = FLOORS.get(self.facts.architecture, ((), ""))
