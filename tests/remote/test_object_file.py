@@ -226,3 +226,20 @@ def test_names_the_extra(monkeypatch):
     with pytest.raises(MissingExtraError) as caught:
         ObjectFile("s3://models/f")
     assert caught.value.remedy == "pip install 'ggufkit[remote]'"
+
+
+def test_release_publishes_its_files_in_a_bucket(bucket, tmp_path):
+    from ggufkit.inspection.file_digest import file_digest
+    from ggufkit.release.publish import publisher
+
+    place = publisher("s3://models/release", public=False)
+    paths = [tmp_path / "a.gguf", tmp_path / "README.md"]
+    paths[0].write_bytes(DATA)
+    paths[1].write_text("card")
+    names = [path.name for path in paths]
+    assert place.digests(names) == {}
+    place.put(paths, "Add files")
+    assert bytes(obstore.get(bucket, "release/a.gguf").bytes()) == DATA
+    digests = place.digests([*names, "absent"])
+    assert digests == {path.name: file_digest(path) for path in paths}
+    assert all(place.same(digests[path.name], path, file_digest(path)) for path in paths)

@@ -41,8 +41,8 @@ def forecast(job: ReleaseJob) -> dict[str, Any]:
         rungs, refusals = decide_rungs(model, job.settings, {})
         base = 0 if source.is_local_file else layout(model, "model.gguf").nbytes
         steps = list(_steps(job, model, rungs, base))
-        known = about(model.metadata)
-    missing = [*_missing(job), *([] if job.settings.license or known["license"] else [_LICENSE])]
+        known = about(source, model.metadata)
+    missing = [*_missing(job), *_untold(job, known)]
     batches = groups(rungs, None if job.disk is None else max(job.disk - base, 0))
     largest = max((sum(r.plan.nbytes for r in batch) for batch in batches), default=0)
     return {
@@ -57,7 +57,11 @@ def forecast(job: ReleaseJob) -> dict[str, Any]:
     }
 
 
-_LICENSE: Final = "the licence of the original: set license"
+def _untold(job: ReleaseJob, known: dict[str, Any]) -> Iterator[str]:
+    if not (job.settings.license or known["license"]):
+        yield "the licence of the original: set license"
+    if not (job.settings.base_model or known["base_model"]):
+        yield "the original on the Hub: set base_model"
 
 
 def _row(rung: Rung) -> dict[str, Any]:

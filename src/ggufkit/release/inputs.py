@@ -25,7 +25,7 @@ def base_model(run: Runner, source: ReleaseSource) -> Facts:
 
     def make() -> StepOutcome:
         with source.open() as model:
-            facts: dict[str, Any] = about(model.metadata) | {"parameters": model.parameters}
+            facts: dict[str, Any] = about(source, model.metadata) | {"parameters": model.parameters}
             path = run.folder / f"{settings.name}-{type_of(model)}.gguf"
             paths = [] if source.is_local_file else run.written(model, path)
         place = paths[0] if paths else Path(source.name)

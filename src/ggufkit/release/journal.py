@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -137,17 +137,16 @@ class Journal:
         step: str,
         inputs: str,
         files: Sequence[Path] = (),
-        facts: Mapping[str, Any] | None = None,
-        tell: Callable[[int], None] | None = None,
+        facts: Mapping[str, Any] = {},
     ) -> None:
         """Note that a step is done; the files are hashed."""
         entry = {
             "inputs": inputs,
             "files": {
-                path.name: {"nbytes": path.stat().st_size, "sha256": file_digest(path, tell)}
+                path.name: {"nbytes": path.stat().st_size, "sha256": file_digest(path)}
                 for path in files
             },
-            "facts": dict(facts or {}),
+            "facts": dict(facts),
         }
         self._content["steps"][step] = entry
         self._save()

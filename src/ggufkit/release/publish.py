@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from ggufkit.errors import MISFORMED, RemoteDeniedError, RemoteError, RemoteMissingError
 from ggufkit.frameworks.extras import library
@@ -26,20 +26,28 @@ _DENIED: Final = (401, 403)
 _FOR_GOOD: Final = range(400, 429)  # statuses that another try does not change
 
 
-class Publisher(Protocol):
-    """A place where files are published."""
+class Publisher:
+    """A place where files are published: this one is a folder on a disk."""
+
+    def __init__(self, folder: str) -> None:
+        """Name the place."""
+        self._folder = Path(folder)
 
     def digests(self, names: Sequence[str]) -> dict[str, str]:
-        """Return the SHA-256 of those files that are there; of small ones perhaps another digest.
+        """Return a digest of those files that are there; `same` compares it with a file."""
+        paths = (self._folder / name for name in names)
+        return {path.name: file_digest(path) for path in paths if path.exists()}
 
-        `same` compares these digests with a file.
-        """
-
-    def same(self, digest: str, path: Path, sha256: str) -> bool:
+    def same(self, digest: str, path: Path, sha256: str) -> bool:  # noqa: ARG002 (the Hub's has it)
         """Whether a digest of `digests` is that of a file on this disk, with this SHA-256."""
+        return digest == sha256
 
-    def put(self, paths: Sequence[Path], message: str) -> None:
-        """Publish files; all appear together where the place can do that."""
+    def put(self, paths: Sequence[Path], message: str) -> dict[str, str]:  # noqa: ARG002 (as above)
+        """Publish files, together where the place can do that; return what `digests` returns."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for path in paths:
+            staged(self._folder / path.name, functools.partial(_copy, path))
+        return {path.name: file_digest(path) for path in paths}
 
 
 def publisher(target: str, *, public: bool) -> Publisher:
@@ -51,7 +59,7 @@ def publisher(target: str, *, public: bool) -> Publisher:
         return _Store(target.rstrip("/"))
     if repository := repository_of(target):
         return _Hub(repository, public=public)
-    return _Folder(Path(target))
+    return Publisher(target)
 
 
 def repository_of(target: str) -> str:
@@ -62,32 +70,13 @@ def repository_of(target: str) -> str:
     return ""
 
 
-class _Folder:
-    """A folder on a disk."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def digests(self, names: Sequence[str]) -> dict[str, str]:
-        paths = (self._folder / name for name in names)
-        return {path.name: file_digest(path) for path in paths if path.exists()}
-
-    def same(self, digest: str, path: Path, sha256: str) -> bool:  # noqa: ARG002 (as Publisher)
-        return digest == sha256
-
-    def put(self, paths: Sequence[Path], message: str) -> None:  # noqa: ARG002 (as Publisher)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        for path in paths:
-            staged(self._folder / path.name, functools.partial(_copy, path))
-
-
 def _copy(path: Path, stage: Staging) -> None:
     with path.open("rb") as source:
         for offset in range(0, path.stat().st_size, CHUNK_BYTES):
             write_at(stage.descriptor, source.read(CHUNK_BYTES), offset)
 
 
-class _Store:
+class _Store(Publisher):
     """A folder in an object store."""
 
     def __init__(self, url: str) -> None:
@@ -105,10 +94,7 @@ class _Store:
                 continue
         return digests
 
-    def same(self, digest: str, path: Path, sha256: str) -> bool:  # noqa: ARG002 (as Publisher)
-        return digest == sha256
-
-    def put(self, paths: Sequence[Path], message: str) -> None:  # noqa: ARG002 (as Publisher)
+    def put(self, paths: Sequence[Path], message: str) -> dict[str, str]:  # noqa: ARG002
         # The address is the user's own; it may be without encryption, as for tests of one's own.
         options = {"allow_http": True}
         store = library("obstore.store", "remote").from_url(self._url, client_options=options)
@@ -121,9 +107,10 @@ class _Store:
                     f"{redacted(self._url)}/{path.name} cannot be written: {text}",
                     remedy=f"Set {STORES[scheme_of(self._url)]}, and run again to continue",
                 ) from error
+        return {path.name: file_digest(path) for path in paths}
 
 
-class _Hub:
+class _Hub(Publisher):
     """A repository on the Hub, through huggingface_hub."""
 
     def __init__(self, repository: str, *, public: bool) -> None:
@@ -159,7 +146,7 @@ class _Hub:
         head = b"blob %d\0" % len(data)
         return digest == hashlib.sha1(head + data, usedforsecurity=False).hexdigest()
 
-    def put(self, paths: Sequence[Path], message: str) -> None:
+    def put(self, paths: Sequence[Path], message: str) -> dict[str, str]:
         for attempt in range(TRIES):
             try:
                 self._commit(paths, message)
@@ -169,7 +156,8 @@ class _Hub:
                     raise self._failure(error) from None
                 pause(min(2.0**attempt, 30.0))
             else:
-                return
+                break
+        return self.digests([path.name for path in paths])
 
     def _commit(self, paths: Sequence[Path], message: str) -> None:
         self._api.create_repo(self._repository, private=not self._public, exist_ok=True)

@@ -20,7 +20,7 @@ from ggufkit.release.journal import Facts, Journal, digest_of, read_journal, wri
 from ggufkit.release.publish import Publisher, conflicts, publisher, repository_of
 from ggufkit.release.rung_steps import RungSteps
 from ggufkit.release.rungs import Refusal, Rung, decide_rungs, groups
-from ggufkit.release.runner import ReleaseJob, Reporter, Runner
+from ggufkit.release.runner import Bar, ReleaseJob, Runner, Tell, no_bar
 from ggufkit.release.settings import Settings
 from ggufkit.release.source import ReleaseSource
 from ggufkit.system.cluster import executor_of
@@ -28,19 +28,20 @@ from ggufkit.system.cluster import executor_of
 SUMS = "SHA256SUMS"
 
 
-def release(job: ReleaseJob, reporter: Reporter) -> list[str]:
+def release(job: ReleaseJob, tell: Tell | None = None, bar: Bar = no_bar) -> list[str]:
     """Make and publish all files of a release; return the problems of single files.
 
-    The other files are made all the same. Raises OutputError if another run has the folder, if
-    other files of the same names are published, or if `disk` is too small; ValueTypeError for
-    settings that do not go together; MissingExtraError; and what the steps raise for the source.
+    The other files are made all the same. `tell` and `bar` show what happens. Raises OutputError if
+    another run has the folder, if other files of the same names are published, or if `disk` is too
+    small; ValueTypeError for settings that do not go together; MissingExtraError; and what the
+    steps raise for the source.
     """
     require_sensible(job)
     place = publisher(job.upload, public=job.public) if job.upload else None
     if job.settings.calibration or job.settings.texts:
         library()  # raises if the extra is missing, before long work
     with contextlib.closing(Journal(job.folder)) as journal:
-        run = Runner(job, reporter, journal)
+        run = Runner(job, journal, tell, bar)
         run.work.mkdir(exist_ok=True)
         _Release(run, place).run()
         return run.problems
@@ -78,7 +79,7 @@ class _Release:
     def run(self) -> None:
         """Do all steps."""
         run, job = self.run_steps, self.run_steps.job
-        if not self.is_base_there():  # else long work would come before a refusal
+        if self.source.is_local_file or "base" not in run.journal.steps:  # before long work
             with self.source.open() as model:
                 self.refuse_foreign(decide_rungs(model, run.settings, {})[0])
         base = base_model(run, self.source)
@@ -102,10 +103,6 @@ class _Release:
                 sound += [rung.name for rung in proven]
                 self.remove([file for rung in group for file in steps.files(rung)])
         self.finish(base, sound, [*own, *others])
-
-    def is_base_there(self) -> bool:
-        """Whether the base model was made by an earlier run, or needs no making."""
-        return self.source.is_local_file or "base" in self.run_steps.journal.steps
 
     def tell_of(self, refusals: Sequence[Refusal]) -> None:
         """Tell which rungs are left out."""
@@ -172,8 +169,7 @@ class _Release:
         ]
         if missing:
             run.tell("begun", "publish", files=[path.name for path in missing])
-            self.place.put(missing, message)
-            there = self.place.digests([path.name for path in paths])
+            there |= self.place.put(missing, message)
         if any(published.get(name) != digest for name, digest in there.items()):
             run.journal.publish(there)
         run.tell("done" if missing else "skipped", "publish")
@@ -222,22 +218,6 @@ def write_pages(run: Runner, chosen: Facts) -> list[Path]:
     return paths
 
 
-class _Silent:
-    """Shows nothing."""
-
-    def tell(self, step: str, state: str, **facts: object) -> None:
-        """Show nothing."""
-
-    def bar(
-        self,
-        doing: str,  # noqa: ARG002 (as Reporter)
-        *,
-        in_bytes: bool = True,  # noqa: ARG002
-    ) -> contextlib.AbstractContextManager[None]:
-        """Show nothing."""
-        return contextlib.nullcontext()
-
-
 def write_card(folder: Path, template: Path | None = None) -> list[Path]:
     """Write the card, the chart and the figures of a finished release again; return their paths.
 
@@ -250,4 +230,4 @@ def write_card(folder: Path, template: Path | None = None) -> list[Path]:
         )
     with contextlib.closing(Journal(folder)) as journal:
         job = ReleaseJob("", folder, Settings(), card=template)
-        return write_pages(Runner(job, _Silent(), journal), journal.facts("set"))
+        return write_pages(Runner(job, journal, None, no_bar), journal.facts("set"))

@@ -17,9 +17,12 @@ from ggufkit.quantization.quantize import QuantizeOptions, decide, refuse
 from ggufkit.quantization.recipe_files import RECIPE_SUFFIX, read_recipe
 from ggufkit.quantization.target import target
 from ggufkit.release.settings import Settings
+from ggufkit.release.source import type_of
 
 CONTEXT: Final = 8192  # tokens, for the memory that a file takes
 NO_DATA: Final = "it needs importance data; set calibration or imatrix"
+SAME_TYPE: Final = "the model has this type already"
+EXPECTED: Final = (NO_DATA, SAME_TYPE)  # reasons that are not problems
 MOST_FALLBACKS: Final = 0.5  # of the tensors that a recipe quantizes
 
 
@@ -62,7 +65,7 @@ class Rung:
 
 
 class Refusal(NamedTuple):
-    """A rung that cannot be made; it is a problem unless only importance data is missing."""
+    """A rung that cannot be made; it is a problem unless its reason is `EXPECTED`."""
 
     name: str
     reason: str
@@ -109,10 +112,12 @@ def decide_rungs(
         rung = decide_rung(model, label, settings, options, content)
         if rung.result.uncovered and not options.get("imatrix"):
             reason = "" if promised else NO_DATA
+        elif rung.name == type_of(model):
+            reason = SAME_TYPE
         else:
             reason = _refusal(rung.result)
         if reason:
-            refusals.append(Refusal(rung.name, reason, is_problem=reason != NO_DATA))
+            refusals.append(Refusal(rung.name, reason, is_problem=reason not in EXPECTED))
         else:
             rungs.append(rung)
     return rungs, refusals

@@ -22,16 +22,20 @@ MAX_PROBLEM: Final = 500  # characters
 StepOutcome = tuple[Sequence[Path], Facts]  # the files of a step, and what it found out
 
 
-class Reporter(Protocol):
-    """Shows a release while it runs."""
+class Tell(Protocol):
+    """Shows that a step is "begun", "done", "skipped" or "failed", or a "note"."""
 
-    def tell(self, step: str, state: str, **facts: Any) -> None:
-        """Show that a step is "begun", "done", "skipped" or "failed", or a "note"."""
+    def __call__(self, step: str, state: str, **facts: Any) -> None:
+        """Show it."""
 
-    def bar(
+
+class Bar(Protocol):
+    """Shows the progress of a step."""
+
+    def __call__(
         self, doing: str, *, in_bytes: bool = True
     ) -> contextlib.AbstractContextManager[Progress | None]:
-        """Show the progress of a step."""
+        """Return what calls with the amount done and the total are shown by."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +58,18 @@ class ReleaseJob:
     cluster: str = ""
 
 
+def no_bar(doing: str, *, in_bytes: bool = True) -> contextlib.AbstractContextManager[None]:  # noqa: ARG001 (as Bar)
+    """Show no progress."""
+    return contextlib.nullcontext()
+
+
 class Runner:
     """Does the steps of one job."""
 
-    def __init__(self, job: ReleaseJob, reporter: Reporter, journal: Journal) -> None:
+    def __init__(self, job: ReleaseJob, journal: Journal, tell: Tell | None, bar: Bar) -> None:
         """Take the journal, whose folder is locked."""
         self.job, self.settings, self.journal = job, job.settings, journal
-        self.reporter = reporter
+        self._tell, self.bar = tell, bar
         self.folder: Path = job.folder
         self.work: Path = job.folder / WORK
         self.problems: list[str] = []
@@ -68,7 +77,8 @@ class Runner:
     def tell(self, state: str, step: str = "", **facts: Any) -> None:
         """Show and log what happens."""
         self.journal.log(json.dumps({"step": step, "state": state, **facts}))
-        self.reporter.tell(step, state, **facts)
+        if self._tell:
+            self._tell(step, state, **facts)
 
     def problem(self, step: str, text: str) -> None:
         """Note what went wrong; the release goes on, and ends with code 1."""
@@ -101,12 +111,6 @@ class Runner:
     def files(self, step: str) -> list[Path]:
         """Return the files that a step made."""
         return [self.folder / name for name in self.journal.steps.get(step, {}).get("files", ())]
-
-    def bar(
-        self, doing: str, *, in_bytes: bool = True
-    ) -> contextlib.AbstractContextManager[Progress | None]:
-        """Show progress."""
-        return self.reporter.bar(doing, in_bytes=in_bytes)
 
     def written(self, model: Model, path: Path) -> list[Path]:
         """Write a model, split where it is too large; return its files."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -65,22 +66,24 @@ class ReleaseSource:
 
     def open(self) -> Model:
         """Return the model, a checkpoint converted lazily; raises as `open` and `convert` do."""
-        if self._is_checkpoint():
+        if self.is_checkpoint:
             return convert(self.name, outtype=self.settings.outtype, say=self.say)
         return open_model(self.name)
 
     def projector(self) -> Model | None:
         """Return the projector of a checkpoint, None if it has none."""
-        if not self.settings.projector or not self._is_checkpoint():
+        if not self.settings.projector or not self.is_checkpoint:
             return None
         try:
             return convert(self.name, outtype=self.settings.outtype, mmproj=True)
         except CheckpointError as error:
-            if not error.problems and "has no projector" in error.message:
+            if "no projector" in error.message:
                 return None
             raise
 
-    def _is_checkpoint(self) -> bool:
+    @functools.cached_property
+    def is_checkpoint(self) -> bool:
+        """Whether it is to be converted; a name on the Hub is asked for once."""
         if not is_remote(self.name):
             return Path(self.name).is_dir() and not any(Path(self.name).glob("*.gguf"))
         if is_hub_name(self.name) and not parse_hub_name(self.name).tag:
@@ -98,11 +101,17 @@ def type_of(model: Model) -> str:
     return FILE_TYPES.get(-1 if number is None else number) or next(kinds, "F32")
 
 
-def about(metadata: Metadata) -> dict[str, Any]:
-    """Return what the card says of the original, as far as the keys of a file say it."""
+def about(source: ReleaseSource, metadata: Metadata) -> dict[str, Any]:
+    """Return what the card says of the original, as far as the source says it.
+
+    The key general.base_model is about what the original itself was trained from.
+    """
     facts: dict[str, Any] = {key: metadata.text(f"general.{key}") for key in _GENERAL}
-    base = metadata.text("general.base_model.0.repo_url").removeprefix(_HUB)
-    facts["base_model"] = base if REPOSITORY.fullmatch(base) else ""
+    urls = (metadata.text(f"general.{key}") for key in ("source.repo_url", "repo_url"))
+    page = next((url for url in urls if url.startswith(_HUB)), "")
+    own = is_hub_name(source.name) and source.is_checkpoint
+    name = parse_hub_name(source.name).repository if own else page.removeprefix(_HUB)
+    facts["base_model"] = name if REPOSITORY.fullmatch(name) else ""
     for key in ("languages", "tags"):
         value = metadata.get(f"general.{key}")
         facts[key] = list(value) if isinstance(value, Strings) else []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +14,6 @@ from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import report
 from ggufkit.errors import GGUFError, OutputError, printable
 from ggufkit.system.text_file import Most, decoded, read_small
-from ggufkit.system.threads import Progress
 
 if TYPE_CHECKING:
     from ggufkit.release.runner import ReleaseJob
@@ -190,38 +187,37 @@ def _write_problems(path: Path, failed: list[tuple[str, str]]) -> None:
 
 
 class _StepLines:
-    """Prints a line for each step that did something, and progress."""
+    """Prints a line for each step that did something."""
 
-    def __init__(self, *, as_json: bool) -> None:
-        self._as_json, self._skipped = as_json, 0
+    def __init__(self) -> None:
+        self._skipped = 0
 
     def tell(self, step: str, state: str, **facts: Any) -> None:
-        if self._as_json:
-            emit({"step": step, "state": state, **facts})
-        elif state == "note":
-            note(f"{step}: {facts['text']}" if step else facts["text"])
+        if state == "note":
+            note(facts["text"])
         elif state == "failed":
             click.echo(f"{step} failed: {printable(facts['text'])}", err=True)
         elif state == "skipped":
             self._skipped += 1
-        elif state == "begun" and self._skipped and not is_quiet():
+        elif is_quiet():
+            return
+        elif state == "begun" and self._skipped:
             click.echo(f"continuing: {self._skipped} steps are done already")
             self._skipped = 0
-        elif state == "done" and not is_quiet():
+        elif state == "done":
             names = ", ".join(map(printable, facts.get("files", ())))
             click.echo(f"{printable(step)}{': ' if names else ''}{names}")
 
-    @contextlib.contextmanager
-    def bar(self, doing: str, *, in_bytes: bool = True) -> Iterator[Progress | None]:
-        with progress_bar(doing, in_bytes=in_bytes) as progress:
-            yield progress
+
+def _emit(step: str, state: str, **facts: Any) -> None:
+    emit({"step": step, "state": state, **facts})
 
 
 def _released(job: ReleaseJob, *, as_json: bool) -> list[str]:
     """Run a release; return what went wrong with single files."""
     from ggufkit.release.run import release  # noqa: PLC0415 (slow to import)
 
-    problems = release(job, _StepLines(as_json=as_json))
+    problems = release(job, _emit if as_json else _StepLines().tell, progress_bar)
     if problems and not as_json:
         label = click.style("error:", fg="red", bold=True)
         click.echo(f"{label} these went wrong; the other files are complete:", err=True)
