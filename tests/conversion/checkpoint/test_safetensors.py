@@ -182,9 +182,9 @@ def test_message_about_nested_values_is_short():
     assert len(problem) < 300
 
 
-@pytest.mark.parametrize("kind", ["C64", "F4", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F6_E2M3", "F6_E3M2"])
+@pytest.mark.parametrize("kind", ["F4", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F6_E2M3", "F6_E3M2"])
 def test_a_type_that_is_not_read_does_not_block_the_others(tmp_path, kind):
-    bits = {"C64": 64, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}.get(kind, 8)
+    bits = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}.get(kind, 8)
     entries = {
         "a": {"dtype": kind, "shape": [2, 4], "data_offsets": [0, bits]},
         "b": {"dtype": "F32", "shape": [1], "data_offsets": [bits, bits + 4]},
