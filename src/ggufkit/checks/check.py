@@ -93,7 +93,9 @@ def check(
     `open`, if `path` itself cannot be read, and a GGUFError for a model that cannot be written.
     """
     options = CheckOptions(data, names, threads, progress)
-    if isinstance(path, Model) and not _is_in_files(path):
+    if isinstance(path, Model) and (
+        not path.files or any(isinstance(file, InMemory) for file in path.inputs)
+    ):
         return _check_unwritten(path, options)
     place = path.path if isinstance(path, Model) else path
     if not isinstance(place, str | os.PathLike):
@@ -101,11 +103,6 @@ def check(
     models = check_models(place, options)
     findings = itertools.chain(*models.values())
     return FindingList(sorted(findings, key=lambda f: (f.path, f.offset)))
-
-
-def _is_in_files(model: Model) -> bool:
-    """Whether the model was opened from files, and not from bytes or a file object."""
-    return bool(model.files) and not any(isinstance(file, InMemory) for file in model.inputs)
 
 
 def _check_unwritten(model: Model, options: CheckOptions) -> list[Finding]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ggufkit.errors import FormatError, InterruptedEditWarning
-from ggufkit.format.header import Header, parse
+from ggufkit.format.header import parse
 from ggufkit.system import edit_journal
 from ggufkit.system.descriptors import is_locked
 from ggufkit.system.edit_journal import EditJournal, EditState
@@ -92,16 +92,10 @@ def require_header_change(target: Path, journal: EditJournal) -> None:
         header.end > 0 and header.data_offset == len(content)
         for header, content in ((old, journal.old), (new, journal.new))
     )
-    if not fills or not _same_tensors(old, new):
+    tensors = [[h.places.tensor(i) for i in range(len(h.places.infos.names))] for h in (old, new)]
+    if not fills or tensors[0] != tensors[1]:
         raise FormatError(
             "the journal of this file changes more than its header, and is not followed",
             remedy=f"Remove {hidden(target, EDIT)}: ggufkit did not make it",
             path=str(target),
         )
-
-
-def _same_tensors(old: Header, new: Header) -> bool:
-    names = old.places.infos.names
-    return names == new.places.infos.names and all(
-        old.places.tensor(index) == new.places.tensor(index) for index in range(len(names))
-    )

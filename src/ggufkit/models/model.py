@@ -227,12 +227,7 @@ class Model(ModelVerbs, Mapping[str, Tensor]):
         return f"{definitions(title, facts)}{keys}{tensors}"
 
 
-def _unpickled(
-    metadata: Metadata,
-    tensors: Tensors,
-    facts: dict[str, Any],
-    *origin: Any,
-) -> Model:
+def _unpickled(metadata: Metadata, tensors: Tensors, facts: dict[str, Any], *origin: Any) -> Model:
     return Model(metadata, tensors, **facts).derived_from(*origin)
 
 

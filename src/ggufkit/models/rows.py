@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, NoReturn, Protocol, TypeAlias
 
@@ -68,6 +68,19 @@ class ComputedRows:
     span: Span | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Rewritten(ComputedRows):
+    """Rows whose bytes `rewrite` makes of those of the same rows of other sources."""
+
+    rewrite: Callable[..., Bytes]
+    sources: Sequence[Source]
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read and rewrite rows."""
+        rows = self.rewrite(*(source.read(start, stop) for source in self.sources))
+        return rows.reshape(stop - start, -1)
+
+
 @dataclass(frozen=True)
 class Unplaced(ComputedRows):
     """A tensor of a file that ends in its header: where its data would begin is unknown."""
@@ -84,17 +97,21 @@ class Unplaced(ComputedRows):
 
 
 @dataclass(frozen=True)
-class _SourceSlice:
-    """A slice of another source, in its byte order."""
+class _Selected:
+    """A part of another source, in its byte order."""
 
     inner: Source
-    start: int
-    stop: int
 
     @property
     def byte_order(self) -> ByteOrder:
         """The byte order of the inner source."""
         return self.inner.byte_order
+
+
+@dataclass(frozen=True)
+class _SourceSlice(_Selected):
+    start: int
+    stop: int
 
 
 @dataclass(frozen=True)
@@ -130,18 +147,12 @@ class Columns(_SourceSlice):
 
 
 @dataclass(frozen=True, eq=False)
-class _Picked:
+class _Picked(_Selected):
     """Rows or items of another source by their numbers, in any order: they do not lie together."""
 
-    inner: Source
     index: npt.NDArray[np.int64]
     item_bytes: int
     span: ClassVar[None] = None
-
-    @property
-    def byte_order(self) -> ByteOrder:
-        """The byte order of the inner source."""
-        return self.inner.byte_order
 
 
 class PickedRows(_Picked):

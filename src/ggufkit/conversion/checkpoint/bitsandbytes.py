@@ -23,7 +23,7 @@ from ggufkit.conversion.checkpoint.packed_weights import (
     required_matrix,
 )
 from ggufkit.conversion.checkpoint.safetensors import MAX_AXES
-from ggufkit.conversion.tensors.arithmetic import read_floats
+from ggufkit.conversion.tensors.arithmetic import compute, read_floats, scale_rows, times
 from ggufkit.conversion.tensors.moves import reshape
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.types import TensorType, tensor_type
@@ -41,7 +41,7 @@ STATE_MARK: Final = ".quant_state.bitsandbytes__"
 _SCALES: Final = "SCB"  # of rows of 8 bits
 _LAYOUT: Final = "weight_format"
 _BY_ROWS: Final = 0  # the only layout that current versions write
-_STEP: Final = np.float32(1 / 127)
+_STEP: Final = 1 / 127
 _F32: Final = tensor_type("F32")
 _TYPES: Final = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
@@ -89,22 +89,6 @@ class TableLookup(ComputedRows):
         return codec.quantize(numbers.reshape(-1, self.width), self.type, threads=1)
 
 
-@dataclass(frozen=True, eq=False)
-class ScaledIntegers(ComputedRows):
-    """Rows of 8-bit integers, each times its row's scale / 127."""
-
-    codes: Tensor
-    scales: Tensor
-
-    def read(self, start: int, stop: int) -> Bytes:
-        """Scale rows."""
-        codes = self.codes.source.read(start, stop).view(np.int8).astype(np.float32)
-        scales = read_floats(self.scales, _F32, start, stop)
-        with np.errstate(invalid="ignore", over="ignore"):  # a checkpoint may hold NaN
-            numbers: Float32s = codes * scales * _STEP
-        return numbers.view(np.uint8)
-
-
 def bitsandbytes(stored: StoredParts) -> list[Tensor]:
     """Return tensors with each weight decoded in its place, to the type before quantization.
 
@@ -130,8 +114,8 @@ def _decoded(stored: StoredParts, mark: str) -> tuple[Tensor, list[str]]:
             f"{layout} is not {_BY_ROWS}, for rows: ggufkit does not know other layouts"
         )
     scales = required(stored, "", mark, ("F32",), (codes.shape[0],))
-    source = ScaledIntegers(codes, reshape(scales, (-1, 1)))
-    return Tensor.over(codes.name, _F32, codes.shape, source), [mark, layout]
+    scaled = scale_rows(codes, scales.numpy())
+    return compute(scaled, functools.partial(times, _STEP)), [mark, layout]
 
 
 def _four_bits(stored: StoredParts, name: str, mark: str) -> tuple[Tensor, list[str]]:

@@ -19,7 +19,7 @@ from ggufkit.conversion.checkpoint.mxfp4 import MXFP4_FORMAT, joined
 from ggufkit.conversion.checkpoint.nvfp4 import NVFP4_FORMAT, is_nvfp4, nvfp4_blocks
 from ggufkit.conversion.checkpoint.packed_weights import awq, bitnet, gptq, pack_quantized
 from ggufkit.conversion.checkpoint.safetensors import F8_E4M3, F8_E5M2, F8_E8M0
-from ggufkit.conversion.tensors.arithmetic import AnyFloats, read_floats
+from ggufkit.conversion.tensors.arithmetic import read_floats
 from ggufkit.conversion.tensors.moves import reshape
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.types import TensorType, tensor_type
@@ -102,16 +102,14 @@ class Scaled(ComputedRows):
         rows = np.arange(start, stop)
         scale_rows = rows // out * -(-out // high) + rows % out // high
         first, last = (int(scale_rows[0]), int(scale_rows[-1]) + 1) if len(rows) else (0, 0)
-        scales = self._scales(first, last)
+        if self.scale.type == F8_E8M0:
+            scales = E8M0_NUMBERS[self.scale.source.read(first, last)]
+        else:
+            scales = np.ascontiguousarray(read_floats(self.scale, _F32, first, last), np.float32)
         numbers = np.empty((stop - start, width), np.float32)
         table = byte_numbers(self.weight.type)
         _native.look_up(data, table, scales, scale_rows - first, numbers, wide)
         return numbers.view(np.uint8)
-
-    def _scales(self, start: int, stop: int) -> AnyFloats:
-        if self.scale.type == F8_E8M0:
-            return E8M0_NUMBERS[self.scale.source.read(start, stop)]
-        return np.ascontiguousarray(read_floats(self.scale, _F32, start, stop), np.float32)
 
 
 def _scaled(weight: Tensor, scale: Tensor, block: object, *kinds: TensorType) -> Tensor:

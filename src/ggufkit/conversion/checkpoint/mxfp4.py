@@ -19,7 +19,7 @@ from ggufkit.conversion.tensors.moves import reshape
 from ggufkit.errors import CheckpointError
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Tensor
-from ggufkit.models.rows import ComputedRows
+from ggufkit.models.rows import Rewritten
 from ggufkit.system.mapped_file import Bytes
 
 MXFP4: Final = tensor_type("MXFP4")
@@ -69,37 +69,24 @@ _FORMS: Final = (
 FORMS: Final = {form.method: form for form in _FORMS}
 
 
-@dataclass(frozen=True, eq=False)
-class MxBlocks(ComputedRows):
-    """Rows of MXFP4 in ggml's order, from those of codes and of scales."""
-
-    codes: Tensor
-    scales: Tensor
-
-    def read(self, start: int, stop: int) -> Bytes:
-        """Read rows and move their half bytes."""
-        words = self.codes.source.read(start, stop).reshape(-1, _GROUP_BYTES).view(np.uint64)
-        blocks = np.empty((len(words), MXFP4.block_bytes), np.uint8)
-        blocks[:, 0] = self.scales.source.read(start, stop).reshape(-1)
-        blocks[:, 1::2], blocks[:, 2::2] = _sorted_halves(words[:, 0], words[:, 1])
-        return blocks.reshape(stop - start, -1)
+def _blocks(codes: Bytes, scales: Bytes) -> Bytes:
+    """Return rows of MXFP4 in ggml's order: their half bytes are moved."""
+    words = codes.reshape(-1, _GROUP_BYTES).view(np.uint64)
+    blocks = np.empty((len(words), MXFP4.block_bytes), np.uint8)
+    blocks[:, 0] = scales.reshape(-1)
+    blocks[:, 1::2], blocks[:, 2::2] = _sorted_halves(words[:, 0], words[:, 1])
+    return blocks
 
 
-@dataclass(frozen=True, eq=False)
-class MxCodes(ComputedRows):
-    """Rows of codes in a checkpoint's order, from those of MXFP4."""
-
-    tensor: Tensor
-
-    def read(self, start: int, stop: int) -> Bytes:
-        """Read rows and move their half bytes."""
-        blocks = self.tensor.source.read(start, stop).reshape(-1, MXFP4.block_bytes)
-        first, second = (
-            np.ascontiguousarray(blocks[:, i::2]).view(np.uint64).reshape(-1) for i in (1, 2)
-        )
-        pairs = np.empty((len(blocks), _GROUP_BYTES), np.uint8)
-        pairs[:, :_WORD], pairs[:, _WORD:] = _sorted_halves(first, second)
-        return pairs.reshape(stop - start, -1)
+def _codes(rows: Bytes) -> Bytes:
+    """Return the codes of rows of MXFP4 in a checkpoint's order."""
+    blocks = rows.reshape(-1, MXFP4.block_bytes)
+    first, second = (
+        np.ascontiguousarray(blocks[:, i::2]).view(np.uint64).reshape(-1) for i in (1, 2)
+    )
+    pairs = np.empty((len(blocks), _GROUP_BYTES), np.uint8)
+    pairs[:, :_WORD], pairs[:, _WORD:] = _sorted_halves(first, second)
+    return pairs
 
 
 def _sorted_halves(
@@ -114,16 +101,8 @@ def _sorted_halves(
     return lower.view(np.uint8).reshape(-1, _WORD), upper.view(np.uint8).reshape(-1, _WORD)
 
 
-@dataclass(frozen=True, eq=False)
-class MxScales(ComputedRows):
-    """Rows of scales, from those of MXFP4."""
-
-    tensor: Tensor
-
-    def read(self, start: int, stop: int) -> Bytes:
-        """Read rows and take the first byte of each block."""
-        blocks = self.tensor.source.read(start, stop).reshape(stop - start, -1, MXFP4.block_bytes)
-        return np.ascontiguousarray(blocks[:, :, 0])
+def _scales(rows: Bytes) -> Bytes:
+    return np.ascontiguousarray(rows.reshape(-1, MXFP4.block_bytes)[:, 0])
 
 
 def joined(tensors: Mapping[str, Tensor], method: str) -> list[Tensor]:
@@ -154,7 +133,8 @@ def _pair(form: MxForm, stem: str, codes: Tensor, scales: Tensor | None) -> Tens
     if codes.type not in (U8, _I8) or scales.type not in (U8, F8_E8M0):
         raise CheckpointError(f"{codes.name} and its scales must be bytes ({U8})")
     codes, shape = reshape(codes, flat), (*outer, _GROUP * groups)
-    return Tensor.over(f"{stem}{form.joined}", MXFP4, shape, MxBlocks(codes, scales))
+    source = Rewritten(_blocks, (codes.source, scales.source))
+    return Tensor.over(f"{stem}{form.joined}", MXFP4, shape, source)
 
 
 def kept_experts(tensors: Iterable[Tensor]) -> frozenset[str]:
@@ -174,10 +154,11 @@ def parted(tensors: Iterable[Tensor], method: str) -> Iterator[Tensor]:
         stem = tensor.name.removesuffix(form.joined)
         outer, groups = tensor.shape[:-1], tensor.shape[-1] // _GROUP
         flat = (*outer, groups * _GROUP_BYTES)
-        codes = Tensor.over(f"{stem}{form.codes}", form.codes_type, flat, MxCodes(tensor))
+        source = Rewritten(_codes, (tensor.source,))
+        codes = Tensor.over(f"{stem}{form.codes}", form.codes_type, flat, source)
         yield reshape(codes, (*outer, groups, _GROUP_BYTES)) if form.grouped else codes
-        scales = f"{stem}{form.scales}"
-        yield Tensor.over(scales, form.scales_type, (*outer, groups), MxScales(tensor))
+        source = Rewritten(_scales, (tensor.source,))
+        yield Tensor.over(f"{stem}{form.scales}", form.scales_type, (*outer, groups), source)
 
 
 def quantization_config(method: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +21,7 @@ from ggufkit.conversion.tensors.moves import renamed, reshape
 from ggufkit.errors import CheckpointError
 from ggufkit.format.types import tensor_type
 from ggufkit.models.model import Tensor
-from ggufkit.models.rows import ComputedRows
+from ggufkit.models.rows import Rewritten
 from ggufkit.models.sources import from_array
 from ggufkit.system.mapped_file import Bytes
 
@@ -45,23 +45,15 @@ _DIVISORS: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class NvBlocks(ComputedRows):
-    """Rows of NVFP4 in ggml's order, from those of codes and of scales."""
-
-    codes: Tensor
-    scales: Tensor
-
-    def read(self, start: int, stop: int) -> Bytes:
-        """Read rows and move their half bytes."""
-        pairs = self.codes.source.read(start, stop).reshape(-1, _GROUP_BYTES)
-        first, second = pairs[:, : _GROUP_BYTES // 2], pairs[:, _GROUP_BYTES // 2 :]
-        halves = np.empty_like(pairs)
-        halves[:, ::2] = (first & 15) | (second << 4)
-        halves[:, 1::2] = (first >> 4) | (second & 0xF0)
-        scales = self.scales.source.read(start, stop).reshape(-1, _GROUPS) & _MAGNITUDE
-        blocks = np.concatenate([scales, halves.reshape(len(scales), -1)], axis=1)
-        return blocks.reshape(stop - start, -1)
+def _block_rows(codes: Bytes, scales: Bytes) -> Bytes:
+    """Return rows of NVFP4 in ggml's order: their half bytes are moved."""
+    pairs = codes.reshape(-1, _GROUP_BYTES)
+    first, second = pairs[:, : _GROUP_BYTES // 2], pairs[:, _GROUP_BYTES // 2 :]
+    halves = np.empty_like(pairs)
+    halves[:, ::2] = (first & 15) | (second << 4)
+    halves[:, 1::2] = (first >> 4) | (second & 0xF0)
+    sizes = scales.reshape(-1, _GROUPS) & _MAGNITUDE
+    return np.concatenate([sizes, halves.reshape(len(sizes), -1)], axis=1)
 
 
 def with_modelopt_settings(checkpoint: Checkpoint) -> Checkpoint:
@@ -141,7 +133,8 @@ def _blocks(codes: Tensor, scales: Tensor) -> Tensor:
             f"{codes.name} has {width} columns, which blocks of {NVFP4.block_size} do not divide"
         )
     shape = (*codes.shape[:-1], width)
-    return Tensor.over(codes.name, NVFP4, shape, NvBlocks(codes, scales))
+    source = Rewritten(_block_rows, (codes.source, scales.source))
+    return Tensor.over(codes.name, NVFP4, shape, source)
 
 
 def _number(name: str, scale: Tensor | None) -> Tensor:

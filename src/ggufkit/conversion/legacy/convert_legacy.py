@@ -1,5 +1,7 @@
 """Converts files from before GGUF (GGML, GGMF, GGJT) of the LLaMA family to a model.
 
+A model may be in parts, `ggml-model-f16.bin`, `ggml-model-f16.bin.1`, ...: each has the same header
+and vocabulary, and some rows or columns of each matrix, as in LLaMA's original checkpoints.
 Source: llama.cpp's own loaders of March to August 2023, and its `convert_llama_ggml_to_gguf.py`.
 """
 
@@ -22,17 +24,17 @@ from ggufkit.conversion.legacy.header import (
     read_header,
     read_vocabulary,
 )
-from ggufkit.conversion.legacy.parts import first_part, joined, other_parts
 from ggufkit.errors import FormatError, LimitError, ShapeError, ValueTypeError
 from ggufkit.format.file_types import FILE_TYPES
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import DEFAULT_ALIGNMENT, TensorType, padded, tensor_type
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.open import locate
+from ggufkit.models.rows import Joined, Rewritten
 from ggufkit.models.sources import FileSource
 from ggufkit.quantization.file_keys import guessed_file_type, stamped
 from ggufkit.system.descriptors import AnyPath, as_path
-from ggufkit.system.mapped_file import MappedFile
+from ggufkit.system.mapped_file import Bytes, MappedFile
 
 MAX_NAME_BYTES: Final = 64
 MAX_PARTS: Final = 8  # as LLaMA 65B has
@@ -66,6 +68,9 @@ _IN_LAYER: Final = {
     "feed_forward.w3": "ffn_up",
     "ffn_norm": "ffn_norm",
 }
+_NUMBERED: Final = re.compile(r"(?P<first>.+)\.\d{1,2}")
+# Matrices that are split by columns: each part multiplies a part of the input.
+_BY_COLUMNS: Final = re.compile(r"token_embd\.weight|blk\.\d+\.(attn_output|ffn_down)\.weight")
 _LAYER: Final = re.compile(r"layers\.(?P<number>\d{1,3})\.(?P<name>.+)\.weight")
 
 
@@ -88,7 +93,7 @@ def convert_legacy(
     with contextlib.ExitStack() as opened:
         parts = _parts(locate(as_path(path)), opened)
         header, file = parts[0].header, parts[0].file
-        tensors = joined([part.tensors for part in parts], [part.file.path for part in parts])
+        tensors = _joined([part.tensors for part in parts], [part.file.path for part in parts])
         _require_whole(tensors, header, str(file.path))
         metadata = _metadata(header, tensors, context_length, rms_epsilon)
         tokens = _borrowed(vocab_from, header) if vocab_from else _tokens(*parts[0].vocabulary)
@@ -132,12 +137,12 @@ class _LegacyFile:
 
 
 def _parts(path: Path, opened: contextlib.ExitStack) -> list[_LegacyFile]:
-    first = _LegacyFile.read(first_part(path), opened)
+    first = _LegacyFile.read(_first_part(path), opened)
     if first.count > MAX_PARTS:
         raise LimitError(
             f"{first.file.path}: {first.count} parts, more than the limit of {MAX_PARTS}",
         )
-    others = other_parts(first.file.path, first.count)
+    others = _other_parts(first.file.path, first.count)
     parts = [first, *(_LegacyFile.read(other, opened) for other in others)]
     for part in parts:
         if part.header != first.header:
@@ -151,7 +156,7 @@ def _parts(path: Path, opened: contextlib.ExitStack) -> list[_LegacyFile]:
 
 def lacks_scores(path: AnyPath) -> bool:
     """Whether a file is so old that its tokens lack the scores that tokenizing needs."""
-    file = MappedFile(first_part(locate(as_path(path))))
+    file = MappedFile(_first_part(locate(as_path(path))))
     with contextlib.closing(file):
         return not read_header(LegacyReader(file)).is_versioned
 
@@ -285,3 +290,52 @@ def _metadata(
         "llama.attention.layer_norm_rms_epsilon": np.float32(rms_epsilon),
     }
     return Metadata(keys)
+
+
+def _first_part(path: Path) -> Path:
+    match = _NUMBERED.fullmatch(path.name)
+    first = path.with_name(match["first"]) if match else path
+    return first if first.is_file() else path
+
+
+def _other_parts(first: Path, count: int) -> list[Path]:
+    others = [first.with_name(f"{first.name}.{number}") for number in range(1, count)]
+    missing = [path.name for path in others if not path.exists()]
+    if missing:
+        raise FormatError(
+            f"the model came in {count} parts, and these are missing: {', '.join(missing)}",
+            remedy="Put all parts into one folder, under their own names",
+            path=str(first),
+        )
+    return others
+
+
+def _joined(parts: Sequence[Tensors], paths: Sequence[Path]) -> Tensors:
+    if len(parts) == 1:
+        return parts[0]
+    for part, path in zip(parts, paths, strict=True):
+        ours, theirs = ({t.name: (t.type, t.shape) for t in p.values()} for p in (part, parts[0]))
+        differing = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+        if differing:
+            raise FormatError(
+                f"the tensor {differing[0]!r} differs from that in the first part",
+                remedy="Join only parts of the same conversion",
+                path=str(path),
+            )
+    return Tensors(_whole([part[name] for part in parts]) for name in parts[0])
+
+
+def _whole(parts: list[Tensor]) -> Tensor:
+    first, sources = parts[0], tuple(part.source for part in parts)
+    if len(first.shape) == 1:  # every part has vectors whole
+        return first
+    rows, width = first.shape
+    if _BY_COLUMNS.fullmatch(first.name):
+        shape = (rows, width * len(parts))
+        return Tensor.over(first.name, first.type, shape, Rewritten(_side_by_side, sources))
+    ends = rows * np.arange(1, len(parts) + 1)
+    return Tensor.over(first.name, first.type, (int(ends[-1]), width), Joined(sources, ends))
+
+
+def _side_by_side(*rows: Bytes) -> Bytes:
+    return np.concatenate(rows, axis=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -13,7 +12,7 @@ from ggufkit.conversion.tensors.arithmetic import Computed
 from ggufkit.errors import CheckpointError, ShapeError
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Tensor
-from ggufkit.models.rows import ComputedRows
+from ggufkit.models.rows import Rewritten
 from ggufkit.system.mapped_file import Bytes
 
 I64: Final = tensor_type("I64")
@@ -45,25 +44,17 @@ def _with_positions(
     return ids
 
 
-@dataclass(frozen=True, eq=False)
-class Resized(ComputedRows):
-    """Integers in another size."""
-
-    tensor: Tensor
-    type: TensorType
-
-    def read(self, start: int, stop: int) -> Bytes:
-        """Read rows; CheckpointError for a number that the size does not hold."""
-        data = np.ascontiguousarray(self.tensor.source.read(start, stop))
-        numbers = data.view(np.dtype(self.tensor.type.dtype))
-        resized = numbers.astype(np.dtype(self.type.dtype))
-        if not np.array_equal(resized, numbers):
-            raise CheckpointError(f"{self.tensor.name!r} has a number beyond {resized.dtype}")
-        return resized.view(np.uint8)
-
-
 def resized_integers(kind: TensorType, tensor: Tensor) -> Tensor:
-    """Return integers in another type."""
+    """Return integers in another type; reading raises CheckpointError for one that is too large."""
     if tensor.type not in (I32, I64):
         raise ShapeError(f"{tensor.name!r} is {tensor.type}, not a table of integers")
-    return Tensor.over(tensor.name, kind, tensor.shape, Resized(tensor, kind))
+    resize = functools.partial(_resized, tensor.name, tensor.type, kind)
+    return Tensor.over(tensor.name, kind, tensor.shape, Rewritten(resize, (tensor.source,)))
+
+
+def _resized(name: str, before: TensorType, after: TensorType, rows: Bytes) -> Bytes:
+    numbers = np.ascontiguousarray(rows).view(np.dtype(before.dtype))
+    resized = numbers.astype(np.dtype(after.dtype))
+    if not np.array_equal(resized, numbers):
+        raise CheckpointError(f"{name!r} has a number beyond {resized.dtype}")
+    return resized.view(np.uint8)

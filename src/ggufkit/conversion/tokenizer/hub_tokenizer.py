@@ -117,7 +117,11 @@ class HubTokenizer:
 def hub_tokenizer(files: TokenizerFiles) -> HubTokenizer:
     """Return the tokenizer of a checkpoint."""
     settings = files.settings
-    name = _class_name(files)
+    config = files.checkpoint.config
+    name = settings.get("tokenizer_class") or config.get("tokenizer_class")
+    if not isinstance(name, str):
+        name = _CLASS_OF.get(str(config.get("model_type")), "")
+    name = name.removesuffix("Fast")
     rules = files.tokenizer or _rules_of_parts(files, name)
     vocabulary = _vocabulary(rules.get("model") or {})
     defaults = {f"{role}_token": text for role, text in _CLASSES.get(name, {}).items()}
@@ -128,14 +132,6 @@ def hub_tokenizer(files: TokenizerFiles) -> HubTokenizer:
     rules = _as_class(rules, name, settings, specials)
     cleans = bool(settings.get("clean_up_tokenization_spaces", False))
     return HubTokenizer(rules, vocabulary, added, specials, cleans)
-
-
-def _class_name(files: TokenizerFiles) -> str:
-    config = files.checkpoint.config
-    name = files.settings.get("tokenizer_class") or config.get("tokenizer_class")
-    if not isinstance(name, str):
-        name = _CLASS_OF.get(str(config.get("model_type")), "")
-    return name.removesuffix("Fast")
 
 
 def _vocabulary(model: Mapping[str, Any]) -> dict[str, int]:
