@@ -1,6 +1,6 @@
-"""Typed doors: values of JSON, of keys, of headers and of forms come in through these functions.
+"""Read values of one type from JSON, keys, headers and forms.
 
-Each returns a value of one kind, or raises ValueTypeError, which names the value. `int(value)` and
+Each function returns one, or raises ValueTypeError, which names the value. `int(value)` and
 `float(value)` fail in many ways: for NaN, infinity, 10^400, a list, or text of 5,000 digits.
 """
 
