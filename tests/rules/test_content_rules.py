@@ -135,15 +135,7 @@ CASES = {
         },
         {},
     ),
-    "diffusion-type": (
-        {"general__architecture": "flux"},
-        {
-            "other.weight": (
-                ggufkit.quants.quantize(np.ones((4, 256), np.float32), "TQ1_0"),
-                "TQ1_0",
-            )
-        },
-    ),
+    "diffusion-type": ({"general__architecture": "flux"}, {"other.weight": ternary()}),
     "data-nan": ({}, {NAME: spoiled(np.nan)}),
     "data-infinite": ({}, {NAME: spoiled(-np.inf)}),
     "data-block": ({}, {NAME: bad_scale()}),
