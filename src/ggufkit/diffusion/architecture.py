@@ -240,7 +240,7 @@ def unknown_architecture(place: str, shapes: Shapes) -> CheckpointError:
         for names in known.names:
             missing = [name for name in names if name not in shapes]
             similar = sum(_NUMBER.sub("0", name) in patterns for name in names)
-            if similar or len(missing) < len(names):
+            if similar:
                 lacks.append((-similar / len(names), len(missing), known.stem, missing))
     nearest = [
         f"{stem} lacks {', '.join(missing[:2])}" for *_, stem, missing in sorted(lacks)[:NEAREST]
