@@ -106,7 +106,7 @@ def test_the_meta_device_reads_nothing(path, torch):
     assert loaded["stack"].shape == (2, 3, 512)
     assert loaded["q4_k"].dtype == torch.bfloat16
     packed = ggufkit.torch.load_packed(path, device="meta")
-    assert packed["q4_k"].data.shape == (6, 288)
+    assert packed["q4_k"].blocks.shape == (6, 288)
 
 
 @needs_torch
@@ -115,7 +115,7 @@ def test_packed_tensors_decode_to_the_same(path, torch):
     for name, tensor in ggufkit.torch.load(path).items():
         assert packed[name].shape == tuple(tensor.shape)
         assert torch.equal(packed[name].dequantize(tensor.dtype), tensor)
-    packed["q4_k"].data.zero_()  # it is no view of the file
+    packed["q4_k"].blocks.zero_()  # it is no view of the file
 
 
 @needs_torch
@@ -227,4 +227,4 @@ def test_packed_tensors_are_not_copied(path, torch, monkeypatch):
     with ggufkit.open(path) as model:
         packed = ggufkit.torch.load_packed(model.select(drop="none"))
         for name, tensor in packed.items():
-            assert np.array_equal(tensor.data, model[name].raw().reshape(tensor.data.shape))
+            assert np.array_equal(tensor.blocks, model[name].raw().reshape(tensor.blocks.shape))

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import torch
     from typing_extensions import Unpack
 
+    from ggufkit.frameworks.torch_packed import PackedTensor
+
 EXTRA: Final = "torch"
 # The dtypes of torch that GGUF has, by the name of the tensor type.
 DTYPES: Final = {
@@ -46,22 +48,6 @@ _FOREIGN: Final = {
     "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz", "C64": "complex64",
     "F4": "float4_e2m1fn_x2",
 }  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)  # tensors do not compare to one bool
-class PackedTensor:
-    """A tensor as it is packed in the file, on any device: `data` is uint8, rows of blocks.
-
-    `shape` counts elements. `dequantize()` gives the elements, on the device of `data`.
-    """
-
-    data: torch.Tensor
-    type: TensorType
-    shape: tuple[int, ...]
-
-    def dequantize(self, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """Return the elements as `dtype` (float32 if None), the same bits as on a processor."""
-        return dequantize(self.data, self.type, dtype).reshape(self.shape)
 
 
 def load(  # noqa: PLR0913 (one argument for each choice of a user)
@@ -165,10 +151,11 @@ def as_gguf(name: str, value: object) -> Tensor:
     torch = library("torch", EXTRA)
     pair = value if isinstance(value, tuple) and len(value) == 2 else (value, None)  # noqa: PLR2004
     array, target = pair
-    if isinstance(value, PackedTensor):
-        rows, width = rows_and_width(value.shape)
-        data = value.data.reshape(rows, value.type.row_bytes(width))
-        return Tensor.over(name, value.type, value.shape, TorchRows(data))
+    if isinstance(array, torch.Tensor) and hasattr(array, "blocks"):
+        packed = Tensor.over(
+            name, array.tensor_type, tuple(array.shape), TorchRows(array.detach().blocks)
+        )
+        return packed if target is None else retyped(packed, target)
     if not isinstance(array, torch.Tensor):
         return as_tensor(name, value)
     plain = array.detach()
@@ -321,4 +308,6 @@ def _packed(
     else:
         rows = in_order(tensor, "little").read(0, tensor.rows)
         data = torch.from_numpy(np.require(rows, requirements=["C", "W"])).to(device)
-    return PackedTensor(data, tensor.type, tensor.shape)
+    from ggufkit.frameworks.torch_packed import PackedTensor as Packed  # noqa: PLC0415 (it imports torch)
+
+    return Packed(data, tensor.type, tensor.shape)
