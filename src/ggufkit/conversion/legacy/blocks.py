@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from ggufkit.errors import TensorTypeError
 from ggufkit.format.types import TENSOR_TYPES, TensorType, tensor_type
-from ggufkit.models.rows import ComputedRows, Source
 from ggufkit.system.mapped_file import Bytes
 
 PAIRED: Final = 1  # the last version whose bytes hold neighbours
@@ -103,6 +102,19 @@ class Block:
         rows: npt.NDArray[np.float32] = scaled.reshape(len(packed), -1)
         return rows
 
+    @property
+    def stored(self) -> TensorType:
+        """Today's type if it holds the same numbers in another order, else F32."""
+        is_same = self.scale == "<f2" and self.type.name not in _GONE
+        return self.type if is_same else tensor_type("F32")
+
+    def rewritten(self, packed: Bytes) -> Bytes:
+        """Return rows as blocks of the type `stored`."""
+        packed = np.ascontiguousarray(packed)
+        if self.stored == self.type:
+            return self.modern(packed)
+        return self.decoded(packed).astype("<f4").view(np.uint8)
+
     def modern(self, packed: Bytes) -> Bytes:
         """Return rows with elements in today's order; the rest of the layout is the same."""
         blocks = packed.view(self.fields).copy()
@@ -147,28 +159,3 @@ def layout_of_rows(block: Block, packed: Bytes) -> Block | None:
         return block
     layouts = (block, replace(block, has_scales_first=True))
     return next((layout for layout in layouts if layout.is_plausible(packed)), None)
-
-
-def is_kept(block: Block) -> bool:
-    """Whether today's type holds the same numbers in another order."""
-    return block.scale == "<f2" and block.type.name not in _GONE
-
-
-@dataclass(frozen=True)
-class LegacyRows(ComputedRows):
-    """Rows of old blocks, as today's blocks if the numbers fit, else as float32."""
-
-    inner: Source
-    block: Block
-
-    @property
-    def type(self) -> TensorType:
-        """The type of the rows."""
-        return self.block.type if is_kept(self.block) else tensor_type("F32")
-
-    def read(self, start: int, stop: int) -> Bytes:
-        """Decode rows `start` to `stop`."""
-        packed = np.ascontiguousarray(self.inner.read(start, stop))
-        if is_kept(self.block):
-            return self.block.modern(packed)
-        return self.block.decoded(packed).astype("<f4").view(np.uint8)

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from ggufkit.conversion.legacy.blocks import Block, LegacyRows, block_of, layout_of_rows
+from ggufkit.conversion.legacy.blocks import Block, block_of, layout_of_rows
 from ggufkit.conversion.legacy.header import (
     LegacyHeader,
     LegacyReader,
@@ -221,8 +221,7 @@ def _tensor(reader: LegacyReader, header: LegacyHeader) -> Tensor | None:
         block = layout_of_rows(block, source.read(0, rows))
     if block is None:
         raise reader.wrong(f"the scales of tensor {old!r} are not valid")
-    decoded = LegacyRows(source, block)
-    return Tensor.over(name, decoded.type, shape, decoded)
+    return Tensor.over(name, block.stored, shape, Rewritten(block.rewritten, (source,)))
 
 
 def _source(
