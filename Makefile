@@ -93,6 +93,8 @@ record-oracle: $(ORACLE)/venv-mistral/installed  ## record digests of what llama
 		"$$($(BIN)/python tests/support/real.py llama.cpp)"
 	$(ORACLE)/venv-mistral/bin/python tests/oracle/mistral_digests.py \
 		"$$($(BIN)/python tests/support/real.py llama.cpp)"
+	$(ORACLE)/venv/bin/python tests/oracle/lora_digests.py \
+		"$$($(BIN)/python tests/support/real.py llama.cpp)" $(ORACLE)/checkpoints
 	$(BIN)/python tests/oracle/spelling_digests.py $(ORACLE) record
 	$(BIN)/python tests/oracle/expected_fields.py $(ORACLE)
 	$(BIN)/python tools/write_classes.py

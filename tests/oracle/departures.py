@@ -21,3 +21,5 @@ KEYS: Final[dict[str, list[str]]] = {
 }
 # Cases on which the converter fails.
 FAILING: Final = {case for row in DEPARTURES for case in row.get("failing", ())}
+# Cases whose adapters differ, or that only the converter converts.
+ADAPTERS: Final = {case for row in DEPARTURES for case in row.get("adapters", ())}

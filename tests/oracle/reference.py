@@ -37,8 +37,26 @@ def main(llama_cpp: str, folder: str, out: str, *types: str) -> None:
 
 def converter(llama_cpp: str) -> Callable[[Path, Path, str], str]:
     """Return a function that converts a checkpoint to a file, and returns the error or nothing."""
-    sys.path[:0] = [llama_cpp, f"{llama_cpp}/gguf-py"]
+    forget = prepared(llama_cpp)
     import convert_hf_to_gguf as converter
+
+    def convert(checkpoint: Path, target: Path, kind: str) -> str:
+        forget()
+        sys.argv = ["convert", str(checkpoint), "--outfile", str(target), "--outtype", kind]
+        sys.argv += ["--no-lazy"] * (checkpoint.name in EAGER)
+        try:
+            converter.main()
+        except (Exception, SystemExit):
+            target.unlink(missing_ok=True)
+            return traceback.format_exc()
+        return ""
+
+    return convert
+
+
+def prepared(llama_cpp: str) -> Callable[[], None]:
+    """Mend llama.cpp's Python code; return a function that lets it forget converted models."""
+    sys.path[:0] = [llama_cpp, f"{llama_cpp}/gguf-py"]
     from conversion.base import TextModel
     from conversion.bert import XLMRobertaModel
     from conversion.rwkv import Rwkv6Model, Rwkv7Model
@@ -51,20 +69,12 @@ def converter(llama_cpp: str) -> Callable[[Path, Path, str], str]:
     mend_qwen()
     logging.disable(logging.WARNING)
 
-    def convert(checkpoint: Path, target: Path, kind: str) -> str:
+    def forget() -> None:
         TensorNameMap.block_mappings_cfg = dict(names)
         Rwkv6Model.lerp_weights, Rwkv7Model.lerp_weights = {}, {}  # of the whole process too
         XLMRobertaModel._lora_files = {}
-        sys.argv = ["convert", str(checkpoint), "--outfile", str(target), "--outtype", kind]
-        sys.argv += ["--no-lazy"] * (checkpoint.name in EAGER)
-        try:
-            converter.main()
-        except (Exception, SystemExit):
-            target.unlink(missing_ok=True)
-            return traceback.format_exc()
-        return ""
 
-    return convert
+    return forget
 
 
 def mend_baichuan() -> None:

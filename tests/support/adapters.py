@@ -11,21 +11,39 @@ import tensors_file
 
 RANK = 4
 ALPHA = 8
+WHOLE_RANK = 2
+EMBEDDINGS = (
+    "embed_tokens.weight", "embed_tokens_per_layer.weight", "wte.weight", "word_embeddings.weight",
+    "shared.weight",
+)  # fmt: skip
+NEVER = ("norm", "conv1d", "wpe", "position", "token_type", "relative", "mtp.")
 NOT_ADAPTED = ("norm", "conv", "embed", "wte", "wpe", "lm_head", "mtp.")
 
 
-def factors(shapes: dict[str, tuple[int, ...]], dtype: str = "<f4") -> dict[str, np.ndarray]:
-    """Return random factors, by PEFT's names, for every matrix of a linear layer."""
+def factors(
+    shapes: dict[str, tuple[int, ...]], dtype: str = "<f4", *, whole: bool = False
+) -> dict[str, np.ndarray]:
+    """Return random factors, by PEFT's names, for every matrix of a linear layer.
+
+    With `whole` the embeddings, the head and the gates of convolutions are adapted as well, as
+    trainers save them, and the attention has another rank (`rank_pattern`).
+    """
     draw = np.random.default_rng(1)
-    arrays = {}
+    sizes: dict[str, tuple[int, ...]] = {}
     for name, shape in sorted(shapes.items()):
         is_linear = name.endswith(".weight") and len(shape) == 2
-        if not is_linear or any(part in name for part in NOT_ADAPTED):
+        if not is_linear or any(part in name for part in (NEVER if whole else NOT_ADAPTED)):
             continue
+        rank = WHOLE_RANK if whole and "attn" in name else RANK
         stem = f"base_model.model.{name.removesuffix('.weight')}"
-        for letter, size in (("A", (RANK, shape[1])), ("B", (shape[0], RANK))):
-            arrays[f"{stem}.lora_{letter}.weight"] = draw.standard_normal(size).astype(dtype)
-    return arrays
+        if name.endswith(EMBEDDINGS):
+            sizes[f"{stem}.base_layer.weight"] = shape  # PEFT saves it too
+            sizes[f"{stem}.lora_embedding_A"] = (rank, shape[0])
+            sizes[f"{stem}.lora_embedding_B"] = (shape[1], rank)
+        else:
+            sizes[f"{stem}.lora_A.weight"] = (rank, shape[1])
+            sizes[f"{stem}.lora_B.weight"] = (shape[0], rank)
+    return {name: draw.standard_normal(size).astype(dtype) for name, size in sizes.items()}
 
 
 def write_adapter(

@@ -12,7 +12,12 @@ from ggufkit.checks.adapter import EMBEDDING, KIND, LORA_A
 from ggufkit.conversion.architecture.architecture import classes, find
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.card.describe import describe
-from ggufkit.conversion.checkpoint.folder import Checkpoint, CheckpointFolder, checking_types
+from ggufkit.conversion.checkpoint.folder import (
+    Checkpoint,
+    CheckpointFolder,
+    checking_types,
+    opened_config,
+)
 from ggufkit.conversion.map_tensors import map_items
 from ggufkit.conversion.tensors.moves import transpose
 from ggufkit.conversion.tensors.storage_type import automatic, outtype_type, stored
@@ -24,7 +29,7 @@ from ggufkit.lora.pairs import ALPHA, PAIR_MOVES, Pair, as_tensors
 from ggufkit.lora.peft import PeftAdapter, read_peft
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.rows import closing_on_error
-from ggufkit.system.descriptors import AnyPath, as_path
+from ggufkit.system.descriptors import AnyPath
 from ggufkit.system.threads import Notify
 
 _SHOWN: Final = 5  # names in a note
@@ -66,9 +71,9 @@ def _converted(  # noqa: PLR0913 (the arguments of `convert_lora`)
     arch_path: Sequence[Path],
     say: Notify,
 ) -> Model:
-    home, config = _base_config(adapter, base)
-    architecture = find(classes(config), arch_path, config)
-    facts = ConfigFacts(Checkpoint(home, config, Tensors()), architecture)
+    opened = _opened_base(adapter, base)
+    architecture = find(classes(opened.config), arch_path, opened.config)
+    facts = ConfigFacts(opened, architecture)
     placement = map_items(adapter.items, facts, PAIR_MOVES)
     problems = [*placement.problems]
     pairs = [item for item in adapter.items if isinstance(item, Pair)]
@@ -83,7 +88,9 @@ def _converted(  # noqa: PLR0913 (the arguments of `convert_lora`)
         say("llama.cpp does not apply an adapter to attn_k_b and attn_v_b; merge this one instead")
     kind = outtype_type(outtype) or automatic(t for pair in pairs for t in (pair.a, pair.b))
     upright = map(_upright, placement.tensors)
-    output = [stored(tensor, kind) for item in upright for tensor in as_tensors(item)]
+    output = [
+        stored(tensor, kind, architecture.types) for item in upright for tensor in as_tensors(item)
+    ]
     own = Checkpoint(
         adapter.folder, CheckpointFolder(adapter.folder).json("config.json") or {}, Tensors()
     )
@@ -107,23 +114,20 @@ def _converted(  # noqa: PLR0913 (the arguments of `convert_lora`)
 
 def _upright(item: Tensor | Pair) -> Tensor | Pair:
     """Return the pair of embeddings with a row for each token; PEFT has a column for each."""
-    if isinstance(item, Pair) and item.name == EMBEDDING:
+    if isinstance(item, Pair) and item.name.endswith(EMBEDDING):  # or those for each layer
         return Pair(item.name, transpose(item.b), transpose(item.a))
     return item
 
 
-def _base_config(adapter: PeftAdapter, base: AnyPath | None) -> tuple[Path, dict[str, Any]]:
+def _opened_base(adapter: PeftAdapter, base: AnyPath | None) -> Checkpoint:
+    """Open the folder of the model that is adapted, for its config.json."""
     if base is None:
         model = f"; it names {brief(adapter.base)}, which is not opened" if adapter.base else ""
         raise AdapterError(
             f"the base model of the adapter is not given{model}",
             remedy="Download its config.json, and name its folder (base=...)",
         )
-    folder = as_path(base)
-    config = CheckpointFolder(folder).json("config.json") if folder.is_dir() else None
-    if config is None:
-        raise AdapterError(f"{folder} has no config.json", remedy="Give the folder of the model")
-    return folder, config
+    return opened_config(base)
 
 
 def _parameters(tensors: Sequence[Tensor]) -> int:

@@ -228,9 +228,7 @@ def opened_config(folder: AnyPath) -> Checkpoint:
     place = as_path(folder)
     config = CheckpointFolder(place).json("config.json") if place.is_dir() else None
     if config is None:
-        raise CheckpointError(
-            f"{place} has no config.json", remedy="Give the folder of the target's checkpoint"
-        )
+        raise CheckpointError(f"{place} has no config.json", remedy="Give the folder of the model")
     return Checkpoint(place, with_text_config(config), Tensors([]))
 
 
