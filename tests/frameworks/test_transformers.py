@@ -13,7 +13,8 @@ import pytest
 
 import ggufkit
 import ggufkit.transformers
-from ggufkit.errors import CheckpointError
+import small_llama
+from ggufkit.errors import CheckpointError, GGUFError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "oracle"))
 import known
@@ -114,3 +115,16 @@ def test_a_file_with_missing_tensors_is_refused(transformers):
         ]
         with pytest.raises(CheckpointError, match="up_proj"):
             ggufkit.transformers.load(source.replace(tensors=tensors))
+
+
+@pytest.mark.parametrize(
+    ("key", "number", "message"),
+    [("block_count", 10**6, "number of layers"), ("attention.head_count", 1, "refuses the model")],
+)
+def test_keys_that_the_tensors_contradict_are_an_error(
+    key, number, message, tmp_path, transformers
+):
+    keys = {**small_llama.keys(), f"llama.{key}": np.uint32(number)}
+    path = ggufkit.save(tmp_path / "m.gguf", small_llama.tensors(), keys)[0]
+    with pytest.raises(GGUFError, match=message):
+        ggufkit.transformers.load(path)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ggufkit.conversion.tokenizer.keys import VocabularyKeys
 from ggufkit.conversion.tokenizer.tokenizer_json import MODELS
-from ggufkit.errors import CheckpointError
+from ggufkit.errors import MAX_PROBLEM, CheckpointError, GGUFError, shortened
 from ggufkit.frameworks.extras import library
 from ggufkit.frameworks.llama_tokens import as_in_llama_cpp
 from ggufkit.models.any_model import AnyModel, opened
@@ -54,16 +54,18 @@ def tokenizer(model: AnyModel, *, say: Notify | None = None) -> Tokenizer:
 
 
 @contextlib.contextmanager
-def errors_of_library() -> Iterator[None]:
-    """Turn what Hugging Face's library raises, also a panic, into CheckpointError."""
+def errors_of_library(
+    problem: str = "the tokens and merges of the file do not fit together",
+) -> Iterator[None]:
+    """Turn what a library of Hugging Face raises, also a panic, into CheckpointError."""
     try:
         yield
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit, GGUFError):
         raise
     except BaseException as error:  # a panic of Rust is no Exception
         raise CheckpointError(
-            f"the tokens and merges of the file do not fit together: {error}",
-            remedy="`ggufkit check` lists what is wrong with a vocabulary",
+            f"{problem}: {shortened(str(error), MAX_PROBLEM)}",
+            remedy="`ggufkit check` lists what is wrong with a file",
         ) from error
 
 

@@ -16,6 +16,7 @@ from ggufkit.frameworks.fill import decoded_arrays, decoded_type
 from ggufkit.frameworks.tokenizer import errors_of_library
 from ggufkit.frameworks.torch import DTYPES, as_torch, float_type
 from ggufkit.models.any_model import AnyModel, opened
+from ggufkit.models.layers import block_count
 from ggufkit.models.model import Model
 from ggufkit.system.threads import Notify, Progress
 
@@ -52,11 +53,13 @@ def load(  # noqa: PLR0913 (one argument for each choice of a user)
     keeps the type of its matrices. `options` go to `from_pretrained`. `arch_path` and `say` are as
     for `ggufkit.export`, `threads` and `progress` as for `ggufkit.torch.load`.
 
-    Raises CheckpointError for a model that cannot be exported, or whose class transformers lacks.
+    Raises CheckpointError for a model that cannot be exported or that transformers refuses, and
+    MissingKeyError for an unknown number of layers.
     """
     library("torch", EXTRA)
     library("transformers", EXTRA)
     with opened(model) as source:
+        block_count(source.metadata)  # transformers makes as many layers as the file claims
         floats = float_type(dtype) or _own_type(source)
         draft = checkpoint_in_memory(source, "f32", arch_path=arch_path, say=say)
         tensors = [*draft.tensors.values()]
@@ -66,9 +69,12 @@ def load(  # noqa: PLR0913 (one argument for each choice of a user)
         tensor.name: as_torch(array, kind)
         for tensor, kind, array in zip(tensors, types, arrays, strict=True)
     }
-    loaded = _model(draft, state, floats, options)
+    with errors_of_library("transformers refuses the model"):
+        loaded = _model(draft, state, floats, options)
     loaded.config.name_or_path = str(source.path or "")
-    return LoadedModel(loaded if device is None else loaded.to(device), _tokenizer(draft))
+    with errors_of_library():
+        tokenizer = _tokenizer(draft)
+    return LoadedModel(loaded if device is None else loaded.to(device), tokenizer)
 
 
 def _own_type(model: Model) -> str:
@@ -139,8 +145,7 @@ def _tokenizer(draft: Draft) -> Any:  # noqa: ANN401 (a class of transformers)
     rules = draft.text("tokenizer.json")
     if rules is None:
         return None
-    with errors_of_library():
-        inner = library("tokenizers", EXTRA).Tokenizer.from_str(rules)
+    inner = library("tokenizers", EXTRA).Tokenizer.from_str(rules)
     settings = json.loads(draft.text("tokenizer_config.json") or "{}")
     chosen = {key: value for key, value in settings.items() if key not in _NOT_ARGUMENTS}
     template = draft.text("chat_template.jinja")
