@@ -42,21 +42,22 @@ constexpr int MAP_ANONYMOUS = MAP_ANON;
 
 // Maps zeros over the lost part: everything after the fault, because a cut removes all of it. The
 // range is still mapped: its reader holds a buffer, and the range is unmapped only after release.
-bool replaced(Range &range, uintptr_t at) {
-    const uintptr_t page = at / page_bytes * page_bytes;
+bool replaced(Range &range, uintptr_t fault) {
+    const uintptr_t page = fault / page_bytes * page_bytes;
     const uintptr_t end = range.end.load();
-    void *made = mmap(reinterpret_cast<void *>(page), end - page, PROT_READ,
+    void *mapping = mmap(reinterpret_cast<void *>(page), end - page, PROT_READ,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-    if (made == MAP_FAILED) return false;
+    if (mapping == MAP_FAILED) return false;
     range.lost.store(true);
     return true;
 }
 
 bool is_handled(const siginfo_t *info) {
     if (info->si_code <= 0) return false;  // sent by a process, not caused by a read here
-    const uintptr_t at = reinterpret_cast<uintptr_t>(info->si_addr);
+    const uintptr_t fault = reinterpret_cast<uintptr_t>(info->si_addr);
     for (Range *range = ranges.load(); range; range = range->next)
-        if (at >= range->begin.load() && at < range->end.load()) return replaced(*range, at);
+        if (fault >= range->begin.load() && fault < range->end.load())
+            return replaced(*range, fault);
     return false;
 }
 
@@ -111,10 +112,10 @@ void come_on_top() {
 Range *unused() {
     for (Range *range = ranges.load(); range; range = range->next)
         if (range->end.load() == 0) return range;
-    Range *made = new Range;
-    made->next = ranges.load();
-    ranges.store(made);
-    return made;
+    Range *range = new Range;
+    range->next = ranges.load();
+    ranges.store(range);
+    return range;
 }
 
 }  // namespace

@@ -16,18 +16,18 @@ struct Packing {
 // The code n of a group of words that stand `stride` apart.
 inline uint8_t code_at(const uint32_t *group, size_t stride, const Packing &packing, uint32_t n) {
     const uint32_t bit = n * packing.bits, word = bit / 32, shift = bit % 32;
-    uint32_t found = group[word * stride] >> shift;
-    if (shift + packing.bits > 32) found |= group[(word + 1) * stride] << (32 - shift);
-    return static_cast<uint8_t>(found & ((1u << packing.bits) - 1));
+    uint32_t code = group[word * stride] >> shift;
+    if (shift + packing.bits > 32) code |= group[(word + 1) * stride] << (32 - shift);
+    return static_cast<uint8_t>(code & ((1u << packing.bits) - 1));
 }
 
 // The same if no code crosses words, one word after the other: `BITS` is known to the compiler.
 template <uint32_t BITS>
 inline void unpack_words(const uint32_t *words, uint8_t *codes, size_t count) {
     constexpr uint32_t values = 32 / BITS, mask = (1u << BITS) - 1;
-    for (size_t at = 0; at < count; at++, codes += values)
+    for (size_t position = 0; position < count; position++, codes += values)
         for (uint32_t n = 0; n < values; n++)
-            codes[n] = static_cast<uint8_t>(words[at] >> (n * BITS) & mask);
+            codes[n] = static_cast<uint8_t>(words[position] >> (n * BITS) & mask);
 }
 
 // Whether the codes of a word are in the order of their columns.
@@ -100,7 +100,7 @@ inline void look_up_halves(const uint8_t *pairs, const float *table, const float
         numbers[n] = table[(n + begin) % 2 ? pair & 15 : pair >> 4] * scale;
     };
     for (size_t n = 0; n < count;) {
-        const size_t left = block - (n + into) % block, stop = left < count - n ? n + left : count;
+        const size_t rest = block - (n + into) % block, stop = rest < count - n ? n + rest : count;
         const float scale = scales[(n + into) / block];
         if ((n + begin) % 2) one(n++, scale);
         for (; n + 1 < stop; n += 2) {

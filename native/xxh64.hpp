@@ -26,13 +26,13 @@ public:
 
     uint64_t digest() const {
         uint64_t hash = (total_ < STRIPE ? P5 : merged()) + total_;
-        const uint8_t *at = buffer_;
+        const uint8_t *next = buffer_;
         const uint8_t *const end = buffer_ + held_;
-        for (; end - at >= 8; at += 8)
-            hash = rotate(hash ^ round(0, word<uint64_t>(at)), 27) * P1 + P4;
-        for (; end - at >= 4; at += 4)
-            hash = rotate(hash ^ (word<uint32_t>(at) * P1), 23) * P2 + P3;
-        for (; at < end; ++at) hash = rotate(hash ^ (*at * P5), 11) * P1;
+        for (; end - next >= 8; next += 8)
+            hash = rotate(hash ^ round(0, word<uint64_t>(next)), 27) * P1 + P4;
+        for (; end - next >= 4; next += 4)
+            hash = rotate(hash ^ (word<uint32_t>(next) * P1), 23) * P2 + P3;
+        for (; next < end; ++next) hash = rotate(hash ^ (*next * P5), 11) * P1;
         hash = (hash ^ (hash >> 33)) * P2;
         hash = (hash ^ (hash >> 29)) * P3;
         return hash ^ (hash >> 32);
@@ -49,9 +49,9 @@ private:
 
     // Little endian, as in the algorithm and on all machines that the kernels run on.
     template <class Word>
-    static uint64_t word(const uint8_t *at) {
+    static uint64_t word(const uint8_t *next) {
         Word word;
-        std::memcpy(&word, at, sizeof word);
+        std::memcpy(&word, next, sizeof word);
         return word;
     }
 

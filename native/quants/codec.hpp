@@ -146,9 +146,9 @@ inline bool all_usual(const float *numbers, int64_t count) {
 }
 
 inline bool any_negative(const float *numbers, int64_t count) {
-    bool found = false;
-    for (int64_t i = 0; i < count; ++i) found |= numbers[i] < 0.0f;
-    return found;
+    bool is_negative = false;
+    for (int64_t i = 0; i < count; ++i) is_negative |= numbers[i] < 0.0f;
+    return is_negative;
 }
 
 // How many rows fill whole tiles, or are summed up in lanes.

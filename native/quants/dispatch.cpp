@@ -60,22 +60,22 @@ int x86_level() {
 #endif
 
 std::vector<const Table *> find_tables() {
-    std::vector<const Table *> found;
+    std::vector<const Table *> usable;
 #if defined(__x86_64__)
     const int level = x86_level();
-    if (level >= 4) found.push_back(&ggufkit_quants_table_v4);
-    if (level >= 3) found.push_back(&ggufkit_quants_table_v3);
-    if (level >= 2) found.push_back(&ggufkit_quants_table_v2);
+    if (level >= 4) usable.push_back(&ggufkit_quants_table_v4);
+    if (level >= 3) usable.push_back(&ggufkit_quants_table_v3);
+    if (level >= 2) usable.push_back(&ggufkit_quants_table_v2);
 #elif defined(__aarch64__)
-    found.push_back(&ggufkit_quants_table_neon);
+    usable.push_back(&ggufkit_quants_table_neon);
 #endif
 #if defined(GGUFKIT_WIDE) && defined(__x86_64__)
-    if (level >= 3) found.push_back(&ggufkit_quants_table_wide);
+    if (level >= 3) usable.push_back(&ggufkit_quants_table_wide);
 #elif defined(GGUFKIT_WIDE)
-    found.push_back(&ggufkit_quants_table_wide);
+    usable.push_back(&ggufkit_quants_table_wide);
 #endif
-    found.push_back(&ggufkit_quants_table_portable);
-    return found;
+    usable.push_back(&ggufkit_quants_table_portable);
+    return usable;
 }
 
 }  // namespace

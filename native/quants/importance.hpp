@@ -75,13 +75,13 @@ public:
         if constexpr (ByRow) {
             if (column_ == 0 && row_ % lanes == 0) look_ahead();
         }
-        const BlockImportance found{weights_ + column_, ByRow ? ahead_[row_ % lanes] : 0.0f};
+        const BlockImportance current{weights_ + column_, ByRow ? ahead_[row_ % lanes] : 0.0f};
         column_ += Size;
         if (column_ == width_) {
             column_ = 0;
             ++row_;
         }
-        return found;
+        return current;
     }
 
     template <int Size>
@@ -99,11 +99,11 @@ public:
 private:
     void look_ahead() {
         const float *row = src_ + row_ * width_, width = static_cast<float>(width_);
-        const int64_t left = rows_ - row_;
-        if (!portable && left >= lanes) {
+        const int64_t remaining = rows_ - row_;
+        if (!portable && remaining >= lanes) {
             store(ahead_, sums_of_squares(row, width_) / width);
         } else {
-            for (int i = 0; i < lanes && i < left; ++i) {
+            for (int i = 0; i < lanes && i < remaining; ++i) {
                 ahead_[i] = sum_of_squares(row + i * width_, width_) / width;
             }
         }

@@ -172,10 +172,10 @@ struct SeveralMasks {
     template <class Lane, int Count>                                        \
     KERNEL_INLINE result<Lane, Count> name(const Several<Lane, Count> &a,   \
                                            const Several<Lane, Count> &b) { \
-        result<Lane, Count> made;                                           \
+        result<Lane, Count> values;                                           \
         UNROLL                                                              \
-        for (int i = 0; i < Count; ++i) made.of[i] = call;                  \
-        return made;                                                        \
+        for (int i = 0; i < Count; ++i) values.of[i] = call;                  \
+        return values;                                                        \
     }
 SEVERAL(Several, operator+, a.of[i] + b.of[i])
 SEVERAL(Several, operator-, a.of[i] - b.of[i])
@@ -190,10 +190,10 @@ SEVERAL(SeveralMasks, equal, equal(a.of[i], b.of[i]))
 #define SEVERAL(result, name, argument, call)                                \
     template <class Lane, int Count>                                         \
     KERNEL_INLINE result<Lane, Count> name(const argument<Lane, Count> &a) { \
-        result<Lane, Count> made;                                            \
+        result<Lane, Count> values;                                            \
         UNROLL                                                               \
-        for (int i = 0; i < Count; ++i) made.of[i] = call;                   \
-        return made;                                                         \
+        for (int i = 0; i < Count; ++i) values.of[i] = call;                   \
+        return values;                                                         \
     }
 SEVERAL(Several, nearest, Several, nearest(a.of[i]))
 SEVERAL(Several, absolute, Several, absolute(a.of[i]))
@@ -223,17 +223,17 @@ KERNEL_INLINE SeveralMasks<Lane, Count> and_(SeveralMasks<Lane, Count> a,
 }
 template <class Lane, int Count>
 KERNEL_INLINE bool any(const SeveralMasks<Lane, Count> &mask) {
-    bool found = false;
+    bool outcome = false;
     UNROLL
-    for (int i = 0; i < Count; ++i) found |= any(mask.of[i]);
-    return found;
+    for (int i = 0; i < Count; ++i) outcome |= any(mask.of[i]);
+    return outcome;
 }
 template <class Lane, int Count>
 KERNEL_INLINE bool all(const SeveralMasks<Lane, Count> &mask) {
-    bool found = true;
+    bool outcome = true;
     UNROLL
-    for (int i = 0; i < Count; ++i) found &= all(mask.of[i]);
-    return found;
+    for (int i = 0; i < Count; ++i) outcome &= all(mask.of[i]);
+    return outcome;
 }
 
 }  // namespace

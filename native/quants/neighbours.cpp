@@ -121,29 +121,29 @@ private:
         measure(cell);
         std::array<bool, 256> occurs{};
         for (uint8_t distance : distances_) occurs[distance] = true;
-        std::vector<int> found;
+        std::vector<int> members;
         const int shells = occurs[0] ? 1 : grid_.shells;
         for (int distance = 0, shell = 0; distance < 256 && shell < shells; ++distance) {
             if (!occurs[distance]) continue;
             ++shell;
             for (int i = 0; i < grid_.count; ++i) {
-                if (distances_[i] == distance) found.push_back(i);
+                if (distances_[i] == distance) members.push_back(i);
             }
         }
-        return found;
+        return members;
     }
 
     // A neighbour in the box between the point and a later neighbour is never farther from what
     // rounds to the point, in any dimension and so not in ggml's sum either.
     std::vector<int> without_idle(const Levels &center, const std::vector<int> &near) const {
-        std::vector<int> kept;
+        std::vector<int> needed;
         for (int candidate : near) {
-            const bool idle = std::any_of(kept.begin(), kept.end(), [&](int earlier) {
+            const bool idle = std::any_of(needed.begin(), needed.end(), [&](int earlier) {
                 return in_box(center, points_[earlier], points_[candidate]);
             });
-            if (!idle) kept.push_back(candidate);
+            if (!idle) needed.push_back(candidate);
         }
-        return kept;
+        return needed;
     }
 
     bool in_box(const Levels &center, const Levels &inner, const Levels &outer) const {
@@ -167,7 +167,7 @@ private:
     // Adds the entries before the codes if these neighbours are all_steps.
     bool keep_steps(const Levels &center, const std::vector<int> &near) {
         std::vector<uint32_t> steps = {code_of(center, 0)};
-        size_t found = 0;
+        size_t members = 0;
         for (int k = 0; k < grid_.dimensions; ++k) {
             steps.push_back(0);
             for (int up : {0, 1}) {
@@ -178,10 +178,10 @@ private:
                                                 [&](int i) { return points_[i] == levels; });
                 if (point == near.end()) return false;
                 steps.back() |= static_cast<uint32_t>(*point) << 16 * up;
-                ++found;
+                ++members;
             }
         }
-        if (near.size() != found) return false;
+        if (near.size() != members) return false;
         codes.insert(codes.end(), steps.begin(), steps.end());
         return true;
     }
@@ -218,7 +218,7 @@ const Neighbours *ggufkit_neighbours(GridName grid) {
     static std::mutex mutex;
     static std::map<GridName, std::unique_ptr<const Made>> all;
     const std::lock_guard<std::mutex> lock(mutex);
-    auto &made = all[grid];
-    if (!made) made = std::make_unique<const Made>(grid);
-    return &made->view;
+    auto &entry = all[grid];
+    if (!entry) entry = std::make_unique<const Made>(grid);
+    return &entry->view;
 }

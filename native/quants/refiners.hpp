@@ -60,9 +60,9 @@ void refine_scalar(const float *x, const float *weights, float row_mean_square, 
 }
 
 inline const Refiner &portable_refiner(uint32_t id) {
-    const Refiner *found = ggufkit_refiners_portable.of;
-    while (found->id != id) ++found;
-    return *found;
+    const Refiner *result = ggufkit_refiners_portable.of;
+    while (result->id != id) ++result;
+    return *result;
 }
 
 template <class Refinement, bool Weighted>
@@ -113,11 +113,11 @@ void refine(const float *src, uint8_t *dst, int64_t rows, int64_t width, const f
 
 template <class Refinement>
 constexpr Refiner refiner() {
-    Refiner made{};
-    made.id = Refinement::Type::id;
-    made.refine = refine<Refinement>;
-    if constexpr (portable) made.refine_block = refine_scalar<Refinement>;
-    return made;
+    Refiner entry{};
+    entry.id = Refinement::Type::id;
+    entry.refine = refine<Refinement>;
+    if constexpr (portable) entry.refine_block = refine_scalar<Refinement>;
+    return entry;
 }
 
 constexpr Refiner all_refiners[] = {

@@ -65,9 +65,9 @@ KERNEL_INLINE Ints widen(I8x16 levels, int part) {
 
 KERNEL_INLINE U8x16 lookup(U8x16 table, U8x16 index) {
 #if defined(__clang__)
-    U8x16 found;
-    for (int i = 0; i < 16; ++i) found[i] = table[index[i] & 15];
-    return found;
+    U8x16 result;
+    for (int i = 0; i < 16; ++i) result[i] = table[index[i] & 15];
+    return result;
 #else
     return __builtin_shuffle(table, index);
 #endif
@@ -125,9 +125,9 @@ KERNEL_INLINE Ints deinterleave(LaneU8 bytes) {
 
 KERNEL_INLINE Floats permute(Floats table, Ints index) {
 #if defined(__clang__)
-    Floats found;
-    for (int lane = 0; lane < lanes; ++lane) found[lane] = table[index[lane] & (lanes - 1)];
-    return found;
+    Floats result;
+    for (int lane = 0; lane < lanes; ++lane) result[lane] = table[index[lane] & (lanes - 1)];
+    return result;
 #else
     return __builtin_shuffle(table, index);
 #endif

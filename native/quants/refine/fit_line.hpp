@@ -113,8 +113,8 @@ public:
 
     // The best lowest for a scale and the levels of the best line.
     KERNEL_INLINE Lane lowest_for(Lane scale) const {
-        const Lane found = (sum_of_x_ - scale * sums_.levels) / sum_of_weights_;
-        const Lane usual = select(less(Lane{}, sum_of_weights_), found, Lane{});
+        const Lane offset = (sum_of_x_ - scale * sums_.levels) / sum_of_weights_;
+        const Lane usual = select(less(Lane{}, sum_of_weights_), offset, Lane{});
         return Below ? minimum(usual, Lane{}) : usual;
     }
 

@@ -32,9 +32,9 @@ struct GridScales {
     static void set(uint8_t *block, int group, int value) {
         const FieldPlace place = Place(group);
         const Word mask = static_cast<Word>(Word{top} << place.shift);
-        const Word kept = static_cast<Word>(read<Word>(block + place.offset) & ~mask);
+        const Word rest = static_cast<Word>(read<Word>(block + place.offset) & ~mask);
         write(block + place.offset,
-              static_cast<Word>(kept | static_cast<Word>(value) << place.shift));
+              static_cast<Word>(rest | static_cast<Word>(value) << place.shift));
     }
     static uint16_t half(const uint8_t *block) { return read<uint16_t>(block); }
     static void set_half(uint8_t *block, uint16_t half) { write(block, half); }
@@ -60,9 +60,9 @@ struct ScalesIQ1_M : GridScales<IQ1_M, 16, 3, uint16_t, place_iq1_m> {
     static uint16_t half(const uint8_t *block) { return view<IQ1_M::Block>(block).d(); }
     static void set_half(uint8_t *block, uint16_t half) {
         for (int i = 0; i < 4; ++i) {
-            uint8_t *at = block + 48 + 2 * i;
-            const int kept = read<uint16_t>(at) & 0x0FFF;
-            write(at, static_cast<uint16_t>(kept | (half >> 4 * i & 15) << 12));
+            uint8_t *address = block + 48 + 2 * i;
+            const int rest = read<uint16_t>(address) & 0x0FFF;
+            write(address, static_cast<uint16_t>(rest | (half >> 4 * i & 15) << 12));
         }
     }
 };
@@ -113,22 +113,22 @@ public:
 
 private:
     float error_of(uint16_t half, const int *fields) const {
-        float found[256];
-        decode(half, fields, found);
-        return error_between<256>(x_, found, weights_);
+        float decoded[256];
+        decode(half, fields, decoded);
+        return error_between<256>(x_, decoded, weights_);
     }
 
-    void decode(uint16_t half, const int *fields, float *found) const {
+    void decode(uint16_t half, const int *fields, float *decoded) const {
         const float d = float_of_half(half);
         for (int i = 0; i < 256; ++i) {
-            found[i] = d * static_cast<float>(2 * fields[i / size] + 1) * numbers_[i];
+            decoded[i] = d * static_cast<float>(2 * fields[i / size] + 1) * numbers_[i];
         }
     }
 
     void correct_scale(const float *importance, float limit, float &least) {
-        float found[256];
-        decode(half_, fields_, found);
-        const float share = correction_of<256>(x_, found, importance, weights_, limit);
+        float decoded[256];
+        decode(half_, fields_, decoded);
+        const float share = correction_of<256>(x_, decoded, importance, weights_, limit);
         const uint16_t half = half_of_float(float_of_half(half_) * (1.0f + share));
         const float error = error_of(half, fields_);
         if (!(error < limit) || !is_worth_it(share)) return;

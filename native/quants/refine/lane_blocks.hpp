@@ -42,15 +42,15 @@ KERNEL_INLINE void multiply_blocks(Lane factor, uint8_t *bytes) {
 
 // Copies the blocks of the lanes in `mask`.
 template <int Stride>
-KERNEL_INLINE void replace_blocks(Mask mask, const uint8_t *made, uint8_t *bytes) {
+KERNEL_INLINE void replace_blocks(Mask mask, const uint8_t *candidate, uint8_t *bytes) {
     for (uint32_t some = movemask(mask); some != 0; some &= some - 1) {
         const int lane = __builtin_ctz(some);
-        memcpy(bytes + lane * Stride, made + lane * Stride, Stride);
+        memcpy(bytes + lane * Stride, candidate + lane * Stride, Stride);
     }
 }
 template <int Stride>
-KERNEL_INLINE void replace_blocks(bool mask, const uint8_t *made, uint8_t *bytes) {
-    if (mask) memcpy(bytes, made, Stride);
+KERNEL_INLINE void replace_blocks(bool mask, const uint8_t *candidate, uint8_t *bytes) {
+    if (mask) memcpy(bytes, candidate, Stride);
 }
 
 }  // namespace

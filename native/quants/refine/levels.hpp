@@ -44,9 +44,9 @@ struct UnevenLevels {
 
     template <class Lane>
     static KERNEL_INLINE void four(const Lane *scaled, Lane *levels) {
-        const Iq4Codes<Lane> found = codes(scaled);
+        const Iq4Codes<Lane> nearest_codes = codes(scaled);
         UNROLL
-        for (int j = 0; j < 4; ++j) levels[j] = found.level(j);
+        for (int j = 0; j < 4; ++j) levels[j] = nearest_codes.level(j);
     }
 };
 

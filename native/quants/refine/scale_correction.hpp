@@ -91,13 +91,13 @@ void correct_scale(const Lane *x, const Importance &importance, const uint8_t *g
     const Lane limit = error_between<size>(x, y, weights) * clearly;
     decode_tile<Type>(bytes, y);
     const Lane share = correction_of<size>(x, y, columns, weights, limit);
-    uint8_t made[Type::block_bytes * width_of<Lane>];
-    memcpy(made, bytes, sizeof made);
-    multiply_blocks<Type>(broadcast<Lane>(1.0f) + share, made);
-    decode_tile<Type>(made, y);
+    uint8_t candidate[Type::block_bytes * width_of<Lane>];
+    memcpy(candidate, bytes, sizeof candidate);
+    multiply_blocks<Type>(broadcast<Lane>(1.0f) + share, candidate);
+    decode_tile<Type>(candidate, y);
     const auto below = less(error_between<size>(x, y, weights), limit);
     const auto allowed = and_(below, is_finite_error(limit));
-    replace_blocks<Type::block_bytes>(and_(allowed, is_worth_it(share)), made, bytes);
+    replace_blocks<Type::block_bytes>(and_(allowed, is_worth_it(share)), candidate, bytes);
 }
 
 }  // namespace

@@ -148,8 +148,8 @@ private:
 
     // The minimum, as a positive number, that suits a group's scale.
     KERNEL_INLINE Lane minimum_for(int i, Lane scale) const {
-        const Lane found = (scale * levels_[i] - sum_of_x_[i]) / sum_of_weights_[i];
-        return select(less(Lane{}, sum_of_weights_[i]), maximum(found, Lane{}), Lane{});
+        const Lane unit_of_scale = (scale * levels_[i] - sum_of_x_[i]) / sum_of_weights_[i];
+        return select(less(Lane{}, sum_of_weights_[i]), maximum(unit_of_scale, Lane{}), Lane{});
     }
 
     static KERNEL_INLINE Lane rounded(Lane value, Lane unit) {
@@ -160,13 +160,13 @@ private:
     static KERNEL_INLINE Lane shared_number(const Lane *numbers, const Lane *weights, int starts) {
         Lane largest{};
         for (int i = 0; i < count; ++i) largest = maximum(numbers[i], largest);
-        SharedUnit<Scales, count, Lane> found{numbers, weights};
+        SharedUnit<Scales, count, Lane> unit_of_scale{numbers, weights};
 #pragma GCC unroll 1
         for (int i = 0; i < starts; ++i) {
             const float share = 1.01f - 0.2f * static_cast<float>(i) / static_cast<float>(starts);
-            found.attempt(largest / broadcast<Lane>(Scales::high * share));
+            unit_of_scale.attempt(largest / broadcast<Lane>(Scales::high * share));
         }
-        return found.best;
+        return unit_of_scale.best;
     }
 
     // Sums of the least squares for both shared scales.
@@ -279,13 +279,13 @@ struct RefinesSharedAffine : Rule {
         Search search(x, weights, fields);
         search.run(effort);
         GroupScales<Lane, count> best = search.best();
-        uint8_t made[block_bytes * width_of<Lane>];
+        uint8_t candidate[block_bytes * width_of<Lane>];
         const auto levels_of = [&](int group, IntOf<Lane> *levels) {
             line_codes<Rule::top, size>(x + size * group, Search::line_of(search.best(), group),
                                         levels);
         };
-        Rule::write(levels_of, best, made);
-        replace_blocks<block_bytes>(is_finite_error(search.error()), made, bytes);
+        Rule::write(levels_of, best, candidate);
+        replace_blocks<block_bytes>(is_finite_error(search.error()), candidate, bytes);
     }
 };
 

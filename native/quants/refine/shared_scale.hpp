@@ -187,14 +187,14 @@ private:
     // The shared scale under which the groups lose least, refitted to their rounded scales.
     KERNEL_INLINE Lane shared_scale(int starts) const {
         const Lane extreme = extreme_of<count>(wanted_);
-        SharedUnit<Scales, count, Lane> found{wanted_, curvature_};
+        SharedUnit<Scales, count, Lane> unit{wanted_, curvature_};
 #pragma GCC unroll 1
         for (int i = 0; i < 2 * starts; ++i) {
             const float end = i % 2 ? Scales::high : Scales::low;
             const float share = 1.01f - 0.2f * static_cast<float>(i / 2) / starts;
-            found.attempt(extreme / broadcast<Lane>(end * share));
+            unit.attempt(extreme / broadcast<Lane>(end * share));
         }
-        return found.best;
+        return unit.best;
     }
 
     // Tries a shared scale with the best neighbours of all scales; returns its refit if `again`.
@@ -269,9 +269,9 @@ struct RefinesSharedScale : Rule {
             Rule::weigh(x, importance, weights);
             search.keep_better_under(weights, fields);
         }
-        uint8_t made[block_bytes * width_of<Lane>];
-        Rule::write(x, search.half(), search.scales(), made);
-        replace_blocks<block_bytes>(is_finite_error(search.error()), made, bytes);
+        uint8_t candidate[block_bytes * width_of<Lane>];
+        Rule::write(x, search.half(), search.scales(), candidate);
+        replace_blocks<block_bytes>(is_finite_error(search.error()), candidate, bytes);
     }
 };
 

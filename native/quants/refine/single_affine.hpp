@@ -48,12 +48,12 @@ struct RefinesSingleAffine : WeighsByRow {
         const auto better = less(errors[1], errors[0] * clearly);
         const Int chosen[2] = {select(better, after[0], before[0]),
                                select(better, after[1], before[1])};
-        uint8_t made[block_bytes * width_of<Lane>];
+        uint8_t candidate[block_bytes * width_of<Lane>];
         Int codes[32];
         line_codes<top, 32, Lane>(x, {float_of_half(chosen[0]), float_of_half(chosen[1])}, codes);
-        Type::store_block(chosen[0], chosen[1], codes, made);
+        Type::store_block(chosen[0], chosen[1], codes, candidate);
         const Lane least = select(better, errors[1], errors[0]);
-        replace_blocks<block_bytes>(is_finite_error(least), made, bytes);
+        replace_blocks<block_bytes>(is_finite_error(least), candidate, bytes);
     }
 
 private:

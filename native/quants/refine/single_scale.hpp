@@ -138,11 +138,11 @@ struct RefinesSingleScale : Rule {
             better = and_(better, less(losses[1], losses[0] * clearly));
         }
         const Lane scale = select(better, scales[1], scales[0]);
-        uint8_t made[block_bytes * width_of<Lane>];
-        scatter_halves<block_bytes>(select(better, halves[1], halves[0]), made);
-        Rule::write(x, scale, made);
+        uint8_t candidate[block_bytes * width_of<Lane>];
+        scatter_halves<block_bytes>(select(better, halves[1], halves[0]), candidate);
+        Rule::write(x, scale, candidate);
         const Lane least = select(better, errors[1], errors[0]);
-        replace_blocks<block_bytes>(is_finite_error(least), made, bytes);
+        replace_blocks<block_bytes>(is_finite_error(least), candidate, bytes);
     }
 };
 

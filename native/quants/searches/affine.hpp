@@ -25,8 +25,8 @@ struct AffineFit {
 
     // The level of an element before scales are rounded.
     KERNEL_INLINE IntOf<Lane> level(Lane x, int32_t top) const {
-        const IntOf<Lane> found = nearest_int(inverse * (x - offset)), none{};
-        return select(flat, none, maximum(minimum(found, broadcast_int<IntOf<Lane>>(top)), none));
+        const IntOf<Lane> result = nearest_int(inverse * (x - offset)), none{};
+        return select(flat, none, maximum(minimum(result, broadcast_int<IntOf<Lane>>(top)), none));
     }
 };
 
@@ -121,17 +121,17 @@ private:
     static constexpr Values zero{};
 
     static KERNEL_INLINE Values at(const Lane *groups, int i) {
-        Values made;
+        Values values;
         UNROLL
-        for (int j = 0; j < Count; ++j) made.of[j] = groups[i + j * Rule::size];
-        return made;
+        for (int j = 0; j < Count; ++j) values.of[j] = groups[i + j * Rule::size];
+        return values;
     }
 
     static KERNEL_INLINE Values fill(float value) {
-        Values made;
+        Values values;
         UNROLL
-        for (int j = 0; j < Count; ++j) made.of[j] = broadcast<Lane>(value);
-        return made;
+        for (int j = 0; j < Count; ++j) values.of[j] = broadcast<Lane>(value);
+        return values;
     }
 
     KERNEL_INLINE Values end(const Values &x) const { return inverse_ * (x - offset_); }

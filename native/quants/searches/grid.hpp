@@ -51,8 +51,8 @@ public:
         const Trials &trials = search.trials;
         float best = 0.0f;
         int winner = -1;
-        for (uint32_t left = search.contenders(best); left != 0; left &= left - 1) {
-            const int i = __builtin_ctz(left);
+        for (uint32_t rest = search.contenders(best); rest != 0; rest &= rest - 1) {
+            const int i = __builtin_ctz(rest);
             const float product = trials.products[i], square = trials.squares[i];
             // Rounding may let ggml find equal sums better, and then so up to a column's last.
             const int ends[] = {trials.first(i), trials.last[i]};
@@ -141,9 +141,9 @@ uint32_t fit_in_lanes(const GridPart<typename Rule::Shape> (&parts)[Parts], cons
                 members[i].begin(parts[part], grid, ranges[part], scales[part], i, batches);
             begun |= static_cast<uint32_t>(begins) << i;
         }
-        const auto each = [&members](uint32_t left, auto step) {
-            for (; left != 0; left &= left - 1) {
-                const int i = __builtin_ctz(left);
+        const auto each = [&members](uint32_t rest, auto step) {
+            for (; rest != 0; rest &= rest - 1) {
+                const int i = __builtin_ctz(rest);
                 step(i, members[i]);
             }
         };

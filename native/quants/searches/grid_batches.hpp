@@ -163,7 +163,7 @@ public:
                                uint32_t &unsure) const {
         const Floats scales = load(scales_ + trial);
         Floats least = broadcast(largest_float), second = least;
-        Ints found = broadcast(0);
+        Ints result = broadcast(0);
         for (;;) {
             const int some = Rounds < 3 ? 4 * Rounds : minimum(sketch.count, sketch.drawn);
             for (int i = 0; i < some; i += 4) {
@@ -172,7 +172,7 @@ public:
                     const Floats now =
                         fmsub(scales, broadcast(sketch.squares[j]), broadcast(sketch.products[j]));
                     const Ints code = broadcast(static_cast<int32_t>(sketch.codes[j]));
-                    found = select(less(now, least), code, found);
+                    result = select(less(now, least), code, result);
                     second = minimum(second, maximum(now, least));
                     least = minimum(now, least);
                 }
@@ -181,7 +181,7 @@ public:
             draw(sketch.codes + sketch.drawn, sketch.count - sketch.drawn, group, sketch);
         }
         unsure = movemask(less(second, least + broadcast(slack_[group])));
-        return found;
+        return result;
     }
 
 private:
@@ -229,14 +229,14 @@ public:
         const Group own(*this, group, trial);
         const uint32_t *code = sketch.codes, *end = code + sketch.count;
         Floats least = own.distances(grid_->steps[*code >> 16]);
-        Ints found = broadcast(static_cast<int32_t>(*code));
+        Ints result = broadcast(static_cast<int32_t>(*code));
         while (++code < end) {
             const Floats now = own.distances(grid_->steps[*code >> 16]);
-            found = select(less(now, least), broadcast(static_cast<int32_t>(*code)), found);
+            result = select(less(now, least), broadcast(static_cast<int32_t>(*code)), result);
             least = minimum(now, least);
         }
         unsure = 0;
-        return found;
+        return result;
     }
 
 private:

@@ -152,14 +152,14 @@ private:
         if (Rule::even_signs && __builtin_parity(signs)) {
             const float *weights = parts_[i].weights + first;
             float least = weights[0] * x[0] * x[0];
-            int at = 0;
+            int index = 0;
             for (int j = 1; j < 8; ++j) {
                 const float matter = weights[j] * x[j] * x[j];
-                at = matter < least ? j : at;
+                index = matter < least ? j : index;
                 least = matter < least ? matter : least;
             }
-            parts_[i].x[first + at] = -parts_[i].x[first + at];
-            signs ^= 1u << at;
+            parts_[i].x[first + index] = -parts_[i].x[first + index];
+            signs ^= 1u << index;
         }
         return static_cast<uint8_t>(Rule::even_signs ? signs & 127 : signs);
     }
@@ -177,14 +177,14 @@ private:
     }
 
     void take(int i, Content &block) const {
-        const GridFit<Shape> &found = fits_[i];
+        const GridFit<Shape> &result = fits_[i];
         uint8_t *signs = block.signs + i * size / 8;
-        memcpy(block.points + i * Shape::groups, found.points, sizeof found.points);
-        for (int j = 0; found.flipped && j < size / 8; ++j) {
+        memcpy(block.points + i * Shape::groups, result.points, sizeof result.points);
+        for (int j = 0; result.flipped && j < size / 8; ++j) {
             signs[j] ^= Rule::even_signs ? 127 : 255;
         }
-        block.scales[i] = found.scale;
-        block.highest_scale = maximum(block.highest_scale, found.scale);
+        block.scales[i] = result.scale;
+        block.highest_scale = maximum(block.highest_scale, result.scale);
     }
 
     const float *x_, *importance_;

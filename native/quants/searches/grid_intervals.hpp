@@ -92,9 +92,10 @@ public:
                 level = level + 1.0f;
                 const Floats latest = never + 1.0f * j * Shape::dimensions;
                 const Mask is_level = less(level, broadcast(highest_level + 0.5f));
-                const Floats at = minimum(select(is_level, level * apart - ahead, latest), latest);
-                const Floats before = floor(maximum(at, broadcast(0.0f)));
-                nearest = maximum(nearest, absolute(at - before - 0.5f));
+                const Floats place =
+                    minimum(select(is_level, level * apart - ahead, latest), latest);
+                const Floats before = floor(maximum(place, broadcast(0.0f)));
+                nearest = maximum(nearest, absolute(place - before - 0.5f));
                 const Ints trial = truncate(before) + 1;
                 memcpy(trials[j] + i, &trial, sizeof trial);
             }

@@ -125,13 +125,13 @@ public:
             contest.offer(product * product, load(trials.squares + i));
         }
         best = contest.reachable(best);
-        uint32_t found = 0;
+        uint32_t result = 0;
         for (int i = 0; i < trials.columns; i += lanes) {
             const Floats product = load(trials.products + i);
             const Floats bound = broadcast(best) * load(trials.squares + i);
-            found |= movemask(less(bound, product * product)) << i;
+            result |= movemask(less(bound, product * product)) << i;
         }
-        return found & static_cast<uint32_t>((uint64_t{1} << trials.columns) - 1);
+        return result & static_cast<uint32_t>((uint64_t{1} << trials.columns) - 1);
     }
 
     // Finds the points of the requested groups for one scale.
@@ -190,23 +190,23 @@ private:
                                                uint32_t (&codes)[groups]) const {
         if constexpr (!BatchSearch::has_lines) return requested;
         const float steps = (inverse * trials.range - (2 * Shape::levels - 1)) / Rule::step;
-        const float at = steps + count / 2;
-        if (!(at >= 0.0f && at < count - 1)) return requested;
-        const int trial = static_cast<int>(at);
+        const float index = steps + count / 2;
+        if (!(index >= 0.0f && index < count - 1)) return requested;
+        const int trial = static_cast<int>(index);
         const float *inverses = trials.inverses + trial, *scales = trials.scales + trial;
         const bool between = inverses[0] <= inverse && inverse <= inverses[1] &&
                              scales[0] >= scale && scale >= scales[1];
         if (!between || (unsure_ >> trial & 3) != 0) return requested;
-        uint32_t left = 0;
+        uint32_t remaining = 0;
         UNROLL
         for (int group = 0; group < groups; ++group) {
-            const uint32_t *found = trials.codes + group * count + trial;
+            const uint32_t *result = trials.codes + group * count + trial;
             const int32_t *cells = trials.cells + group * count + trial;
-            const bool differs = (found[0] != found[1]) | (cells[0] != cells[1]);
-            codes[group] = requested >> group & 1 ? found[0] : codes[group];
-            left |= static_cast<uint32_t>(differs) << group;
+            const bool differs = (result[0] != result[1]) | (cells[0] != cells[1]);
+            codes[group] = requested >> group & 1 ? result[0] : codes[group];
+            remaining |= static_cast<uint32_t>(differs) << group;
         }
-        return requested & left;
+        return requested & remaining;
     }
 
     static KERNEL_INLINE Floats values_in(Ints codes, int place) {
@@ -255,10 +255,10 @@ private:
     KERNEL_INLINE void find_points(CellInterval interval, Sketch &sketch) {
         const int group = interval.group() % groups, trial = interval.place() - group * count;
         uint32_t unsure;
-        const Ints found = search_.nearest(sketch, group, trial, unsure);
+        const Ints result = search_.nearest(sketch, group, trial, unsure);
         uint32_t *codes = trials.codes + interval.place();
         const Mask own = greater(broadcast(interval.trials()), lane_numbers());
-        const Ints mixed = select(own, found, load_ints(codes));
+        const Ints mixed = select(own, result, load_ints(codes));
         memcpy(codes, &mixed, sizeof mixed);
         for (unsure &= movemask(own); unsure != 0; unsure &= unsure - 1) {
             const int i = __builtin_ctz(unsure);
@@ -273,9 +273,9 @@ private:
     KERNEL_NOINLINE uint32_t nearest(float scale, int group, const uint32_t *neighbours,
                                      int count) const {
         const LevelTables<dimensions, spread> tables([&](int i, Floats levels) {
-            const int at = group * dimensions + i;
-            const Floats apart = broadcast(scale) * (levels * 2.0f + 1.0f) - part_->x[at];
-            return broadcast(part_->roots[at]) * apart * apart;
+            const int index = group * dimensions + i;
+            const Floats apart = broadcast(scale) * (levels * 2.0f + 1.0f) - part_->x[index];
+            return broadcast(part_->roots[index]) * apart * apart;
         });
         return tables.nearest(neighbours, count).code;
     }

@@ -131,16 +131,16 @@ private:
         return grid_->count + number;
     }
 
-    bool nearest(const Cell &cell, float scale, int group, uint32_t &found) const {
+    bool nearest(const Cell &cell, float scale, int group, uint32_t &result) const {
         const uint32_t *codes = grid_->codes + cell.first;
-        found = codes[0];
+        result = codes[0];
         if (cell.on_grid) return true;
         float least = largest_float;
         for (int i = 0; i < cell.count; ++i) {
             const float distance = distance_of(codes[i], scale, group);
             if (distance < least) {
                 least = distance;
-                found = codes[i];
+                result = codes[i];
             }
         }
         return least < largest_float;

@@ -48,21 +48,21 @@ public:
         const Group &group = groups_[index];
         const Lane none{};
         const auto scaled = and_(less(none, group.squares), not_(group.empty));
-        IterativeFit<Lane> found{select(scaled, group.sum / group.squares, none), {}};
+        IterativeFit<Lane> result{select(scaled, group.sum / group.squares, none), {}};
         for (int i = 0; i < 16; ++i) {
             const Int level = nearest_int(group.levels[i] + static_cast<float>(Top));
-            found.packed[i / 8] |= select(group.empty, Int{}, level) << 4 * (i % 8);
+            result.packed[i / 8] |= select(group.empty, Int{}, level) << 4 * (i % 8);
         }
-        return found;
+        return result;
     }
 
 private:
     template <class Get>
     static KERNEL_INLINE Values gather(Get get) {
-        Values made;
+        Values values;
         UNROLL
-        for (int j = 0; j < interleaved; ++j) made.of[j] = get(j);
-        return made;
+        for (int j = 0; j < interleaved; ++j) values.of[j] = get(j);
+        return values;
     }
 
     static KERNEL_INLINE Values fill(float value) {

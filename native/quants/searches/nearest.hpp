@@ -54,22 +54,22 @@ public:
     // The first of the nearest.
     KERNEL_INLINE Neighbour nearest(const uint32_t *codes, int count) const {
         Floats least = broadcast(largest_float);
-        Ints found = broadcast(0);
+        Ints winners = broadcast(0);
         for (int first = 0;; first += lanes) {
             const Ints numbers = lane_numbers() + first;
             const Floats now = sums(codes + first);
             const Mask nearer = and_(less(now, least), greater(broadcast(count), numbers));
             least = select(nearer, now, least);
             if (count <= lanes) break;
-            found = select(nearer, numbers, found);
+            winners = select(nearer, numbers, winners);
             if (first + lanes >= count) break;
         }
         const float lowest = lowest_lane(least);
         uint32_t where = movemask(equal(least, broadcast(lowest)));
         int best = __builtin_ctz(where);
         if (count > lanes) {
-            best = found[best];
-            while ((where &= where - 1) != 0) best = minimum(best, found[__builtin_ctz(where)]);
+            best = winners[best];
+            while ((where &= where - 1) != 0) best = minimum(best, winners[__builtin_ctz(where)]);
         }
         return {codes[best], lowest};
     }

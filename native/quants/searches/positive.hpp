@@ -55,8 +55,8 @@ private:
         Lane sum = zero;
         for (int i = 0; i < Size; ++i) {
             const Int level = nearest_int(inverse * x_[i]);
-            const Int kept = Clamped ? minimum(level, broadcast_int<Int>(Top)) : level & 255;
-            const Lane miss = x_[i] - scale * to_floats(kept);
+            const Int rest = Clamped ? minimum(level, broadcast_int<Int>(Top)) : level & 255;
+            const Lane miss = x_[i] - scale * to_floats(rest);
             sum = sum + weights_[i] * miss * miss;
         }
         return sum;

@@ -53,7 +53,7 @@ public:
 
     // The sums for the borders `first` and, in lanes, `second` and those that follow.
     template <class Lane>
-    KERNEL_INLINE SplitSums<Lane, choices> at(int first, int second) const {
+    KERNEL_INLINE SplitSums<Lane, choices> index(int first, int second) const {
         const Lane x = load_lane<Lane>(x_.of + second) - x_.of[first];
         const Lane weight = load_lane<Lane>(weights_.of + second) - weights_.of[first];
         SplitSums<Lane, choices> sums;
@@ -87,9 +87,9 @@ public:
         float sums[2] = {}, sums_of_weights[2] = {};
         float of_weights[2][Size + 1] = {};
         for (int i = 0; i < Size; ++i) {
-            const int at = order[i], half = at < Size / 2 ? 0 : 1;
-            sums[half] = sums[half] + weights[at] * x[at];
-            sums_of_weights[half] = sums_of_weights[half] + weights[at];
+            const int index = order[i], half = index < Size / 2 ? 0 : 1;
+            sums[half] = sums[half] + weights[index] * x[index];
+            sums_of_weights[half] = sums_of_weights[half] + weights[index];
             for (int h = 0; h < 2; ++h) {
                 x_[h].of[i + 1] = sums[h];
                 of_weights[h][i + 1] = sums_of_weights[h];
@@ -112,7 +112,7 @@ public:
     }
 
     template <class Lane>
-    KERNEL_INLINE SplitSums<Lane, choices> at(int first, int second) const {
+    KERNEL_INLINE SplitSums<Lane, choices> index(int first, int second) const {
         Lane products[2][2], squares[2][2];
         UNROLL
         for (int i = 0; i < 4; ++i) {
@@ -189,7 +189,7 @@ Split best_split(const Sums &sums, float scale) {
     Split best{scale};
     for (int first = 0; first <= Size; ++first) {
         for (int second = first; second <= Size; ++second) {
-            const auto here = sums.template at<float>(first, second);
+            const auto here = sums.template index<float>(first, second);
             for (int k = 0; k < Sums::choices; ++k) {
                 best.offer(here.products[k], here.squares[k], first, second, k);
             }
@@ -205,7 +205,7 @@ float reachable_score(const Sums &sums) {
     Contest contest;
     for (int first = Size / 8; first <= Size * 5 / 8; first += Size / 8) {
         for (int second = first; second + fewest <= Size + 1; second += lanes) {
-            const auto here = sums.template at<Floats>(first, second);
+            const auto here = sums.template index<Floats>(first, second);
             UNROLL
             for (int k = 0; k < Sums::choices; ++k) {
                 const Floats product = here.products[k] * here.products[k];
@@ -227,7 +227,7 @@ Split best_split_in_lanes(const Sums &sums, float scale) {
     best.score = reachable_score<Size>(sums);
     for (int first = 0; first <= Size; ++first) {
         for (int second = first; second <= Size; second += lanes) {
-            const auto here = sums.template at<Floats>(first, second);
+            const auto here = sums.template index<Floats>(first, second);
             const Floats score = broadcast(best.score);
             uint32_t promising = 0;
             UNROLL

@@ -111,37 +111,38 @@ private:
     }
 
     // iq1_find_best_neighbour2 of ggml.
-    bool nearest(const Cell &cell, int at, float scale, bool lowered, uint32_t &found) const {
+    bool nearest(const Cell &cell, int index, float scale, bool lowered, uint32_t &point) const {
         const float(&values)[3] = values_of(lowered);
         Neighbour neighbour;
         if constexpr (portable) {
-            neighbour = nearest_in_turn(cell, at, scale, values);
+            neighbour = nearest_in_turn(cell, index, scale, values);
         } else {
-            neighbour = nearest_in_lanes(cell, at, scale, values);
+            neighbour = nearest_in_lanes(cell, index, scale, values);
         }
-        found = neighbour.code;
+        point = neighbour.code;
         return neighbour.distance < largest_float;
     }
 
-    Neighbour nearest_in_turn(const Cell &cell, int at, float scale, const float *values) const {
+    Neighbour nearest_in_turn(const Cell &cell, int index, float scale, const float *values) const {
         Neighbour nearest = {0, largest_float};
         for (uint32_t i = cell.first; i < cell.first + cell.count; ++i) {
             float distance = 0.0f;
             for (int j = 0; j < 8; ++j) {
-                const float apart = scale * values[grid_.codes[i] >> 2 * j & 3] - x_[at + j];
-                distance += block_->weights[at + j] * apart * apart;
+                const float apart = scale * values[grid_.codes[i] >> 2 * j & 3] - x_[index + j];
+                distance += block_->weights[index + j] * apart * apart;
             }
             if (distance < nearest.distance) nearest = {grid_.codes[i], distance};
         }
         return nearest;
     }
 
-    Neighbour nearest_in_lanes(const Cell &cell, int at, float scale, const float *values) const {
+    Neighbour nearest_in_lanes(const Cell &cell, int index, float scale,
+                               const float *values) const {
         Floats of_level;
         for (int i = 0; i < lanes; ++i) of_level[i] = values[minimum(i % 4, 2)];
         const LevelTables<8, 4> tables([&](int i, Floats) {
-            const Floats apart = broadcast(scale) * of_level - x_[at + i];
-            return broadcast(block_->weights[at + i]) * apart * apart;
+            const Floats apart = broadcast(scale) * of_level - x_[index + i];
+            return broadcast(block_->weights[index + i]) * apart * apart;
         });
         return tables.nearest(grid_.codes + cell.first, cell.count);
     }
@@ -149,12 +150,12 @@ private:
     float refined(int i, const Split &split) const {
         float product = 0.0f, square = 0.0f;
         for (int j = 0; j < size; ++j) {
-            const int at = i * size + j;
+            const int index = i * size + j;
             const bool lowered = Rule::lowered(split.choice, j / 8);
             const float value =
-                values_of(lowered)[iq1_codes[block_->points[at / 8]] >> at % 8 * 2 & 3];
-            product += block_->weights[at] * value * x_[at];
-            square += block_->weights[at] * value * value;
+                values_of(lowered)[iq1_codes[block_->points[index / 8]] >> index % 8 * 2 & 3];
+            product += block_->weights[index] * value * x_[index];
+            square += block_->weights[index] * value * value;
         }
         return product > 0.0f && square > 0.0f ? product / square : split.scale;
     }

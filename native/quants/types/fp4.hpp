@@ -56,8 +56,8 @@ public:
         const LaneU8 negative = (LaneU8)(halves < 0);
         // INT8_MIN stays, and finds zero.
         const LaneI8 size = (LaneI8)(((LaneU8)halves ^ negative) - negative);
-        const LaneU8 found = lookup_16(levels, (LaneU8)minimum(size, 15));
-        const LaneU8 level = found - (LaneU8)(size > 19);
+        const LaneU8 magnitude = lookup_16(levels, (LaneU8)minimum(size, 15));
+        const LaneU8 level = magnitude - (LaneU8)(size > 19);
         return level | ((level + 7) & negative & 8);
     }
 

@@ -42,14 +42,14 @@ struct IQ1_M {
 
     using Fit = SplitBlockFit<Rule>;
 
-    static Block pack(const float *x, const Fit::Content &found) {
+    static Block pack(const float *x, const Fit::Content &fit) {
         Block block = {};
         for (int i = 0; i < 32; ++i) {
-            block.points[i] = static_cast<uint8_t>(found.points[i]);
-            block.nibbles[i / 2] |= static_cast<uint8_t>((found.points[i] >> 8) << i % 2 * 4);
+            block.points[i] = static_cast<uint8_t>(fit.points[i]);
+            block.nibbles[i / 2] |= static_cast<uint8_t>((fit.points[i] >> 8) << i % 2 * 4);
         }
-        if (found.highest_scale != 0.0f) {
-            const uint16_t d = half_of_float(store_scales(x, found, block) * 1.1125f);  // fudged
+        if (fit.highest_scale != 0.0f) {
+            const uint16_t d = half_of_float(store_scales(x, fit, block) * 1.1125f);  // fudged
             for (int i = 0; i < 4; ++i) {
                 block.scales[i] |= static_cast<uint16_t>((d >> 4 * i & 15) << 12);
             }
@@ -58,22 +58,22 @@ struct IQ1_M {
     }
 
     // Stores the levels of scales and the lowered groups; returns the scale that then fits best.
-    static float store_scales(const float *x, const SplitBlock<Rule::size> &found, Block &block) {
-        const float d = found.highest_scale / 15.0f, inverse = 1.0f / d;
+    static float store_scales(const float *x, const SplitBlock<Rule::size> &fit, Block &block) {
+        const float d = fit.highest_scale / 15.0f, inverse = 1.0f / d;
         float product = 0.0f, square = 0.0f;
         for (int i = 0; i < 16; ++i) {
-            const int level = found.scale_level(i, inverse);
+            const int level = fit.scale_level(i, inverse);
             block.scales[i / 4] |= static_cast<uint16_t>(level << i % 4 * 3);
             for (int j = 0; j < 16; ++j) {
-                const int at = 16 * i + j;
-                const bool lowered = Rule::lowered(found.choices[i], j / 8);
-                const int code = iq1_codes[found.points[at / 8]] >> at % 8 * 2 & 3;
+                const int index = 16 * i + j;
+                const bool lowered = Rule::lowered(fit.choices[i], j / 8);
+                const int code = iq1_codes[fit.points[index / 8]] >> index % 8 * 2 & 3;
                 const float value = values_of(lowered)[code] * static_cast<float>(2 * level + 1);
-                product += found.weights[at] * value * x[at];
-                square += found.weights[at] * value * value;
+                product += fit.weights[index] * value * x[index];
+                square += fit.weights[index] * value * value;
             }
-            if (Rule::lowered(found.choices[i], 0)) block.nibbles[i] |= 0x08;
-            if (Rule::lowered(found.choices[i], 1)) block.nibbles[i] |= 0x80;
+            if (Rule::lowered(fit.choices[i], 0)) block.nibbles[i] |= 0x08;
+            if (Rule::lowered(fit.choices[i], 1)) block.nibbles[i] |= 0x80;
         }
         return square > 0.0f ? product / square : d;
     }

@@ -36,17 +36,17 @@ struct IQ1_S {
 
     using Fit = SplitBlockFit<Rule>;
 
-    static Block pack(const float *, const Fit::Content &found) {
+    static Block pack(const float *, const Fit::Content &fit) {
         Block block = {};
         for (int i = 0; i < 32; ++i) {
-            block.points[i] = static_cast<uint8_t>(found.points[i]);
-            block.groups[i / 4] |= static_cast<uint16_t>((found.points[i] >> 8) << i % 4 * 3);
+            block.points[i] = static_cast<uint8_t>(fit.points[i]);
+            block.groups[i / 4] |= static_cast<uint16_t>((fit.points[i] >> 8) << i % 4 * 3);
         }
-        if (found.highest_scale != 0.0f) {
-            const float d = found.highest_scale / 15.0f;
+        if (fit.highest_scale != 0.0f) {
+            const float d = fit.highest_scale / 15.0f;
             block.d = half_of_float(d * 1.125f);  // ggml's fudge factor
             for (int i = 0; i < 8; ++i) {
-                const int level = found.scale_level(i, 1.0f / d) | found.choices[i] << 3;
+                const int level = fit.scale_level(i, 1.0f / d) | fit.choices[i] << 3;
                 block.groups[i] |= static_cast<uint16_t>(level << 12);
             }
         }

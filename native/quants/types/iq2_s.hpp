@@ -40,17 +40,17 @@ struct IQ2_S {
 
     using Fit = GridBlockFit<Rule>;
 
-    static Block pack(const float *, const Fit::Content &found) {
+    static Block pack(const float *, const Fit::Content &fit) {
         Block block = {};
         for (int i = 0; i < 32; ++i) {
-            block.points[i] = static_cast<uint8_t>(found.points[i]);
-            block.uppers[i / 4] |= static_cast<uint8_t>((found.points[i] >> 8) << i % 4 * 2);
-            block.signs[i] = found.signs[i];
+            block.points[i] = static_cast<uint8_t>(fit.points[i]);
+            block.uppers[i / 4] |= static_cast<uint8_t>((fit.points[i] >> 8) << i % 4 * 2);
+            block.signs[i] = fit.signs[i];
         }
-        if (found.highest_scale != 0.0f) {
-            const float d = found.highest_scale / 31.0f;
+        if (fit.highest_scale != 0.0f) {
+            const float d = fit.highest_scale / 31.0f;
             block.d = half_of_float(d * 0.9875f);  // ggml's fudge factor
-            found.store_scale_levels(1.0f / d, block.scales);
+            fit.store_scale_levels(1.0f / d, block.scales);
         }
         return block;
     }

@@ -32,16 +32,16 @@ struct IQ2_XS {
 
     using Fit = GridBlockFit<Rule>;
 
-    static Block pack(const float *, const Fit::Content &found) {
+    static Block pack(const float *, const Fit::Content &fit) {
         Block block = {};
-        if (found.highest_scale != 0.0f) {
-            const float d = found.highest_scale / 31.0f;
+        if (fit.highest_scale != 0.0f) {
+            const float d = fit.highest_scale / 31.0f;
             block.d = half_of_float(d);
             for (int i = 0; i < 32; ++i) {
                 block.points_and_signs[i] =
-                    static_cast<uint16_t>(found.points[i] | found.signs[i] << 9);
+                    static_cast<uint16_t>(fit.points[i] | fit.signs[i] << 9);
             }
-            found.store_scale_levels(1.0f / d, block.scales);
+            fit.store_scale_levels(1.0f / d, block.scales);
         }
         return block;
     }

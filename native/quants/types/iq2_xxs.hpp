@@ -63,24 +63,24 @@ struct IQ2_XXS {
                 transpose(reinterpret_cast<Floats(&)[lanes]>(weights[i]));
             }
             Ints levels[32];
-            const Floats found = PositiveSearch<32, 4, Floats>(x, weights).run(levels);
-            for (int i = 0; i < lanes && first + i < 8; ++i) scales[first + i] = found[i];
+            const Floats best = PositiveSearch<32, 4, Floats>(x, weights).run(levels);
+            for (int i = 0; i < lanes && first + i < 8; ++i) scales[first + i] = best[i];
         }
     };
 
     using Fit = GridBlockFit<Rule>;
 
-    static Block pack(const float *, const Fit::Content &found) {
+    static Block pack(const float *, const Fit::Content &fit) {
         Block block = {};
-        if (found.highest_scale != 0.0f) {
-            const float d = found.highest_scale / 31.0f;
+        if (fit.highest_scale != 0.0f) {
+            const float d = fit.highest_scale / 31.0f;
             block.d = half_of_float(d);
             for (int i = 0; i < 8; ++i) {
                 for (int j = 0; j < 4; ++j) {
-                    block.groups[i].points[j] = static_cast<uint8_t>(found.points[4 * i + j]);
+                    block.groups[i].points[j] = static_cast<uint8_t>(fit.points[4 * i + j]);
                 }
                 block.groups[i].signs_and_scale =
-                    found.packed_signs(i) | found.scale_level(i, 1.0f / d) << 28;
+                    fit.packed_signs(i) | fit.scale_level(i, 1.0f / d) << 28;
             }
         }
         return block;

@@ -36,22 +36,22 @@ struct IQ3_S {
 
     using Fit = GridBlockFit<Rule>;
 
-    static Block pack(const float *, const Fit::Content &found) {
+    static Block pack(const float *, const Fit::Content &fit) {
         Block block = {};
         int place = 0;
         for (int i = 0; i < 8; ++i) {
-            if (found.empty[i]) continue;  // ggml then stores the following ones one place earlier
+            if (fit.empty[i]) continue;  // ggml then stores the following ones one place earlier
             for (int j = 0; j < 8; ++j) {
-                const int point = found.points[8 * i + j];
+                const int point = fit.points[8 * i + j];
                 block.points[8 * place + j] = static_cast<uint8_t>(point);
                 block.ninths[i] |= static_cast<uint8_t>((point >> 8) << j);
             }
-            memcpy(block.signs + 4 * place++, found.signs + 4 * i, 4);
+            memcpy(block.signs + 4 * place++, fit.signs + 4 * i, 4);
         }
-        if (found.highest_scale != 0.0f) {
-            const float d = found.highest_scale / 31.0f;
+        if (fit.highest_scale != 0.0f) {
+            const float d = fit.highest_scale / 31.0f;
             block.d = half_of_float(d * 1.033f);  // ggml's fudge factor
-            found.store_scale_levels(1.0f / d, block.scales);
+            fit.store_scale_levels(1.0f / d, block.scales);
         }
         return block;
     }

@@ -37,14 +37,14 @@ struct IQ3_XXS {
 
     using Fit = GridBlockFit<Rule>;
 
-    static Block pack(const float *, const Fit::Content &found) {
+    static Block pack(const float *, const Fit::Content &fit) {
         Block block = {};
-        if (found.highest_scale != 0.0f) {
-            const float d = found.highest_scale / 31.0f;
+        if (fit.highest_scale != 0.0f) {
+            const float d = fit.highest_scale / 31.0f;
             block.d = half_of_float(d * 1.0125f);  // ggml's fudge factor
-            for (int i = 0; i < 64; ++i) block.points[i] = static_cast<uint8_t>(found.points[i]);
+            for (int i = 0; i < 64; ++i) block.points[i] = static_cast<uint8_t>(fit.points[i]);
             for (int i = 0; i < 8; ++i) {
-                block.signs_and_scales[i] = found.packed_signs(i) | found.scale_level(i, 1.0f / d)
+                block.signs_and_scales[i] = fit.packed_signs(i) | fit.scale_level(i, 1.0f / d)
                                                                         << 28;
             }
         }
