@@ -67,3 +67,15 @@ def test_variables_are_named_by_what_they_hold():
         if name in VAGUE
     }
     assert vague == PUBLIC
+
+
+def test_variables_of_the_page_are_named_by_what_they_hold():
+    words = "|".join(sorted(VAGUE))
+    binding = re.compile(rf"(?:(?:const|let) |[(,] ?)({words})\b(?= = |, [\w{{]+\) => |\) => )")
+    assert binding.search("files.map((each) => each.name)")
+    vague = {
+        (path.name, name)
+        for path in (ROOT / "src/ggufkit/view/page").rglob("*.js")
+        for name in binding.findall(path.read_text("utf-8"))
+    }
+    assert not vague
