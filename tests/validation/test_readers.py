@@ -224,10 +224,12 @@ CHECKED = {
         "float(text)", "int(text)", "int(text, 16 if 'x' in text.lower() else 10)",
     },
     "conversion/checkpoint/packed_weights.py": {"int(sizes[1])"},
-    "conversion/diffusion/checkpoint_files.py": {"int(match['count'] or 1)"},
+    "conversion/diffusion/checkpoint_files.py": {"int(match['count'] or 1)", "int(count[1])"},
+    "diffusion/architecture.py": {"int(block[2])"},
     "conversion/tokenizer/own/lines.py": {"float(score)", "int(match['length'])"},
     "lora/image_adapter.py": {"float(alpha.numpy().reshape(-1)[0])"},
     "quantization/recipe_files.py": {"float(written)", "int(written)"},
+    "release/settings.py": {"float(rung[:-3])"},
     "view/serving/routes.py": {"int(text)"},
 }  # fmt: skip
 

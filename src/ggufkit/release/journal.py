@@ -129,8 +129,8 @@ class Journal:
     def _is_there(self, name: str, file: Facts) -> bool:
         path = self.folder / name
         if path.exists():
-            return path.stat().st_size == int(file["nbytes"])
-        return self.published.get(name) == str(file["sha256"])
+            return bool(path.stat().st_size == file["nbytes"])
+        return bool(self.published.get(name) == file["sha256"])
 
     def record(
         self,

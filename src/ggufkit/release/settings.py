@@ -9,10 +9,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from ggufkit.errors import FormatError, GGUFError, ValueTypeError
+from ggufkit.errors import FormatError, GGUFError, ValueTypeError, brief
 from ggufkit.quantization.recipe_files import RECIPE_SUFFIX
 from ggufkit.system.text_file import Most, decoded, read_small
 from ggufkit.validation.sizes import bytes_of
+from ggufkit.validation.typed_values import finite_number
 
 RUNGS: Final = (
     *("Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q4_K_M", "Q4_K_S", "IQ4_XS", "Q4_0"),
@@ -77,7 +78,12 @@ class Settings:
     def target(self, rung: str) -> dict[str, float] | None:
         """Return the target size of a rung as an argument of `target`, None for a recipe."""
         if rung.lower().endswith("bpw"):
-            return {"bpw": float(rung[:-3])}
+            try:
+                return {"bpw": finite_number(float(rung[:-3]), rung, least=0)}
+            except ValueError:
+                raise ValueTypeError(
+                    f"{brief(rung)} is not a number of bits", remedy="Write it like 4.25bpw"
+                ) from None
         is_size = rung[:1].isdigit() and not rung.endswith(RECIPE_SUFFIX)
         return {"nbytes": bytes_of(rung)[0]} if is_size else None
 
