@@ -13,7 +13,6 @@ from ggufkit.validation.typed_values import (
     integer,
     json_list,
     json_object,
-    parsed_integer,
     short_text,
 )
 
@@ -40,13 +39,6 @@ def test_numbers_have_limits() -> None:
     for wrong in (1e39, -1e39, math.nan):
         with pytest.raises(ValueTypeError, match="not a finite number"):
             finite_number(wrong, "n", most=MAX_FLOAT32, least=-MAX_FLOAT32)
-
-
-def test_digits_are_parsed_within_the_limits_of_the_number() -> None:
-    assert parsed_integer("007", "n") == 7
-    for wrong in ("", "-1", "²", "1_0", " 1", "9" * 5000, "9" * 20, "0x1"):
-        with pytest.raises(ValueTypeError):
-            parsed_integer(wrong, "n")
 
 
 def test_texts_have_a_limit() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from ggufkit.edits.changes import Change, changes
 from ggufkit.edits.edit import Edits, edit
 from ggufkit.edits.header_slack import refit, require_slack
 from ggufkit.edits.recover import settle
-from ggufkit.errors import DiskSpaceError, FormatError, GGUFError, OutputError, ShardError
+from ggufkit.errors import FormatError, GGUFError, OutputError, ShardError
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import padded
 from ggufkit.models.model import Model
@@ -32,7 +31,7 @@ from ggufkit.system import descriptors, disk_blocks, edit_journal
 from ggufkit.system.cancellation import check_cancelled, shield
 from ggufkit.system.descriptors import AnyPath, copy_at, naming, write_at
 from ggufkit.system.edit_journal import EditJournal
-from ggufkit.system.staging import Staging, sweep
+from ggufkit.system.staging import Staging, require_space, sweep
 from ggufkit.system.threads import Progress
 
 if TYPE_CHECKING:
@@ -285,7 +284,16 @@ def _replace_file(
     with contextlib.ExitStack() as opened:
         stage = Staging(target)
         opened.callback(stage.discard)
-        way = _write_copy(stage, descriptor, change, progress)
+        begun = os.fstat(descriptor).st_mtime_ns
+        stage.resize(change.nbytes + change.shift)
+        way = _carry(descriptor, stage, change, progress)
+        write_at(stage.descriptor, change.new, 0)
+        _keep_attributes(descriptor, stage.descriptor)
+        stage.sync()
+        if os.fstat(descriptor).st_mtime_ns != begun:
+            raise FormatError(
+                "the file changed during the edit", remedy="Edit it again", path=str(stage.target)
+            )
         inodes = (os.fstat(descriptor).st_ino, os.fstat(stage.descriptor).st_ino)
         if not descriptors.renames_open_files:
             stack.close()
@@ -309,24 +317,9 @@ def _locked_on(stage: Staging) -> Iterator[None]:
         os.close(keeper)
 
 
-def _write_copy(stage: Staging, source: int, change: EditJournal, progress: Progress | None) -> Way:
-    """Write the changed file next to the old one, complete and synced to disk."""
-    begun = os.fstat(source).st_mtime_ns
-    stage.resize(change.nbytes + change.shift)
-    way = _carry(source, stage, change, progress)
-    write_at(stage.descriptor, change.new, 0)
-    _keep_attributes(source, stage.descriptor)
-    stage.sync()
-    if os.fstat(source).st_mtime_ns != begun:
-        raise FormatError(
-            "the file changed during the edit", remedy="Edit it again", path=str(stage.target)
-        )
-    return way
-
-
 def _carry(source: int, stage: Staging, change: EditJournal, progress: Progress | None) -> Way:
     """Put the data into the new file: share its blocks if the file system can, else copy."""
-    copy, folder = stage.descriptor, stage.target.parent
+    copy = stage.descriptor
     offset, shift = len(change.old), change.shift
     step = disk_blocks.block_bytes(source)
     shared = padded(offset, step)
@@ -334,13 +327,8 @@ def _carry(source: int, stage: Staging, change: EditJournal, progress: Progress 
     if may_share and disk_blocks.clone(source, shared, copy, shared + shift):
         _copy(source, offset, shared, copy, shift, None)
         return "cloned"
-    free = shutil.disk_usage(folder).free
-    if free < change.nbytes + shift:
-        raise DiskSpaceError(
-            f"{folder} has {free:,} bytes free, and {change.nbytes + shift:,} are needed",
-            remedy="Free some space, or write a copy elsewhere with `ggufkit edit IN "
-            "--output OUT`; nothing was changed",
-        )
+    remedy = "Free some space, or write a copy elsewhere with `ggufkit edit IN --output OUT`"
+    require_space(stage.target.parent, change.nbytes + shift, f"{remedy}; nothing was changed")
     _copy(source, offset, change.nbytes, copy, shift, progress)
     return "copied"
 

@@ -137,7 +137,16 @@ def _grafted(model: Model, donor: Model, text: str) -> Model:
     if not any(_is_new_layer(name, model) for name in added):
         return grafted
     _require_like(model, donor)
-    _require_all_layers(grafted, model, donor)
+    counted = range(block_count(model.metadata)[1], block_count(donor.metadata)[1])
+    layers = {layer_of(name) for name in grafted.tensors}
+    missing = [layer for layer in counted if layer not in layers]
+    if missing:
+        raise ShapeError(
+            f"the model has {counted.start} layers, the other one {counted.stop}, and layer "
+            f"{missing[0]} is not grafted",
+            remedy=f"Graft the layers {counted.start} to {counted.stop - 1} from a file of the "
+            "same model",
+        )
     metadata = model.metadata.updated(keys_by_layer(donor.metadata))
     return resized(grafted.replace(metadata=metadata), model)
 
@@ -149,20 +158,6 @@ def _is_new_layer(name: str, model: Model) -> bool:
         return layer is not None and layer >= block_count(model.metadata)[1]
     except (MissingKeyError, ValueTypeError):  # no layer count: an adapter
         return False
-
-
-def _require_all_layers(grafted: Model, model: Model, donor: Model) -> None:
-    """Raise ShapeError if new layers do not follow those of the model without a gap."""
-    counted = range(block_count(model.metadata)[1], block_count(donor.metadata)[1])
-    layers = {layer_of(name) for name in grafted.tensors}
-    missing = [layer for layer in counted if layer not in layers]
-    if missing:
-        raise ShapeError(
-            f"the model has {counted.start} layers, the other one {counted.stop}, and layer "
-            f"{missing[0]} is not grafted",
-            remedy=f"Graft the layers {counted.start} to {counted.stop - 1} from a file of the "
-            "same model",
-        )
 
 
 def _require_like(model: Model, donor: Model) -> None:

@@ -115,7 +115,19 @@ def _array(value: object, depth: int) -> Array:
     if isinstance(value, np.ndarray):
         return _kept_array(value)
     if isinstance(value, _SEQUENCES):
-        return _typed_list(list(value), _checked_depth(depth))
+        depth = _checked_depth(depth)
+        items = list(value)
+        if not items:
+            raise ValueTypeError(
+                "an empty list has no element type",
+                remedy='Use typed("array[string]", []) or an empty NumPy array',
+            )
+        if all(isinstance(item, (*_ARRAYS, *_SEQUENCES)) for item in items):
+            return Arrays(_array(item, depth + 1) for item in items)
+        kind = _default_type(items)
+        if kind is ValueType.STRING:
+            return Strings(items)
+        return frozen(np.array([_typed_scalar(kind, item) for item in items], kind.dtype))
     raise ValueTypeError(
         f"a value of Python type {value.__class__.__name__} has no GGUF type",
         remedy="Use str, bool, int, float, a list of these, or NumPy scalars and arrays",
@@ -139,20 +151,6 @@ def frozen(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     view: np.ndarray[Any, Any] = array.view()
     view.flags.writeable = False
     return view
-
-
-def _typed_list(items: list[Any], depth: int) -> Array:
-    if not items:
-        raise ValueTypeError(
-            "an empty list has no element type",
-            remedy='Use typed("array[string]", []) or an empty NumPy array',
-        )
-    if all(isinstance(item, (*_ARRAYS, *_SEQUENCES)) for item in items):
-        return Arrays(_array(item, depth + 1) for item in items)
-    kind = _default_type(items)
-    if kind is ValueType.STRING:
-        return Strings(items)
-    return frozen(np.array([_typed_scalar(kind, item) for item in items], kind.dtype))
 
 
 def _default_type(items: list[Any]) -> ValueType:

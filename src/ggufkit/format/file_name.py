@@ -275,18 +275,6 @@ def _annotated(texts: list[str], parameters: int) -> list[_NamePart]:
     sizes = [part.text for part in parts if part.role == "size_label"]
     if any(char.isdecimal() for text in sizes for char in text):
         parts = [_without_worded_size(part) for part in parts]
-    return _with_base(parts)
-
-
-def _without_worded_size(part: _NamePart) -> _NamePart:
-    """Return the part; a word such as "mini" is not a size if there is a numbered one."""
-    if part.role == "size_label" and all(char.isalpha() for char in part.text):
-        return replace(part, role=None)
-    return part
-
-
-def _with_base(parts: list[_NamePart]) -> list[_NamePart]:
-    """Mark the parts of the base name: the leading words and the versions between them."""
     start = 0
     while start < len(parts) and _may_begin(parts[start]):
         start += 1
@@ -296,6 +284,13 @@ def _with_base(parts: list[_NamePart]) -> list[_NamePart]:
     marked = [replace(part, is_base=True) for part in parts[:base]]
     tuned = [replace(part, role=part.role or "finetune") for part in parts[start:]]
     return marked + parts[base:start] + tuned
+
+
+def _without_worded_size(part: _NamePart) -> _NamePart:
+    """Return the part; a word such as "mini" is not a size if there is a numbered one."""
+    if part.role == "size_label" and all(char.isalpha() for char in part.text):
+        return replace(part, role=None)
+    return part
 
 
 def _may_begin(part: _NamePart) -> bool:

@@ -13,7 +13,7 @@ import operator
 import struct
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Final, TypeAlias, overload
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from ggufkit.format.encoding import CANONICAL, Encoding, encode_string
 from ggufkit.format.types import VALUE_TYPES, ValueType
 from ggufkit.system.mapped_file import Data, view
 
+Packed = TypeVar("Packed", bound="_Packed")
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]] | Strings | Arrays"
 # np.generic: a NumPy number, whose dtype says the GGUF type.
 TypedValue: TypeAlias = "bool | str | np.generic | Array"
@@ -51,6 +52,28 @@ class _Packed(Sequence[Any]):
     def __len__(self) -> int:
         return self._count
 
+    @classmethod
+    def over(  # noqa: PYI019 (Python 3.10 has no Self)
+        cls: type[Packed], data: Data, offset: int, end: int, count: int, encoding: Encoding
+    ) -> Packed:
+        """Make the sequence encoded in `data[offset:end]`."""
+        packed = cls.__new__(cls)
+        _Packed.__init__(packed, data, offset, end, count, encoding)
+        return packed
+
+    def __eq__(self, other: object) -> bool:
+        """Whether `other` holds the same elements, types included."""
+        if not isinstance(other, type(self)):
+            return NotImplemented
+        return len(self) == len(other) and self.encoded(CANONICAL) == other.encoded(CANONICAL)
+
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        listed = ", ".join(repr(item) for item in self[:3])
+        more = ", ..." if len(self) > 3 else ""  # noqa: PLR2004
+        return f"{type(self).__name__}([{listed}{more}], length={len(self)})"
+
     def encoded(self, encoding: Encoding) -> bytes:
         """Return the elements' bytes in `encoding`; untouched ones are copied as they are."""
         if encoding == self._encoding:
@@ -60,7 +83,11 @@ class _Packed(Sequence[Any]):
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         data = self.encoded(CANONICAL)
-        return _packed, (type(self), data, self._count)
+        return type(self).over, (data, 0, len(data), self._count, CANONICAL)
+
+    @property
+    def _big(self) -> bool:
+        return self._encoding.byte_order == "big"
 
     @abstractmethod
     def _recoded(self, encoding: Encoding) -> bytes:
@@ -97,13 +124,6 @@ class Strings(_Packed):
         data = b"".join(itertools.chain.from_iterable(pairs))
         super().__init__(data, 0, len(data), len(texts), CANONICAL)
 
-    @classmethod
-    def over(cls, data: Data, offset: int, end: int, count: int, encoding: Encoding) -> Strings:
-        """Make the sequence encoded in `data[offset:end]`."""
-        strings = cls.__new__(cls)
-        _Packed.__init__(strings, data, offset, end, count, encoding)
-        return strings
-
     @overload
     def __getitem__(self, index: int) -> str: ...
     @overload
@@ -125,16 +145,9 @@ class Strings(_Packed):
         return item in self.tolist()
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Strings):
-            return len(self) == len(other) and self.encoded(CANONICAL) == other.encoded(CANONICAL)
         if isinstance(other, list | tuple):
             return len(self) == len(other) and self.tolist() == list(other)
-        return NotImplemented
-
-    __hash__: ClassVar[None] = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return _shorten("Strings", self, self._count)
+        return super().__eq__(other)
 
     def raw(self, index: int) -> bytes:
         """Return the bytes of one item as in the file."""
@@ -170,10 +183,6 @@ class Strings(_Packed):
             self._index = np.frombuffer(places, "u8")
         return self._index
 
-    @property
-    def _big(self) -> bool:
-        return self._encoding.byte_order == "big"
-
     def _decode(self, start: int, stop: int) -> list[str]:
         if stop <= start:
             return []
@@ -200,13 +209,6 @@ class Arrays(_Packed):
         data = b"".join(packed)
         super().__init__(data, 0, len(data), len(packed), CANONICAL)
 
-    @classmethod
-    def over(cls, data: Data, offset: int, end: int, count: int, encoding: Encoding) -> Arrays:
-        """Make the sequence encoded in `data[offset:end]`."""
-        arrays = cls.__new__(cls)
-        _Packed.__init__(arrays, data, offset, end, count, encoding)
-        return arrays
-
     @overload
     def __getitem__(self, index: int) -> Array: ...
     @overload
@@ -216,23 +218,12 @@ class Arrays(_Packed):
         if isinstance(index, slice):
             return [self[position] for position in range(*index.indices(self._count))]
         if self._index is None:
-            wide, big = self._encoding.wide, self._encoding.byte_order == "big"
+            wide = self._encoding.wide
             with view(self._data) as raw:
-                records = _native.array_index(raw, self._offset, self._count, wide, big)
+                records = _native.array_index(raw, self._offset, self._count, wide, self._big)
             self._index = np.frombuffer(records, INNER_ARRAY)
         kind, _, count, offset, end = self._index[self._position(index)].tolist()
         return decode_array(self._data, VALUE_TYPES[kind], count, offset, end, self._encoding)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether `other` holds the same arrays, types included."""
-        if isinstance(other, Arrays):
-            return len(self) == len(other) and self.encoded(CANONICAL) == other.encoded(CANONICAL)
-        return NotImplemented
-
-    __hash__: ClassVar[None] = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return _shorten("Arrays", self, self._count)
 
     def tolist(self) -> list[Any]:
         """Decode all into nested lists of plain Python values."""
@@ -240,11 +231,6 @@ class Arrays(_Packed):
 
     def _recoded(self, encoding: Encoding) -> bytes:
         return b"".join(_encode_array(inner, encoding) for inner in self)
-
-
-def _packed(kind: type[Strings | Arrays], data: bytes, count: int) -> Strings | Arrays:
-    """Make a sequence of its encoded elements."""
-    return kind.over(data, 0, len(data), count, CANONICAL)
 
 
 def _check_depth(inner: list[Array]) -> None:
@@ -256,11 +242,6 @@ def _check_depth(inner: list[Array]) -> None:
     raise ValueTypeError(
         f"arrays are nested deeper than {MAX_ARRAY_DEPTH} levels", remedy="Use fewer levels"
     )
-
-
-def _shorten(name: str, items: Sequence[Any], count: int) -> str:
-    listed = ", ".join(repr(item) for item in items[:3])
-    return f"{name}([{listed}{', ...' if count > 3 else ''}], length={count})"  # noqa: PLR2004
 
 
 # Bytes to values.

@@ -79,7 +79,16 @@ def load(  # noqa: PLR0913 (one argument for each choice of a user)
         types = [decoded_type(tensor, floats) for tensor in tensors]
         shapes = [original_shape(tensor, source.metadata) for tensor in tensors]
         if place.type == "cpu":
-            arrays = _on_cpu(tensors, types, mmap=mmap, threads=threads, progress=progress)
+            shared = _mapped(tensors, types) if mmap else {}
+            rest = [index for index, tensor in enumerate(tensors) if tensor.name not in shared]
+            chosen = [tensors[position] for position in rest]
+            kinds = [types[position] for position in rest]
+            decoded = decoded_arrays(chosen, kinds, threads=threads, progress=progress)
+            state = shared | {
+                tensor.name: as_torch(array, kind)
+                for tensor, kind, array in zip(chosen, kinds, decoded, strict=True)
+            }
+            arrays = {tensor.name: state[tensor.name] for tensor in tensors}
         else:
             arrays = {
                 tensor.name: _on_device(tensor, kind, place)
@@ -210,27 +219,6 @@ def _name_of(dtype: object) -> str:
 
 
 # In the processor's memory.
-
-
-def _on_cpu(
-    tensors: list[Tensor],
-    types: list[TensorType],
-    *,
-    mmap: bool,
-    threads: int | None,
-    progress: Progress | None,
-) -> dict[str, torch.Tensor]:
-    """Return decoded tensors by name, in the order of the file."""
-    shared = _mapped(tensors, types) if mmap else {}
-    rest = [index for index, tensor in enumerate(tensors) if tensor.name not in shared]
-    chosen, kinds = [tensors[position] for position in rest], [types[position] for position in rest]
-    arrays = decoded_arrays(chosen, kinds, threads=threads, progress=progress)
-    loaded = {
-        tensor.name: as_torch(array, kind)
-        for tensor, kind, array in zip(chosen, kinds, arrays, strict=True)
-    }
-    state = shared | loaded
-    return {tensor.name: state[tensor.name] for tensor in tensors}
 
 
 def as_torch(array: Numbers, type: TensorType) -> torch.Tensor:

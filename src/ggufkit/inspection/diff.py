@@ -130,24 +130,20 @@ def diff(
     """
     with opened(before, "before") as old, opened(after, "after") as new:
         workers = reading_threads([old, new], threads)
-        return _diff(old, new, workers, Tally(progress) if data else None)
-
-
-def _diff(before: Model, after: Model, workers: int, tally: Tally | None) -> Difference:
-    """Compare models; `tally` counts the bytes of data, None to compare no data."""
-    both = [(before.tensors[n], after.tensors[n]) for n in before.tensors if n in after.tensors]
-    pairs = [pair for pair in both if pair[0].shape == pair[1].shape]
-    unequal: set[str] = set()
-    sums: dict[str, _DeviationSums] = {}
-    if tally:
-        with pool_of(workers) as pool:
-            work = _Work(pool, workers * IN_FLIGHT, tally)
-            unequal = _unequal(work, [pair for pair in pairs if pair[0].type == pair[1].type])
-            sums = _deviation_sums(work, [pair for pair in pairs if _deviates(pair, unequal)])
-    keys = key_changes(before.metadata, after.metadata)
-    deviations = {name: total.deviation() for name, total in sums.items()}
-    total = functools.reduce(_DeviationSums.plus, sums.values()).deviation() if sums else None
-    return Difference(tuple(keys), tuple(_changes(before, after, unequal, deviations)), total)
+        tally = Tally(progress) if data else None
+        both = [(old.tensors[n], new.tensors[n]) for n in old.tensors if n in new.tensors]
+        pairs = [pair for pair in both if pair[0].shape == pair[1].shape]
+        unequal: set[str] = set()
+        sums: dict[str, _DeviationSums] = {}
+        if tally:
+            with pool_of(workers) as pool:
+                work = _Work(pool, workers * IN_FLIGHT, tally)
+                unequal = _unequal(work, [pair for pair in pairs if pair[0].type == pair[1].type])
+                sums = _deviation_sums(work, [pair for pair in pairs if _deviates(pair, unequal)])
+        keys = key_changes(old.metadata, new.metadata)
+        deviations = {name: total.deviation() for name, total in sums.items()}
+        total = functools.reduce(_DeviationSums.plus, sums.values()).deviation() if sums else None
+        return Difference(tuple(keys), tuple(_changes(old, new, unequal, deviations)), total)
 
 
 # What differs by headers alone.

@@ -159,6 +159,9 @@ def describe(model: Model, *, tensors: bool = True) -> dict[str, Any]:
 
     With `tensors=False`, leave out the list of tensors.
     """
+    summary = summarize(model)
+    pipeline = vars(summary.pipeline) if summary.pipeline else None
+    types = [vars(share) for share in summary.types]
     facts: dict[str, Any] = {
         "version": model.version,
         "byte_order": model.byte_order,
@@ -173,7 +176,7 @@ def describe(model: Model, *, tensors: bool = True) -> dict[str, Any]:
             for file in model.files
         ],
         "missing": [{"rule": facts.rule, "message": facts.message} for facts in model.missing],
-        "summary": _plain_summary(summarize(model)),
+        "summary": {**vars(summary), "types": types, "pipeline": pipeline},
         "metadata": {
             key: {"type": model.metadata.type_name(key), "value": plain(model.metadata.typed(key))}
             for key in model.metadata
@@ -182,12 +185,6 @@ def describe(model: Model, *, tensors: bool = True) -> dict[str, Any]:
     if tensors:
         facts["tensors"] = [describe_tensor(tensor) for tensor in model.tensors.values()]
     return facts
-
-
-def _plain_summary(summary: Summary) -> dict[str, Any]:
-    pipeline = vars(summary.pipeline) if summary.pipeline else None
-    types = [vars(share) for share in summary.types]
-    return {**vars(summary), "types": types, "pipeline": pipeline}
 
 
 def describe_tensor(tensor: Tensor) -> dict[str, Any]:

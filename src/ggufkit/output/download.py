@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-from ggufkit.errors import DiskSpaceError, GGUFError, RemoteError
+from ggufkit.errors import GGUFError, RemoteError
 from ggufkit.format.magic import HEAD_BYTES, identify, is_model
 from ggufkit.output.execute import output_error
 from ggufkit.remote.get import AgainError, get, patiently, require_success
@@ -13,7 +12,7 @@ from ggufkit.remote.read_deadline import ReadDeadline
 from ggufkit.remote.url import Url
 from ggufkit.system.cancellation import check_cancelled
 from ggufkit.system.descriptors import AnyPath, as_path, write_at
-from ggufkit.system.staging import Staging, staged
+from ggufkit.system.staging import Staging, require_space, staged
 from ggufkit.system.threads import Progress, pool_of, result_of
 
 
@@ -47,12 +46,8 @@ def _download(url: Url, stage: Staging, progress: Progress | None) -> None:
                 f"{url}: the server does not tell the size of the file",
                 remedy="Download the file with another program",
             )
-        free = shutil.disk_usage(stage.path.parent).free
-        if free < nbytes:
-            raise DiskSpaceError(
-                f"{stage.path.parent} has {free:,} bytes free, and {nbytes:,} are needed",
-                remedy="Free some space, or write to another disk; nothing was written",
-            )
+        remedy = "Free some space, or write to another disk; nothing was written"
+        require_space(stage.path.parent, nbytes, remedy)
         head = answer.read(HEAD_BYTES)
         if not is_model(head):
             raise identify(head, nbytes).at(str(url)).exception()

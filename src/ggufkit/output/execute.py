@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import pickle
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
@@ -34,7 +32,7 @@ from ggufkit.system.cancellation import check_cancelled, shield
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.descriptors import sync_folder, write_at
 from ggufkit.system.hidden_files import remove
-from ggufkit.system.staging import Staging, kept_bytes, sweep
+from ggufkit.system.staging import DISK_FULL, Staging, kept_bytes, require_space, sweep
 from ggufkit.system.threads import Progress, as_completed, pool_of
 
 Task = Callable[[], Future[list[Written]]]
@@ -43,7 +41,6 @@ ZEROS: Final = 1 << 20  # bytes of a gap written at once
 IN_FLIGHT: Final = 4  # tasks per thread: enough to keep all busy, few enough to stop soon
 IN_FLIGHT_AWAY: Final = 256  # tasks handed to an executor of unknown size
 TRAVEL_BYTES: Final = 16 << 20  # larger sources stay here: their rows are in memory
-_DISK_FULL: Final = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 
 
 class Order(NamedTuple):
@@ -209,19 +206,14 @@ def _prepare(orders: Sequence[Order]) -> None:
 def _require_space(folder: Path, orders: list[Order]) -> None:
     needed = sum(order.plan.nbytes for order in orders)
     needed -= sum(kept_bytes(target) for order in orders for target in order.targets)
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise DiskSpaceError(
-            f"{folder} has {free:,} bytes free, and {needed:,} are needed",
-            remedy="Free some space, or write elsewhere; nothing was written",
-        )
+    require_space(folder, needed, "Free some space, or write elsewhere; nothing was written")
 
 
 def output_error(error: OSError, target: Path, *, resume: bool) -> OutputError:
     """Return the error of an output that cannot be written."""
     reason = error.strerror or str(error)
     place = f"{error.filename}: " if error.filename else ""
-    kind = DiskSpaceError if error.errno in _DISK_FULL else OutputError
+    kind = DiskSpaceError if error.errno in DISK_FULL else OutputError
     partial = (
         "The finished part is kept; resume when the cause is solved"
         if resume

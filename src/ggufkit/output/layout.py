@@ -209,31 +209,26 @@ def _groups(tensors: list[Tensor], step: int, shards: ShardOptions) -> list[list
         groups = _counted_groups(tensors, counts)
     else:
         counted_step = 1 if shards.get("converter_shards") else step
-        groups = _limited_groups(
-            tensors, counted_step, shards.get("shard_size"), shards.get("shard_tensors")
-        )
+        shard_size = shards.get("shard_size")
+        shard_tensors = shards.get("shard_tensors")
+        for limit, what in ((shard_size, "size"), (shard_tensors, "number of tensors")):
+            if limit is not None and limit < 1:
+                raise ShapeError(
+                    f"a shard {what} of {limit} is not possible", remedy="Use 1 or more"
+                )
+        groups = [[]]
+        nbytes = 0
+        for tensor in tensors:
+            size = padded(tensor.nbytes, counted_step)
+            is_full = (shard_size is not None and nbytes + size > shard_size) or (
+                shard_tensors is not None and len(groups[-1]) >= shard_tensors
+            )
+            if groups[-1] and is_full:
+                groups.append([])
+                nbytes = 0
+            groups[-1].append(tensor)
+            nbytes += size
     return [[], *groups] if tensors and shards.get("no_tensor_first_split") else groups
-
-
-def _limited_groups(
-    tensors: list[Tensor], step: int, shard_size: int | None, shard_tensors: int | None
-) -> list[list[Tensor]]:
-    for limit, what in ((shard_size, "size"), (shard_tensors, "number of tensors")):
-        if limit is not None and limit < 1:
-            raise ShapeError(f"a shard {what} of {limit} is not possible", remedy="Use 1 or more")
-    groups: list[list[Tensor]] = [[]]
-    nbytes = 0
-    for tensor in tensors:
-        size = padded(tensor.nbytes, step)
-        is_full = (shard_size is not None and nbytes + size > shard_size) or (
-            shard_tensors is not None and len(groups[-1]) >= shard_tensors
-        )
-        if groups[-1] and is_full:
-            groups.append([])
-            nbytes = 0
-        groups[-1].append(tensor)
-        nbytes += size
-    return groups
 
 
 def _counted_groups(tensors: list[Tensor], counts: Sequence[int]) -> list[list[Tensor]]:

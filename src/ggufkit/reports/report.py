@@ -48,7 +48,16 @@ def _lines(contents: Contents) -> Iterator[str]:
     if contents.memory:
         yield "## Memory in llama.cpp, in MB\n"
         yield from table_lines(words.MEMORY, words.memory_rows(contents.memory))
-    yield from _compared(contents)
+    for number, comparison in enumerate(contents.comparisons):
+        yield f"## Compared with {escaped(comparison['models'][1]['name'])}\n"
+        yield from table_lines(words.COMPARED, map(words.side_row, comparison["models"]))
+        if comparison["changed_keys"]:
+            yield f"Metadata keys that differ: {comparison['changed_keys']:,}.\n"
+        if number < len(contents.errors) and contents.errors[number].changes:
+            yield f"The {words.WORST} most damaged tensors:\n"
+            yield from table_lines(
+                words.ERRORS, map(words.error_row, contents.errors[number].changes[: words.WORST])
+            )
     if contents.qualities:
         yield "## Quality\n"
         qualities = (
@@ -75,19 +84,6 @@ def _findings(overview: dict[str, Any]) -> Iterator[str]:
     rows = ((finding["severity"], finding["rule"], f"{finding['message']} {finding['remedy']}")
             for finding in overview["findings"])  # fmt: skip
     yield from table_lines(("severity", "rule", "finding and remedy"), rows)
-
-
-def _compared(contents: Contents) -> Iterator[str]:
-    for number, comparison in enumerate(contents.comparisons):
-        yield f"## Compared with {escaped(comparison['models'][1]['name'])}\n"
-        yield from table_lines(words.COMPARED, map(words.side_row, comparison["models"]))
-        if comparison["changed_keys"]:
-            yield f"Metadata keys that differ: {comparison['changed_keys']:,}.\n"
-        if number < len(contents.errors) and contents.errors[number].changes:
-            yield f"The {words.WORST} most damaged tensors:\n"
-            yield from table_lines(
-                words.ERRORS, map(words.error_row, contents.errors[number].changes[: words.WORST])
-            )
 
 
 def _figure(value: float | None) -> str:

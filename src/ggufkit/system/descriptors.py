@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import importlib
 import os
 import re
 import threading
@@ -36,29 +37,30 @@ preadv: Any = getattr(os, "preadv", None)
 positional: bool = hasattr(os, "pwrite")
 renames_open_files: bool = os.name != "nt"
 _SYNC_FILE_RANGE_WRITE: Final = 2  # linux/fs.h
-try:
-    sync_file_range: Any = ctypes.CDLL(None).sync_file_range
-    sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-except (AttributeError, OSError, TypeError):  # only Linux has it
-    sync_file_range = None
-try:
-    import fcntl as _fcntl
-except ImportError:  # Windows
-    fcntl: Any = None
-else:
-    fcntl = _fcntl
-try:
-    import resource as _resource
-except ImportError:  # Windows
-    resource: Any = None
-else:
-    resource = _resource
-try:
-    import msvcrt as _msvcrt
-except ImportError:  # anything else
-    msvcrt: Any = None
-else:
-    msvcrt = _msvcrt
+
+
+def system_module(name: str) -> Any:  # noqa: ANN401 (a module)
+    """Return a module of Python that only some systems have, else None."""
+    with contextlib.suppress(ImportError):
+        return importlib.import_module(name)
+    return None
+
+
+def c_function(name: str, *arguments: object) -> Any:  # noqa: ANN401 (a function of C)
+    """Return a function of the C library by its name and the types of its arguments, or None."""
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        function = getattr(ctypes.CDLL(None, use_errno=True), name)
+        function.argtypes = arguments
+        return function
+    return None
+
+
+fcntl: Any = system_module("fcntl")  # not on Windows
+resource: Any = system_module("resource")
+msvcrt: Any = system_module("msvcrt")
+sync_file_range: Any = c_function(  # only on Linux
+    "sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint
+)
 
 
 def as_path(path: AnyPath) -> Path:

@@ -11,15 +11,10 @@ import errno
 import os
 import signal
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
-try:
-    import fcntl as _fcntl
-except ImportError:  # Windows
-    fcntl: Any = None
-else:
-    fcntl = _fcntl
+from ggufkit.system.descriptors import c_function, fcntl
 
 USUAL_BLOCK: Final = 4096  # bytes of a block on nearly every file system
 MAX_BLOCK: Final = 1 << 16  # network file systems call their transfer size a block
@@ -29,19 +24,12 @@ _CLONE_RANGE: Final = 0x4020940D  # FICLONERANGE
 _SET_SIGNAL: Final = 10  # F_SETSIG
 
 
-def _find_fallocate() -> Callable[..., int] | None:
-    """Return the C library's fallocate; Python has only posix_fallocate."""
-    is_wide = ctypes.sizeof(ctypes.c_long) == ctypes.sizeof(ctypes.c_int64)
-    name = "fallocate" if is_wide else "fallocate64"  # with 64-bit offsets
-    with contextlib.suppress(OSError, TypeError, AttributeError):
-        function: Any = getattr(ctypes.CDLL(None, use_errno=True), name)
-        function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
-        return lambda *arguments: int(function(*arguments))
-    return None
-
-
-# Tests set this to None to force the fallback.
-fallocate: Callable[..., int] | None = _find_fallocate()
+_IS_WIDE: Final = ctypes.sizeof(ctypes.c_long) == ctypes.sizeof(ctypes.c_int64)
+# Python has only posix_fallocate. Tests set this to None to force the fallback.
+fallocate: Any = c_function(
+    "fallocate" if _IS_WIDE else "fallocate64",  # with 64-bit offsets
+    *(ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64),
+)
 
 
 def block_bytes(descriptor: int) -> int:

@@ -14,13 +14,14 @@ import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ggufkit.errors import OutputError
-from ggufkit.system.descriptors import BINARY, close, with_descriptors
+from ggufkit.system.descriptors import BINARY, c_function, close, with_descriptors
 
+T = TypeVar("T")
 MAX_FILE_NAME: Final = 255  # bytes of a name, on all common file systems
 PRIVATE: Final = 0o600
 _UNFOLLOWED: Final = getattr(os, "O_NOFOLLOW", 0) | BINARY
@@ -40,10 +41,9 @@ _NOT_OURS: Final = {
 _NO_REPLACE: Final = 1  # linux/fs.h: RENAME_NOREPLACE
 # The errors of a system or file system without it.
 _NO_CALL: Final = {errno.EINVAL, errno.ENOSYS, getattr(errno, "ENOTSUP", errno.ENOSYS)}
-try:
-    renameat2: Any = ctypes.CDLL(None, use_errno=True).renameat2
-except (AttributeError, OSError, TypeError):  # only Linux has it
-    renameat2 = None
+renameat2: Any = c_function(  # only on Linux
+    "renameat2", ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint
+)
 _HAS_FOLDER_DESCRIPTORS: Final = {os.open, os.unlink, os.rename, os.stat} <= os.supports_dir_fd
 
 
@@ -102,30 +102,23 @@ class OpenFolder:
 
     def open(self, name: str, flags: int, mode: int = PRIVATE) -> int:
         """Open an entry; never follow a link."""
-        with self._naming(name):
-            return with_descriptors(
-                lambda: os.open(*self._relative(name), flags, mode, **self._where())
-            )
+        return with_descriptors(lambda: self._call(os.open, name, flags, mode))
 
     def status(self, name: str) -> os.stat_result:
         """Return the status of an entry; for a link, the link's own."""
-        with self._naming(name):
-            return os.stat(*self._relative(name), follow_symlinks=False, **self._where())
+        return self._call(os.stat, name, follow_symlinks=False)
 
     def unlink(self, name: str) -> None:
         """Remove a file or link."""
-        with self._naming(name):
-            os.unlink(*self._relative(name), **self._where())
+        self._call(os.unlink, name)
 
     def rmdir(self, name: str) -> None:
         """Remove an empty folder."""
-        with self._naming(name):
-            os.rmdir(*self._relative(name), **self._where())
+        self._call(os.rmdir, name)
 
     def mkdir(self, name: str, mode: int) -> None:
         """Create a folder."""
-        with self._naming(name):
-            os.mkdir(*self._relative(name), mode, **self._where())  # noqa: PTH102
+        self._call(os.mkdir, name, mode)
 
     def replace(self, name: str, other: str) -> None:
         """Rename an entry, and replace the target if it exists."""
@@ -186,8 +179,11 @@ class OpenFolder:
     def _relative(self, name: str) -> tuple[Any]:
         return (name if self.descriptor is not None else self.path / name,)
 
-    def _where(self) -> dict[str, Any]:
-        return {} if self.descriptor is None else {"dir_fd": self.descriptor}
+    def _call(self, act: Callable[..., T], name: str, *arguments: object, **options: object) -> T:
+        with self._naming(name):
+            if self.descriptor is not None:
+                options["dir_fd"] = self.descriptor
+            return act(*self._relative(name), *arguments, **options)
 
 
 # Files.
@@ -215,23 +211,23 @@ def open_own(path: Path, flags: int) -> int:
     folder, a file of another user, and a file that has another name too.
     """
     with OpenFolder(path.parent) as folder:
-        return _open_own(folder, path, flags)
+        require_own(folder.status(path.name), path)  # first: opening may act on a device
+        descriptor = _opened(folder, path, flags | _EXISTING)
+        try:
+            require_own(os.fstat(descriptor), path)
+        except BaseException:
+            close(descriptor)
+            raise
+        return descriptor
 
 
-def _open_own(folder: OpenFolder, path: Path, flags: int) -> int:
-    require_own(folder.status(path.name), path)  # first: opening may act on a device
+def _opened(folder: OpenFolder, path: Path, flags: int) -> int:
     try:
-        descriptor = folder.open(path.name, flags | _EXISTING)
+        return folder.open(path.name, flags)
     except OSError as error:
         if error.errno in _NOT_OURS:
             raise _foreign(path, error.strerror or str(error)) from error
         raise
-    try:
-        require_own(os.fstat(descriptor), path)
-    except BaseException:
-        close(descriptor)
-        raise
-    return descriptor
 
 
 def require_own(status: os.stat_result, path: Path) -> None:
@@ -320,12 +316,7 @@ def _opened_folder(parent: OpenFolder, path: Path) -> int | None:
     _require_owner(status, path)
     if parent.descriptor is None:
         return None
-    try:
-        return parent.open(path.name, _FOLDER | _UNFOLLOWED)
-    except OSError as error:
-        if error.errno in _NOT_OURS:
-            raise _foreign(path, error.strerror or str(error)) from error
-        raise
+    return _opened(parent, path, _FOLDER | _UNFOLLOWED)
 
 
 def empty_folder(path: Path, descriptor: int | None) -> None:

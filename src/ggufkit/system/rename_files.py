@@ -41,7 +41,15 @@ def rename_files(pairs: Pairs) -> None:
     """
     todo = [(old, new) for old, new in pairs if old != new]
     for old, new in todo:
-        _require_free(old, new)
+        if old.is_symlink():
+            raise OutputError(
+                f"{old} is a link to {old.readlink()}, as in the caches of other programs",
+                remedy="Copy the model to another folder, and rename it there",
+            )
+        if os.path.lexists(new) and not _is_same(old, new) and not _is_linked(old, new):
+            raise OutputError(
+                f"{new} already exists", remedy="Move that file away first; nothing was renamed"
+            )
     try:
         with shield():
             _rename(todo)
@@ -50,18 +58,6 @@ def rename_files(pairs: Pairs) -> None:
             f"renaming {error.filename or todo[0][0]}: {error.strerror or error}",
             remedy="Nothing was renamed",
         ) from error
-
-
-def _require_free(old: Path, new: Path) -> None:
-    if old.is_symlink():
-        raise OutputError(
-            f"{old} is a link to {old.readlink()}, as in the caches of other programs",
-            remedy="Copy the model to another folder, and rename it there",
-        )
-    if os.path.lexists(new) and not _is_same(old, new) and not _is_linked(old, new):
-        raise OutputError(
-            f"{new} already exists", remedy="Move that file away first; nothing was renamed"
-        )
 
 
 def _is_same(old: Path, new: Path) -> bool:

@@ -65,7 +65,19 @@ class Servant:
         if not self._lock.acquire(timeout=seconds):
             raise StoppedError(f"other work takes more than {seconds:g} seconds")
         try:
-            received = self._exchange(sent, seconds)
+            process = self._running()
+            late = threading.Timer(seconds, process.kill)
+            late.start()
+            received = b""
+            try:
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.write(sent)  # type: ignore[union-attr]
+                    process.stdin.flush()  # type: ignore[union-attr]
+                    received = process.stdout.readline(MAX_ANSWER)  # type: ignore[union-attr]
+            finally:
+                late.cancel()
+                if not received.endswith(b"\n"):
+                    self.stop()
         finally:
             self._lock.release()
         if not received.endswith(b"\n"):
@@ -73,23 +85,6 @@ class Servant:
                 f"it takes more than {seconds:g} seconds or too much memory, or answers at length"
             )
         return json.loads(received)
-
-    def _exchange(self, sent: bytes, seconds: float) -> bytes:
-        """Return the line that answers a job, not whole if the process was stopped."""
-        process = self._running()
-        late = threading.Timer(seconds, process.kill)
-        late.start()
-        received = b""
-        try:
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.write(sent)  # type: ignore[union-attr]
-                process.stdin.flush()  # type: ignore[union-attr]
-                received = process.stdout.readline(MAX_ANSWER)  # type: ignore[union-attr]
-        finally:
-            late.cancel()
-            if not received.endswith(b"\n"):
-                self.stop()
-        return received
 
     def kill(self) -> None:
         """End the process, if this process started it; other threads may be using it."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, TypeVar
 
-from ggufkit.errors import OutputError
+from ggufkit.errors import DiskSpaceError, OutputError
 from ggufkit.system import descriptors
 from ggufkit.system.cancellation import shield
 from ggufkit.system.descriptors import BINARY, close, lock
@@ -221,6 +222,15 @@ def staged(
             raise
         stage.publish()
     return result
+
+
+def require_space(folder: Path, nbytes: int, remedy: str) -> None:
+    """Raise DiskSpaceError if the disk of a folder has less than `nbytes` free."""
+    free = shutil.disk_usage(folder).free
+    if free < nbytes:
+        raise DiskSpaceError(
+            f"{folder} has {free:,} bytes free, and {nbytes:,} are needed", remedy=remedy
+        )
 
 
 def exists_already(target: Path) -> OutputError:

@@ -14,7 +14,6 @@ from ggufkit.errors import ValueTypeError, brief
 
 MAX_TEXT: Final = 1 << 16  # characters of a name or title
 MAX_WHOLE: Final = (1 << 63) - 1
-MAX_DIGITS: Final = 19  # of MAX_WHOLE
 MAX_FLOAT32: Final = 3.4028234663852886e38
 
 
@@ -37,12 +36,6 @@ def integer(value: object, name: str, *, least: int = 0, most: int = MAX_WHOLE) 
     if not isinstance(value, bool) and isinstance(value, int) and least <= value <= most:
         return value
     raise _refusal(name, "a whole number", least, most, value)
-
-
-def parsed_integer(text: str, name: str, *, most: int = MAX_WHOLE) -> int:
-    """Return the whole number that decimal digits spell."""
-    is_number = text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
-    return integer(int(text) if is_number else text, name, most=most)
 
 
 def short_text(value: object, name: str, *, most: int = MAX_TEXT) -> str:
