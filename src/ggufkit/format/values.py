@@ -149,6 +149,8 @@ class Strings(_Packed):
             return len(self) == len(other) and self.tolist() == list(other)
         return super().__eq__(other)
 
+    __hash__: ClassVar[None] = None
+
     def raw(self, index: int) -> bytes:
         """Return the bytes of one item as in the file."""
         places = self._places()
