@@ -9,27 +9,18 @@ from typing import Any, Final
 import numpy as np
 
 from ggufkit.errors import ValueTypeError, brief
+from ggufkit.format import values
 from ggufkit.format.encoding import CANONICAL, encode_string
 from ggufkit.format.types import ValueType
-from ggufkit.format.values import (
-    MAX_ARRAY_DEPTH,
-    Array,
-    Arrays,
-    Strings,
-    TypedValue,
-    Value,
-    dtype_type,
-    python_value,
-)
 
 # A plain int becomes the first of these that holds it. Most counts in GGUF are uint32.
 _INTEGERS: Final = (ValueType.UINT32, ValueType.INT32, ValueType.UINT64, ValueType.INT64)
 _NOTATION: Final = re.compile(r"(?P<outer>(?:ARRAY\[)*)(?P<inner>[A-Z0-9]+)(?P<end>\]*)")
 _SEQUENCES: Final = (list, tuple, range)  # ordered, sized, and without a type of their own
-_ARRAYS: Final = (np.ndarray, Strings, Arrays)
+_ARRAYS: Final = (np.ndarray, values.Strings, values.Arrays)
 
 
-def typed(type: str | ValueType, value: object) -> TypedValue:
+def typed(type: str | ValueType, value: object) -> values.TypedValue:
     """Return `value` as a value of the GGUF `type`, or raise ValueTypeError if it does not fit.
 
     `type` is a ValueType or its name in any case: "uint8" … "float64", "bool", "string",
@@ -44,7 +35,7 @@ def typed(type: str | ValueType, value: object) -> TypedValue:
     return typed_array(value) if kind is ValueType.ARRAY else _typed_scalar(kind, value)
 
 
-def typed_value(value: object) -> TypedValue:
+def typed_value(value: object) -> values.TypedValue:
     """Return `value` with a GGUF type: its own, or the documented default of a plain value.
 
     NumPy scalars and arrays keep their dtype. Of plain values, `bool` is bool, `str` string,
@@ -58,30 +49,30 @@ def typed_value(value: object) -> TypedValue:
             return _typed_scalar(ValueType.STRING, value)
         if isinstance(value, np.bool_):
             return bool(value)
-        dtype_type(value.dtype)
+        values.dtype_type(value.dtype)
         return value
     if isinstance(value, bool | int | float | str):
         return _typed_scalar(_default_type([value]), value)
     return typed_array(value)
 
 
-def typed_array(value: object) -> Array:
+def typed_array(value: object) -> values.Array:
     """Return `value` as a typed array, as `typed_value` does."""
     return _array(value, 1)
 
 
-def plain(value: TypedValue | Value) -> Any:  # noqa: ANN401 (as JSON is)
+def plain(value: values.TypedValue | values.Value) -> Any:  # noqa: ANN401 (as JSON is)
     """Return the value as plain Python: int, float, bool, str, or (nested) lists of these."""
     if isinstance(value, np.generic):
-        return python_value(value)
+        return values.python_value(value)
     return value.tolist() if isinstance(value, _ARRAYS) else value
 
 
-def plain_exactly(value: TypedValue | Value) -> Any:  # noqa: ANN401 (as JSON is)
+def plain_exactly(value: values.TypedValue | values.Value) -> Any:  # noqa: ANN401 (as JSON is)
     """Return the value as `plain` does, with items of float32 arrays as their shortest decimals."""
     if isinstance(value, np.ndarray) and value.dtype == np.float32:
-        return [python_value(number) for number in value]
-    if isinstance(value, Arrays):
+        return [values.python_value(number) for number in value]
+    if isinstance(value, values.Arrays):
         return [plain_exactly(inner) for inner in value]
     return plain(value)
 
@@ -99,9 +90,10 @@ def _notation(name: str) -> tuple[int, ValueType]:
 
 
 def _checked_depth(depth: int) -> int:
-    if depth > MAX_ARRAY_DEPTH:
+    if depth > values.MAX_ARRAY_DEPTH:
         raise ValueTypeError(
-            f"arrays are nested deeper than {MAX_ARRAY_DEPTH} levels", remedy="Use fewer levels"
+            f"arrays are nested deeper than {values.MAX_ARRAY_DEPTH} levels",
+            remedy="Use fewer levels",
         )
     return depth
 
@@ -109,8 +101,8 @@ def _checked_depth(depth: int) -> int:
 # By default.
 
 
-def _array(value: object, depth: int) -> Array:
-    if isinstance(value, Strings | Arrays):
+def _array(value: object, depth: int) -> values.Array:
+    if isinstance(value, values.Strings | values.Arrays):
         return value
     if isinstance(value, np.ndarray):
         return _kept_array(value)
@@ -123,10 +115,10 @@ def _array(value: object, depth: int) -> Array:
                 remedy='Use typed("array[string]", []) or an empty NumPy array',
             )
         if all(isinstance(item, (*_ARRAYS, *_SEQUENCES)) for item in items):
-            return Arrays(_array(item, depth + 1) for item in items)
+            return values.Arrays(_array(item, depth + 1) for item in items)
         kind = _default_type(items)
         if kind is ValueType.STRING:
-            return Strings(items)
+            return values.Strings(items)
         return frozen(np.array([_typed_scalar(kind, item) for item in items], kind.dtype))
     raise ValueTypeError(
         f"a value of Python type {value.__class__.__name__} has no GGUF type",
@@ -134,15 +126,15 @@ def _array(value: object, depth: int) -> Array:
     )
 
 
-def _kept_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | Strings:
+def _kept_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | values.Strings:
     if array.ndim != 1:
         raise ValueTypeError(
             f"an array of {array.ndim} dimensions cannot be a GGUF value",
             remedy="Use one dimension, or `list(array)` for an array of arrays",
         )
     if array.dtype.kind == "U":
-        return Strings(array.tolist())
-    dtype_type(array.dtype)
+        return values.Strings(array.tolist())
+    values.dtype_type(array.dtype)
     return frozen(array.copy())
 
 
@@ -171,7 +163,7 @@ def _kind_of(item: object) -> ValueType | type[int]:
     if isinstance(item, str):
         return ValueType.STRING
     if isinstance(item, np.generic):
-        return dtype_type(item.dtype)
+        return values.dtype_type(item.dtype)
     if isinstance(item, bool):
         return ValueType.BOOL
     if isinstance(item, float):
@@ -197,23 +189,23 @@ def _integer_type(items: list[int]) -> ValueType:
 # By a named type.
 
 
-def _array_of(kind: ValueType, depth: int, value: object) -> Array:
+def _array_of(kind: ValueType, depth: int, value: object) -> values.Array:
     """Return `value` as an array of `kind`, nested `depth` times."""
     if isinstance(value, np.ndarray) and value.ndim == 1 and _is_already(kind, value.dtype):
         return _kept_array(value)
     items = _items(value)
     if depth > 1:
-        return Arrays(_array_of(kind, depth - 1, item) for item in items)
+        return values.Arrays(_array_of(kind, depth - 1, item) for item in items)
     if kind is ValueType.ARRAY:
-        return Arrays(typed_array(item) for item in items)
+        return values.Arrays(typed_array(item) for item in items)
     if kind is ValueType.STRING:
-        return Strings(str(_typed_scalar(kind, item)) for item in items)
+        return values.Strings(str(_typed_scalar(kind, item)) for item in items)
     return frozen(np.array([_typed_scalar(kind, item) for item in items], kind.dtype))
 
 
 def _items(value: object) -> list[Any]:
     """Return the items of an array; items of NumPy arrays keep their dtype."""
-    if isinstance(value, (*_SEQUENCES, Strings, Arrays)) or (
+    if isinstance(value, (*_SEQUENCES, values.Strings, values.Arrays)) or (
         isinstance(value, np.ndarray) and value.ndim
     ):
         return list(value)

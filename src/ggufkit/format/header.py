@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 import ggufkit._native as _native
+from ggufkit.format import types
 from ggufkit.format.encoding import ByteOrder, Encoding, is_utf8
 from ggufkit.format.magic import HEAD_BYTES, identify
 from ggufkit.format.metadata import Encoded, Metadata, is_alignment, value_types
@@ -23,14 +24,6 @@ from ggufkit.format.tensor_infos import (
     about_names,
     about_places,
     about_shapes,
-)
-from ggufkit.format.types import (
-    DEFAULT_ALIGNMENT,
-    MAGIC,
-    MAX_KEY_BYTES,
-    SPLIT_TYPES,
-    ValueType,
-    padded,
 )
 from ggufkit.format.values import Strings, require_uint32
 from ggufkit.rules.findings import Finding, Findings, first_error
@@ -86,7 +79,7 @@ class Header:
     version: int = 0
     byte_order: ByteOrder = "little"
     entries: dict[str, Encoded] = field(default_factory=dict)
-    alignment: int = DEFAULT_ALIGNMENT
+    alignment: int = types.DEFAULT_ALIGNMENT
     end: int = 0
     places: Places = _NOWHERE
     findings: tuple[Finding, ...] = ()
@@ -106,7 +99,7 @@ class Header:
     @property
     def data_offset(self) -> int:
         """The aligned beginning of the tensor data."""
-        return min(padded(self.end, self.alignment), self.nbytes)
+        return min(types.padded(self.end, self.alignment), self.nbytes)
 
     @property
     def data_end(self) -> int:
@@ -121,13 +114,13 @@ class Header:
     @property
     def end_padded(self) -> bool:
         """Whether the file ends on its alignment, as ggml writes it."""
-        begin = padded(self.end, self.alignment)
-        return self.nbytes >= begin + padded(self.places.end, self.alignment)
+        begin = types.padded(self.end, self.alignment)
+        return self.nbytes >= begin + types.padded(self.places.end, self.alignment)
 
 
 def parse(data: Data, nbytes: int) -> Header:
     """Return the header of a file of `nbytes` bytes with the content `data`."""
-    if nbytes == 0 or not MAGIC.startswith(data[: len(MAGIC)]):
+    if nbytes == 0 or not types.MAGIC.startswith(data[: len(types.MAGIC)]):
         return Header(nbytes, findings=(identify(data[:HEAD_BYTES], nbytes),))
     version, big, keys, tensors, end, key_table, tensor_table, problems = _native.scan(
         data, *([nbytes] if len(data) < nbytes else [])
@@ -137,13 +130,13 @@ def parse(data: Data, nbytes: int) -> Header:
         findings.add(rule, offset, a=a, b=b)
     encoding = Encoding("big" if big else "little", wide=version != 1)
     if version == 1:
-        findings.add("version-1", len(MAGIC))
+        findings.add("version-1", len(types.MAGIC))
     if encoding.byte_order == "big":
-        findings.add("big-endian", len(MAGIC))
+        findings.add("big-endian", len(types.MAGIC))
         if version < BIG_ENDIAN_SINCE:
-            findings.add("version-byte-order", len(MAGIC), version=version)
+            findings.add("version-byte-order", len(types.MAGIC), version=version)
     entries = _entries(data, np.frombuffer(key_table, KEY_RECORD), encoding, findings)
-    alignment, places, unplaced = DEFAULT_ALIGNMENT, _NOWHERE, None
+    alignment, places, unplaced = types.DEFAULT_ALIGNMENT, _NOWHERE, None
     ended_by = {rule for rule, *_ in problems} - _SCANNED_ON
     if ended_by <= HEADER_CUT:
         infos = Infos.read(data, np.frombuffer(tensor_table, TENSOR_RECORD), encoding)
@@ -167,11 +160,11 @@ def _entries(
     entries: dict[str, Encoded] = {}
     for key_at, size, kind, element, count, value_at, end in table.tolist():
         key = data[key_at : key_at + size].decode("utf-8", "surrogateescape")
-        if key in entries or size > MAX_KEY_BYTES or not _KEY_FORM.fullmatch(key):
+        if key in entries or size > types.MAX_KEY_BYTES or not _KEY_FORM.fullmatch(key):
             _about_key(key, size, key_at - encoding.count_bytes, key in entries, findings)
         value, inner = value_types(kind, element)
         entry = Encoded(data, encoding, value, inner, count, key_at + size, value_at, end)
-        if entry.element_type is ValueType.ARRAY:
+        if entry.element_type is types.ValueType.ARRAY:
             findings.add("array-nested", entry.start, key=key)
         if entry.end - entry.value_at > GGML_MAX_COUNT and _longest(entry) > GGML_MAX_COUNT:
             findings.add("value-long", entry.value_at, key=key, limit=GGML_MAX_COUNT)
@@ -185,8 +178,8 @@ def _about_key(key: str, size: int, offset: int, is_known: bool, findings: Findi
         findings.add("key-empty", offset)
     if is_known:
         findings.add("key-duplicate", offset, key=key)
-    if size > MAX_KEY_BYTES:
-        findings.add("key-size", offset, key=key, size=size, limit=MAX_KEY_BYTES)
+    if size > types.MAX_KEY_BYTES:
+        findings.add("key-size", offset, key=key, size=size, limit=types.MAX_KEY_BYTES)
     elif "\0" in key:
         findings.add("key-nul", offset, key=key)
     elif not is_utf8(key):
@@ -197,14 +190,14 @@ def _about_key(key: str, size: int, offset: int, is_known: bool, findings: Findi
 
 def _longest(entry: Encoded) -> int:
     """Return the largest count that ggml would compare with its limit."""
-    if entry.type is ValueType.STRING:
+    if entry.type is types.ValueType.STRING:
         return entry.end - entry.value_at - entry.encoding.count_bytes
     value = entry.decode()
     return max(entry.count, value.longest()) if isinstance(value, Strings) else entry.count
 
 
 def _about_split(entries: dict[str, Encoded], findings: Findings) -> None:
-    for key, expected in SPLIT_TYPES.items():
+    for key, expected in types.SPLIT_TYPES.items():
         entry = entries.get(key)
         if entry is None:
             continue
@@ -219,15 +212,15 @@ def _about_split(entries: dict[str, Encoded], findings: Findings) -> None:
 def _alignment(entries: dict[str, Encoded], findings: Findings) -> int:
     entry = entries.get("general.alignment")
     if entry is None:
-        return DEFAULT_ALIGNMENT
-    if entry.type is not ValueType.UINT32:
+        return types.DEFAULT_ALIGNMENT
+    if entry.type is not types.ValueType.UINT32:
         findings.add("alignment-type", entry.start, type=entry.type_name)
-        return DEFAULT_ALIGNMENT
+        return types.DEFAULT_ALIGNMENT
     number = require_uint32(entry.decode()) or 0
     if is_alignment(number):
         return number
     findings.add("alignment-value", entry.value_at, number=number)
-    return DEFAULT_ALIGNMENT
+    return types.DEFAULT_ALIGNMENT
 
 
 # Tensors.
@@ -247,7 +240,7 @@ def _places(infos: Infos, end: int, alignment: int, nbytes: int, findings: Findi
     about_shapes(infos, findings)
     if findings.breaks("alignment-type", "alignment-value", "shape-overflow", "row-width"):
         return _NOWHERE
-    data_offset = padded(end, alignment)
+    data_offset = types.padded(end, alignment)
     places = Places.of(infos, nbytes - data_offset)
     about_places(places, alignment, data_offset, findings)
     is_known = places.end <= max(places.room, 0) or findings.breaks(CUT)

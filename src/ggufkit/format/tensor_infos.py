@@ -17,15 +17,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from ggufkit.format import types
 from ggufkit.format.encoding import Encoding, is_utf8
-from ggufkit.format.types import (
-    MAX_DIMS,
-    MAX_NAME_BYTES,
-    TENSOR_TYPES,
-    TensorType,
-    padded,
-    tensor_type,
-)
 from ggufkit.rules.findings import Findings
 from ggufkit.system.mapped_file import Data
 
@@ -38,11 +31,11 @@ MAX_ELEMENTS: Final = 2**60 - 1
 # than this many times their total bytes are not truncated: their offsets are wrong.
 PLAUSIBLE_REACH: Final = 2
 
-_UNKNOWN: Final = max(TENSOR_TYPES) + 1  # stands for every other id in the tables below
+_UNKNOWN: Final = max(types.TENSOR_TYPES) + 1  # stands for every other id in the tables below
 _BLOCK_SIZE: Final = np.zeros(_UNKNOWN + 1, "u8")
 _BLOCK_BYTES: Final = np.zeros(_UNKNOWN + 1, "u8")
 _IS_LISTED: Final = np.zeros(_UNKNOWN + 1, "?")
-for _row in TENSOR_TYPES.values():
+for _row in types.TENSOR_TYPES.values():
     _BLOCK_SIZE[_row.id] = _row.block_size
     _BLOCK_BYTES[_row.id] = _row.block_bytes
     _IS_LISTED[_row.id] = True
@@ -62,10 +55,10 @@ class Infos:
         """Read names and shapes without checks."""
         return cls(table, encoding, _names(data, table), _shapes(data, table, encoding))
 
-    def types(self) -> list[TensorType]:
+    def types(self) -> list[types.TensorType]:
         """Return the type of each tensor."""
         ids = self.table["type"].tolist()
-        known = {number: tensor_type(number) for number in set(ids)}
+        known = {number: types.tensor_type(number) for number in set(ids)}
         return [known[number] for number in ids]
 
     def place(self, index: int, field: str) -> int:
@@ -122,8 +115,8 @@ def _broken_by(name: str, size: int, is_known: bool) -> Iterator[tuple[str, dict
         yield "name-empty", {}
     if is_known:
         yield "name-duplicate", {}
-    if size > MAX_NAME_BYTES:
-        yield "name-size", {"size": size, "limit": MAX_NAME_BYTES}
+    if size > types.MAX_NAME_BYTES:
+        yield "name-size", {"size": size, "limit": types.MAX_NAME_BYTES}
     elif size > GGML_MAX_NAME_BYTES:
         yield "name-size-ggml", {"size": size, "limit": GGML_MAX_NAME_BYTES}
     if "\0" in name:
@@ -147,7 +140,7 @@ def about_shapes(infos: Infos, findings: Findings) -> None:
         ("shape-overflow", "dims", is_vast),
         ("row-width", "dims", ragged & ~is_vast),
         ("tensor-empty", "dims", table["elements"] == 0),
-        ("dims-ggml", "dims", table["n_dims"] > MAX_DIMS),
+        ("dims-ggml", "dims", table["n_dims"] > types.MAX_DIMS),
         ("type-removed", "type", is_removed),
         ("type-unknown", "type", is_opaque & ~is_removed),
     ):
@@ -164,12 +157,12 @@ def _is_vast(infos: Infos) -> Table:
 
 
 def _shape_details(infos: Infos, index: int) -> dict[str, object]:
-    shape, kind = infos.shapes[index], tensor_type(int(infos.table["type"][index]))
+    shape, kind = infos.shapes[index], types.tensor_type(int(infos.table["type"][index]))
     return {
         "name": infos.names[index],
         "shape": shape,
         "dims": len(shape),
-        "limit": MAX_DIMS,
+        "limit": types.MAX_DIMS,
         "width": shape[-1] if shape else 1,
         "type": kind,
         "id": kind.id,
@@ -207,7 +200,7 @@ class Places:
         sizes, row_bytes = _sizes(infos.table, room)
         return cls(infos, room, starts, list(map(add, starts, sizes)), sizes, row_bytes)
 
-    def tensor(self, index: int) -> tuple[str, TensorType, tuple[int, ...], int, int, int]:
+    def tensor(self, index: int) -> tuple[str, types.TensorType, tuple[int, ...], int, int, int]:
         """Return name, type, shape (in NumPy order), start, bytes and bytes per row of one."""
         infos = self.infos
         kind = self.kinds[index]
@@ -215,7 +208,7 @@ class Places:
         return infos.names[index], kind, infos.shapes[index], *place
 
     @functools.cached_property
-    def kinds(self) -> list[TensorType]:
+    def kinds(self) -> list[types.TensorType]:
         """The type of each tensor."""
         return self.infos.types()
 
@@ -263,7 +256,9 @@ def _reaches(starts: Table, room: int) -> Table:
 
 def about_places(places: Places, alignment: int, data_offset: int, findings: Findings) -> None:
     """Find tensors that are misaligned, out of order, overlapping or not in the file."""
-    *expected, total = accumulate((padded(size, alignment) for size in places.sizes), initial=0)
+    *expected, total = accumulate(
+        (types.padded(size, alignment) for size in places.sizes), initial=0
+    )
     is_cut = True
     if places.starts != expected:
         _about_order(places, expected, alignment, findings)

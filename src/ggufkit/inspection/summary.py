@@ -11,17 +11,9 @@ import numpy as np
 
 from ggufkit.diffusion.architecture import is_diffusion
 from ggufkit.diffusion.pipeline_facts import PipelineFacts, pipeline_facts
+from ggufkit.format import values
 from ggufkit.format.file_types import file_type_name
 from ggufkit.format.metadata import Metadata
-from ggufkit.format.values import (
-    Arrays,
-    Strings,
-    TypedValue,
-    Value,
-    python_value,
-    type_name,
-    whole_number,
-)
 from ggufkit.models.model import Model, Tensor, bits_per_weight
 
 PerLayer: TypeAlias = "int | list[int] | None"  # one number for all layers, or one per layer
@@ -135,7 +127,7 @@ def _text(metadata: Metadata, key: str) -> str | None:
 
 
 def _number(metadata: Metadata, key: str) -> int | None:
-    return whole_number(metadata.get(key))
+    return values.whole_number(metadata.get(key))
 
 
 def _numbers(metadata: Metadata, key: str) -> PerLayer:
@@ -148,7 +140,7 @@ def _numbers(metadata: Metadata, key: str) -> PerLayer:
 
 def _tokens(metadata: Metadata) -> int | None:
     tokens = metadata.get("tokenizer.ggml.tokens")
-    return len(tokens) if isinstance(tokens, Strings) else None
+    return len(tokens) if isinstance(tokens, values.Strings) else None
 
 
 # For other programs.
@@ -200,19 +192,19 @@ def describe_tensor(tensor: Tensor) -> dict[str, Any]:
     }
 
 
-def plain(value: TypedValue | Value) -> object:
+def plain(value: values.TypedValue | values.Value) -> object:
     """Return a metadata value as an exact JSON value.
 
     Floats become the shortest decimal of their width, or the strings "NaN", "Infinity" and
     "-Infinity". An array inside an array becomes {"type", "value"}.
     """
     if isinstance(value, np.generic):
-        value = python_value(value)
+        value = values.python_value(value)
     if isinstance(value, str | int | float):
         return _plain_float(value) if isinstance(value, float) else value
-    if isinstance(value, Arrays):
-        return [{"type": type_name(inner), "value": plain(inner)} for inner in value]
-    if isinstance(value, Strings):
+    if isinstance(value, values.Arrays):
+        return [{"type": values.type_name(inner), "value": plain(inner)} for inner in value]
+    if isinstance(value, values.Strings):
         return value.tolist()
     if value.dtype.kind != "f":
         return value.tolist()

@@ -15,19 +15,12 @@ from typing import TYPE_CHECKING, Final, TypedDict
 import numpy as np
 
 from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError, brief
+from ggufkit.format import types
 from ggufkit.format.coerce import typed
 from ggufkit.format.encoding import BYTE_ORDERS, ByteOrder, Encoding, is_utf8
 from ggufkit.format.file_name import parse_shard_name, shard_name
 from ggufkit.format.html import definitions, table
 from ggufkit.format.metadata import Metadata, alignment_of, is_alignment
-from ggufkit.format.types import (
-    DEFAULT_ALIGNMENT,
-    MAGIC,
-    MAX_NAME_BYTES,
-    SPLIT_KEYS,
-    SPLIT_TYPES,
-    padded,
-)
 from ggufkit.format.values import TypedValue, whole_number
 from ggufkit.models.model import Model, Tensor, as_ggml_counts
 from ggufkit.models.rows import Source
@@ -147,7 +140,7 @@ def layout(
     step = alignment_of(metadata)
     is_by_converter = shards.get("converter_shards", False)
     has_both_counts = is_by_converter or shards.get("shard_counts") is not None
-    order = SPLIT_KEYS if has_both_counts else GGUF_SPLIT_ORDER
+    order = types.SPLIT_KEYS if has_both_counts else GGUF_SPLIT_ORDER
     groups = _groups(list(model.tensors.values()), step, shards)
     is_merged = len(groups) == 1 and len(model.files) > 1
     if is_merged:
@@ -219,7 +212,7 @@ def _groups(tensors: list[Tensor], step: int, shards: ShardOptions) -> list[list
         groups = [[]]
         nbytes = 0
         for tensor in tensors:
-            size = padded(tensor.nbytes, counted_step)
+            size = types.padded(tensor.nbytes, counted_step)
             is_full = (shard_size is not None and nbytes + size > shard_size) or (
                 shard_tensors is not None and len(groups[-1]) >= shard_tensors
             )
@@ -252,10 +245,10 @@ def _shards(
             remedy="Allow larger shards",
         )
     total = sum(len(group) for group in groups)
-    first = metadata.without(*SPLIT_KEYS, missing_ok=True)
+    first = metadata.without(*types.SPLIT_KEYS, missing_ok=True)
     # Readers open each file on its own, so each must have the alignment key.
     step = alignment_of(metadata)
-    others = Metadata() if step == DEFAULT_ALIGNMENT else _aligned(Metadata(), step)
+    others = Metadata() if step == types.DEFAULT_ALIGNMENT else _aligned(Metadata(), step)
     return [
         (
             shard_name(_prefix(name), number, count),
@@ -268,8 +261,8 @@ def _shards(
 
 def _split_values(order: Sequence[str], values: tuple[int, int, int]) -> dict[str, TypedValue]:
     """Return the keys of a shard in `order`: its number, and the counts of shards and tensors."""
-    known = dict(zip(SPLIT_KEYS, values, strict=True))
-    return {key: typed(SPLIT_TYPES[key], known[key]) for key in order}
+    known = dict(zip(types.SPLIT_KEYS, values, strict=True))
+    return {key: typed(types.SPLIT_TYPES[key], known[key]) for key in order}
 
 
 # One file.
@@ -277,7 +270,7 @@ def _split_values(order: Sequence[str], values: tuple[int, int, int]) -> dict[st
 
 def _file(name: str, metadata: Metadata, tensors: Sequence[Tensor], form: _FileForm) -> PlannedFile:
     head, starts = _head(metadata, tensors, form)
-    data_offset = padded(len(head), form.alignment)
+    data_offset = types.padded(len(head), form.alignment)
     extents = tuple(
         Extent(
             data_offset + start, t.nbytes, t.name, t.rows, t.row_bytes, _source(t, form.encoding)
@@ -285,7 +278,7 @@ def _file(name: str, metadata: Metadata, tensors: Sequence[Tensor], form: _FileF
         for t, start in zip(tensors, starts, strict=False)
     )
     end = extents[-1].offset + extents[-1].nbytes if extents else len(head)
-    nbytes = padded(end, form.alignment) if form.pad_end else end
+    nbytes = types.padded(end, form.alignment) if form.pad_end else end
     if nbytes > MAX_FILE_BYTES:
         raise ShapeError(f"{name} would have {nbytes} bytes, more than a file can have")
     return PlannedFile(name, head, extents, nbytes)
@@ -298,10 +291,10 @@ def _head(
     encoding = form.encoding
     starts = [0]
     for tensor in tensors:
-        starts.append(padded(starts[-1] + tensor.nbytes, form.alignment))
+        starts.append(types.padded(starts[-1] + tensor.nbytes, form.alignment))
     infos = [_info(t, start, encoding) for t, start in zip(tensors, starts, strict=False)]
     counts = struct.pack(f"{encoding.mark}IQQ", form.version, len(tensors), len(metadata))
-    return b"".join((MAGIC, counts, metadata.encode(encoding), *infos)), starts
+    return b"".join((types.MAGIC, counts, metadata.encode(encoding), *infos)), starts
 
 
 def _source(tensor: Tensor, encoding: Encoding) -> Source:
@@ -322,10 +315,10 @@ def _info(tensor: Tensor, start: int, encoding: Encoding) -> bytes:
             f"tensor {tensor.name!r} is of type {tensor.type}, which GGUF lacks",
             remedy="Leave it out, or write it as another type",
         )
-    if not name or b"\0" in name or len(name) > MAX_NAME_BYTES:
+    if not name or b"\0" in name or len(name) > types.MAX_NAME_BYTES:
         raise ShapeError(
             f"{brief(tensor.name)} is not a valid tensor name",
-            remedy=f"Use 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL",
+            remedy=f"Use 1 to {types.MAX_NAME_BYTES} bytes of UTF-8 without NUL",
         )
     numbers = (*reversed(tensor.shape), start)
     if not all(0 <= number <= MAX_FILE_BYTES for number in numbers):

@@ -13,13 +13,7 @@ from ggufkit.inspection.diff import TensorChange, diff
 from ggufkit.models.remote_resolvers import is_remote
 from ggufkit.system.text_file import Most, read_small
 from ggufkit.system.threads import Progress
-from ggufkit.validation.typed_values import (
-    finite_number,
-    integer,
-    json_list,
-    json_object,
-    short_text,
-)
+from ggufkit.validation import typed_values
 from ggufkit.view.compare_page import compared_keys
 from ggufkit.view.faults_page import faults
 from ggufkit.view.memory_page import memory, memory_facts
@@ -136,9 +130,9 @@ def _errors(
 def read_evaluation(path: Path) -> list[QualityRow]:
     """Return the models in a file that `ggufkit eval --json` printed; FormatError for others."""
     try:
-        document = json_object(json.loads(read_small(path, Most.VALUES)), "the file")
+        document = typed_values.json_object(json.loads(read_small(path, Most.VALUES)), "the file")
         base = [_quality(document["base"], is_base=True)] if document["base"] else []
-        return [*base, *map(_quality, json_list(document["models"], "models"))]
+        return [*base, *map(_quality, typed_values.json_list(document["models"], "models"))]
     except MISFORMED as error:
         raise FormatError(
             f"{path} is not a result of `ggufkit eval --json`",
@@ -148,11 +142,11 @@ def read_evaluation(path: Path) -> list[QualityRow]:
 
 def _quality(row: object, *, is_base: bool = False) -> QualityRow:
     """Return a model of the document; the base does not diverge from itself."""
-    row = json_object(row, "a model")
+    row = typed_values.json_object(row, "a model")
     divergence = row["divergence"]
     return QualityRow(
-        name=short_text(row["name"], "name"),
-        nbytes=integer(row["nbytes"], "nbytes"),
+        name=typed_values.short_text(row["name"], "name"),
+        nbytes=typed_values.integer(row["nbytes"], "nbytes"),
         perplexity=_number(row["perplexity"]["value"]),
         divergence=0.0 if is_base else _mean(divergence),
     )
@@ -160,7 +154,7 @@ def _quality(row: object, *, is_base: bool = False) -> QualityRow:
 
 def _mean(divergence: object) -> float | None:
     return (
-        _number(json_object(divergence, "divergence")["kld"]["mean"]["value"])
+        _number(typed_values.json_object(divergence, "divergence")["kld"]["mean"]["value"])
         if divergence
         else None
     )
@@ -168,4 +162,4 @@ def _mean(divergence: object) -> float | None:
 
 def _number(value: object) -> float | None:
     """Return a measured number; `eval` writes null for one that is not finite."""
-    return None if value is None else finite_number(value, "a measured value")
+    return None if value is None else typed_values.finite_number(value, "a measured value")

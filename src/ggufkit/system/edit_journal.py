@@ -21,17 +21,9 @@ from typing import Final, Literal
 import numpy as np
 
 from ggufkit.errors import FormatError, OutputError
+from ggufkit.system import hidden_files
 from ggufkit.system.cancellation import pause
 from ggufkit.system.descriptors import BINARY, AnyPath, as_path, close, lock, read_at, write_at
-from ggufkit.system.hidden_files import (
-    EDIT,
-    UNDO,
-    ForeignFileError,
-    OpenFolder,
-    hidden,
-    open_own,
-    require_own,
-)
 from ggufkit.system.readers_limit import PRIVATE_LIMIT
 from ggufkit.system.staging import staged
 
@@ -202,23 +194,23 @@ def real(path: AnyPath) -> Path:
 
 def is_pending(target: Path) -> bool:
     """Whether an edit of a file was started and not finished, by the names of files."""
-    return os.path.lexists(hidden(target, EDIT))
+    return os.path.lexists(hidden_files.hidden(target, hidden_files.EDIT))
 
 
 def pending(target: Path) -> EditJournal | None:
     """Return the journal of a running or interrupted edit; errors as `_load`."""
-    return _load(hidden(target, EDIT))
+    return _load(hidden_files.hidden(target, hidden_files.EDIT))
 
 
 def last(target: Path) -> EditJournal | None:
     """Return the journal of the last finished change; errors as `_load`."""
-    return _load(hidden(target, UNDO))
+    return _load(hidden_files.hidden(target, hidden_files.UNDO))
 
 
 def last_of(target: Path, descriptor: int) -> EditJournal | None:
     """Return the edit that made the file's present state, even if it was interrupted."""
     for load in (pending, last):
-        with contextlib.suppress(FormatError, ForeignFileError):
+        with contextlib.suppress(FormatError, hidden_files.ForeignFileError):
             journal = load(target)
             if journal and journal.state(descriptor) in ("between", "after"):
                 return journal
@@ -227,8 +219,8 @@ def last_of(target: Path, descriptor: int) -> EditJournal | None:
 
 def _of_renamed(target: Path, descriptor: int) -> EditJournal | None:
     """Return the last edit of a file that was renamed since, and rename the journal too."""
-    for path in target.parent.glob(f".*{UNDO.suffix}"):
-        old = path.with_name(path.name.removeprefix(".").removesuffix(UNDO.suffix))
+    for path in target.parent.glob(f".*{hidden_files.UNDO.suffix}"):
+        old = path.with_name(path.name.removeprefix(".").removesuffix(hidden_files.UNDO.suffix))
         with contextlib.suppress(FormatError, OSError):
             journal = None if os.path.lexists(old) else _load(path)
             if journal and journal.state(descriptor) == "after":
@@ -248,13 +240,13 @@ def publish(target: Path, journal: EditJournal) -> None:
             f"the header of {target} is too large to be edited in place",
             remedy="Write a copy with `ggufkit edit IN --output OUT`",
         )
-    with OpenFolder(target.parent) as folder:
-        for name in (EDIT, UNDO):
+    with hidden_files.OpenFolder(target.parent) as folder:
+        for name in (hidden_files.EDIT, hidden_files.UNDO):
             with contextlib.suppress(FileNotFoundError):
-                path = hidden(target, name)
-                require_own(folder.status(path.name), path)
+                path = hidden_files.hidden(target, name)
+                hidden_files.require_own(folder.status(path.name), path)
         staged(
-            hidden(target, EDIT),
+            hidden_files.hidden(target, hidden_files.EDIT),
             lambda stage: write_at(stage.descriptor, content, 0),
             limit=PRIVATE_LIMIT,
         )
@@ -263,25 +255,28 @@ def publish(target: Path, journal: EditJournal) -> None:
 
 def finish(target: Path) -> None:
     """Keep the journal for `undo`; it replaces the one before."""
-    with OpenFolder(target.parent) as folder:
-        folder.replace(hidden(target, EDIT).name, hidden(target, UNDO).name)
+    with hidden_files.OpenFolder(target.parent) as folder:
+        folder.replace(
+            hidden_files.hidden(target, hidden_files.EDIT).name,
+            hidden_files.hidden(target, hidden_files.UNDO).name,
+        )
         folder.sync()
 
 
 def withdraw(target: Path) -> None:
     """Remove the journal of a change that did not happen."""
-    _remove(target, hidden(target, EDIT))
+    _remove(target, hidden_files.hidden(target, hidden_files.EDIT))
 
 
 def forget(target: Path) -> None:
     """Remove the journal of the last change, which cannot be undone any more."""
     with contextlib.suppress(OSError):
-        _remove(target, hidden(target, UNDO))
+        _remove(target, hidden_files.hidden(target, hidden_files.UNDO))
 
 
 def _remove(target: Path, path: Path) -> None:
-    with OpenFolder(target.parent) as folder, contextlib.suppress(FileNotFoundError):
-        require_own(folder.status(path.name), path)
+    with hidden_files.OpenFolder(target.parent) as folder, contextlib.suppress(FileNotFoundError):
+        hidden_files.require_own(folder.status(path.name), path)
         folder.unlink(path.name)
         folder.sync()
 
@@ -290,10 +285,10 @@ def follow(old: Path, new: Path) -> None:
     """Rename the journal of the last change with its file, if possible."""
     if old == new:
         return
-    with contextlib.suppress(OSError), OpenFolder(old.parent) as folder:
-        path = hidden(old, UNDO)
-        require_own(folder.status(path.name), path)
-        folder.replace(path.name, hidden(new, UNDO).name)
+    with contextlib.suppress(OSError), hidden_files.OpenFolder(old.parent) as folder:
+        path = hidden_files.hidden(old, hidden_files.UNDO)
+        hidden_files.require_own(folder.status(path.name), path)
+        folder.replace(path.name, hidden_files.hidden(new, hidden_files.UNDO).name)
 
 
 def _load(path: Path) -> EditJournal | None:
@@ -303,7 +298,7 @@ def _load(path: Path) -> EditJournal | None:
     ggufkit did not make.
     """
     try:
-        descriptor = open_own(path, os.O_RDONLY)
+        descriptor = hidden_files.open_own(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
     try:

@@ -10,39 +10,14 @@ import click
 from click.core import ParameterSource
 
 import ggufkit
-from ggufkit.cli.convert_outputs import (
-    OPTION_GROUPS,
-    adapter_outputs,
-    deliver_all,
-    folder_of,
-    has_type,
-    is_folder,
-    output_path,
-)
-from ggufkit.cli.options import (
-    Command,
-    arch_path_option,
-    cluster_option,
-    no_clobber_option,
-    no_tensor_first_split_option,
-    parse_size,
-    resume_option,
-    threads_option,
-    will_read,
-)
+from ggufkit.cli import convert_outputs
+from ggufkit.cli import options as shared
 from ggufkit.cli.output import examples, note
 from ggufkit.cli.pipes import keys_of
 from ggufkit.cli.quantize_options import imatrix_option, parse_recipes, search_option
 from ggufkit.cli.quantize_report import quantized_with_notes
 from ggufkit.cli.write_model import PIPE
-from ggufkit.conversion.diffusion.checkpoint_files import (
-    COMFYUI,
-    LOADERS,
-    SD_CPP,
-    folder_of_part,
-    is_diffusion_source,
-    place_of,
-)
+from ggufkit.conversion.diffusion import checkpoint_files
 from ggufkit.errors import TensorTypeError
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.model import Model
@@ -70,14 +45,14 @@ def _overrides(
     """Return the keys of a --metadata file."""
     if path is None:
         return None
-    will_read(str(path))
+    shared.will_read(str(path))
     return keys_of(str(path))
 
 
 @click.command(
     "convert",
-    cls=Command,
-    groups=OPTION_GROUPS,
+    cls=shared.Command,
+    groups=convert_outputs.OPTION_GROUPS,
     epilog=examples(
         "ggufkit convert SmolLM2-135M smollm2.gguf",
         "ggufkit convert SmolLM2-135M models/ --quantize Q8_0,Q4_0",
@@ -121,7 +96,7 @@ def _overrides(
 @click.option(
     "--pre", metavar="NAME", help="Name of the pre-tokenizer, if ggufkit does not recognize it."
 )
-@arch_path_option
+@shared.arch_path_option
 @click.option(
     "--follow-links", is_flag=True, help="Read files outside the folder that links in it lead to."
 )
@@ -133,8 +108,8 @@ def _overrides(
 @click.option(
     "--for",
     "loader",
-    type=click.Choice(LOADERS),
-    default=COMFYUI,
+    type=click.Choice(checkpoint_files.LOADERS),
+    default=checkpoint_files.COMFYUI,
     show_default=True,
     help="Program that reads an image or video model; sd.cpp is stable-diffusion.cpp.",
 )
@@ -192,7 +167,7 @@ def _overrides(
     "--shard-size",
     "--split-max-size",
     "shard_size",
-    type=parse_size,
+    type=shared.parse_size,
     metavar="SIZE",
     help="Write shards with at most this much tensor data each.",
 )
@@ -204,7 +179,7 @@ def _overrides(
     metavar="N",
     help="Write shards with at most this many tensors each.",
 )
-@no_tensor_first_split_option
+@shared.no_tensor_first_split_option
 @click.option(
     "--mmproj",
     is_flag=True,
@@ -216,10 +191,10 @@ def _overrides(
     metavar="OUT2",
     help="Also convert the projector, to the file or folder OUT2.",
 )
-@no_clobber_option
-@threads_option
-@resume_option
-@cluster_option
+@shared.no_clobber_option
+@shared.threads_option
+@shared.resume_option
+@shared.cluster_option
 @click.option("--dry-run", is_flag=True, help="Show what would be written; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(  # noqa: PLR0913 (click passes each option)
@@ -279,19 +254,19 @@ def command(  # noqa: PLR0913 (click passes each option)
     with contextlib.ExitStack() as opened:
         model = opened.enter_context(ggufkit.convert(source, mmproj=mmproj, **chosen, **options))
         models = _quantized(model, recipe_names, outtype, **blocks) or [model]
-        outputs = [(name, output_path(name, out, kind, stem)) for name in models]
+        outputs = [(name, convert_outputs.output_path(name, out, kind, stem)) for name in models]
         if not chosen["vocab_only"] and not stem:
             finding = {"arch_path": arch_path, "follow_links": follow_links}
-            adapters = adapter_outputs(model, source, outputs[0][1], **finding)
+            adapters = convert_outputs.adapter_outputs(model, source, outputs[0][1], **finding)
             outputs += [(opened.enter_context(adapter), path) for adapter, path in adapters]
             _require_whole(len(outputs) - len(models), work)
         if with_mmproj is not None:
             projector = opened.enter_context(ggufkit.convert(source, mmproj=True, **options))
-            outputs.append((projector, output_path(projector, with_mmproj)))
+            outputs.append((projector, convert_outputs.output_path(projector, with_mmproj)))
         for place, (_, target) in ((out, outputs[0]), (with_mmproj, outputs[-1])):
-            if place is not None and not dry_run and is_folder(place):
-                opened.enter_context(folder_of(target))
-        deliver_all(outputs, work, dry_run=dry_run, as_json=as_json)
+            if place is not None and not dry_run and convert_outputs.is_folder(place):
+                opened.enter_context(convert_outputs.folder_of(target))
+        convert_outputs.deliver_all(outputs, work, dry_run=dry_run, as_json=as_json)
 
 
 def _require_possible(
@@ -303,7 +278,11 @@ def _require_possible(
     with_mmproj: str | None,
 ) -> None:
     """Raise UsageError for options that contradict each other."""
-    if len(recipes) > 1 and not is_folder(out) and not has_type(out):
+    if (
+        len(recipes) > 1
+        and not convert_outputs.is_folder(out)
+        and not convert_outputs.has_type(out)
+    ):
         raise click.UsageError(
             "For several types OUT must be a folder (end it with /) or contain {ftype}"
         )
@@ -325,15 +304,15 @@ def _diffusion_stem(
 
     Raises UsageError for options that concern the other kind alone.
     """
-    place = place_of(source)
+    place = checkpoint_files.place_of(source)
     if part is not None and place.is_dir():
-        place = folder_of_part(place, part)
+        place = checkpoint_files.folder_of_part(place, part)
     is_whole_repository = is_remote(source) and not isinstance(place, UrlPath)
-    if is_whole_repository and (part is not None or loader == SD_CPP):
+    if is_whole_repository and (part is not None or loader == checkpoint_files.SD_CPP):
         raise click.UsageError("--part and --for go with a file, such as hf://ORG/REPO/FILE")
-    if arch is not None and loader == SD_CPP:
+    if arch is not None and loader == checkpoint_files.SD_CPP:
         raise click.UsageError("--arch goes with --for comfyui: sd.cpp reads any names")
-    if is_whole_repository or not is_diffusion_source(place, loader):
+    if is_whole_repository or not checkpoint_files.is_diffusion_source(place, loader):
         if arch is not None:
             raise click.UsageError("--arch goes with an image or video model")
         return ""

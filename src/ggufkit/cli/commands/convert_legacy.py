@@ -8,16 +8,8 @@ from typing import Any
 import click
 
 import ggufkit
+from ggufkit.cli import options as shared
 from ggufkit.cli.model_argument import MODEL
-from ggufkit.cli.options import (
-    Command,
-    Count,
-    dry_run_option,
-    json_option,
-    no_clobber_option,
-    resume_option,
-    threads_option,
-)
 from ggufkit.cli.output import examples, note
 from ggufkit.cli.quantize_report import quantized_with_notes
 from ggufkit.cli.write_model import deliver
@@ -26,7 +18,7 @@ from ggufkit.conversion.legacy.convert_legacy import CONTEXT, EPSILON, lacks_sco
 
 @click.command(
     "convert-legacy",
-    cls=Command,
+    cls=shared.Command,
     epilog=examples(
         "ggufkit convert-legacy ggml-model-f16.bin llama-7b-f16.gguf",
         "ggufkit convert-legacy ggml-model-q4_0.bin llama-7b.gguf --vocab-from vocab.gguf",
@@ -41,7 +33,7 @@ from ggufkit.conversion.legacy.convert_legacy import CONTEXT, EPSILON, lacks_sco
 )
 @click.option(
     "--context-length",
-    type=Count(min=1, max=2**32 - 1),
+    type=shared.Count(min=1, max=2**32 - 1),
     default=CONTEXT,
     show_default=True,
     help="Context length that the model was trained with.",
@@ -65,11 +57,11 @@ from ggufkit.conversion.legacy.convert_legacy import CONTEXT, EPSILON, lacks_sco
     is_flag=True,
     help="Let --quantize also quantize tensors that are already quantized.",
 )
-@no_clobber_option
-@threads_option
-@resume_option
-@dry_run_option
-@json_option
+@shared.no_clobber_option
+@shared.threads_option
+@shared.resume_option
+@shared.dry_run_option
+@shared.json_option
 def command(  # noqa: PLR0913 (click passes each option)
     source: str,
     out: str,

@@ -8,18 +8,8 @@ from typing import Any, Final
 import click
 
 import ggufkit
+from ggufkit.cli import options as shared
 from ggufkit.cli.model_argument import MODEL
-from ggufkit.cli.options import (
-    Command,
-    cluster_option,
-    dry_run_option,
-    json_option,
-    no_clobber_option,
-    no_tensor_first_split_option,
-    parse_size,
-    resume_option,
-    threads_option,
-)
 from ggufkit.cli.output import examples, note
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import PIPE, deliver, is_folder, report, require_place, stem_of
@@ -33,7 +23,7 @@ _DOWNLOAD_CANNOT: Final = _WORK[2:]
 
 @click.command(
     "copy",
-    cls=Command,
+    cls=shared.Command,
     epilog=examples(
         "ggufkit copy model.gguf model-split.gguf --shard-size 2G",
         "ggufkit copy model.gguf model-split.gguf --shard-size 2G --dry-run",
@@ -53,7 +43,7 @@ _DOWNLOAD_CANNOT: Final = _WORK[2:]
 @click.option("--version", type=click.Choice(("2", "3")), help="GGUF version of the output.")
 @click.option(
     "--shard-size",
-    type=parse_size,
+    type=shared.parse_size,
     metavar="SIZE",
     help="Write shards with at most this much tensor data each.",
 )
@@ -63,13 +53,13 @@ _DOWNLOAD_CANNOT: Final = _WORK[2:]
     metavar="N",
     help="Write shards with at most this many tensors each.",
 )
-@no_tensor_first_split_option
-@no_clobber_option
-@threads_option
-@resume_option
-@cluster_option
-@dry_run_option
-@json_option
+@shared.no_tensor_first_split_option
+@shared.no_clobber_option
+@shared.threads_option
+@shared.resume_option
+@shared.cluster_option
+@shared.dry_run_option
+@shared.json_option
 def command(source: str, out: str, *, version: str | None, **laid: Any) -> None:
     """Copy the model IN to OUT, and change only what the options say.
 

@@ -20,15 +20,7 @@ from ggufkit.cli.model_argument import MODEL, is_checkpoint
 from ggufkit.cli.options import Count, arch_path_option, threads_option
 from ggufkit.cli.output import counted, emit, examples, note, paged, shorten, table
 from ggufkit.cli.progress import progress_bar
-from ggufkit.cli.reports.show_deviations import (
-    ALL,
-    ORDERS,
-    arranged,
-    figures,
-    left_out,
-    letter,
-    print_side_by_side,
-)
+from ggufkit.cli.reports import show_deviations
 from ggufkit.conversion.checkpoint.folder import Checkpoint, open_checkpoint
 from ggufkit.conversion.tensors.storage_type import lossless
 from ggufkit.errors import GGUFError, printable
@@ -63,7 +55,7 @@ _SIGNS: Final = {"added": "+", "removed": "-"}
 @click.option("--no-data", is_flag=True, help="Compare only metadata, shapes and types.")
 @click.option(
     "--sort",
-    type=click.Choice(tuple(ORDERS)),
+    type=click.Choice(tuple(show_deviations.ORDERS)),
     help="Order of the tensors: the worst or largest first, or by name.",
 )
 @click.option("--top", type=Count(min=1), help="Show only the first N tensors.")
@@ -170,36 +162,38 @@ def _print(compared: _Compared) -> None:
     if difference.keys and difference.tensors:
         click.echo()
     if difference.tensors:
-        arranged_difference = arranged(difference, compared.sort, compared.top)
+        arranged_difference = show_deviations.arranged(difference, compared.sort, compared.top)
         header = ("", "TENSOR", "SHAPE", "TYPE", "RMSE", "LARGEST", "COSINE", "SNR dB")
         rows = [_row(change) for change in arranged_difference.tensors]
         if (
             difference.total
             and sum(change.deviation is not None for change in difference.tensors) > 1
         ):
-            rows.append(("", ALL, "", "", *figures(difference.total)))
+            rows.append(
+                ("", show_deviations.ALL, "", "", *show_deviations.figures(difference.total))
+            )
         table(header, rows, right="llllrrrr")
-        left_out(difference, arranged_difference)
+        show_deviations.left_out(difference, arranged_difference)
     _note_strange(difference, "B")
     click.echo(f"\n{_summary(difference, *compared.models)}" if difference else "no difference")
 
 
 def _print_several(compared: _Compared) -> None:
     for number, path in enumerate(compared.paths):
-        click.echo(f"{letter(number)}  {printable(path)}")
+        click.echo(f"{show_deviations.letter(number)}  {printable(path)}")
     click.echo()
     for number, difference in enumerate(compared.differences):
-        _print_keys(difference, f"{letter(number + 1)} ")
+        _print_keys(difference, f"{show_deviations.letter(number + 1)} ")
     if any(difference.keys for difference in compared.differences):
         click.echo()
     before = compared.models[0]
-    print_side_by_side(before, compared.differences, compared.sort, compared.top)
+    show_deviations.print_side_by_side(before, compared.differences, compared.sort, compared.top)
     click.echo()
     for number, difference in enumerate(compared.differences):
-        _note_strange(difference, letter(number + 1))
+        _note_strange(difference, show_deviations.letter(number + 1))
         after = compared.models[number + 1]
         summary = _summary(difference, before, after) if difference else "no difference"
-        click.echo(f"{letter(number + 1)}  {summary}")
+        click.echo(f"{show_deviations.letter(number + 1)}  {summary}")
 
 
 def _print_keys(difference: Difference, prefix: str) -> None:
@@ -280,7 +274,7 @@ def _row(change: TensorChange) -> tuple[str, ...]:
     shapes = [" x ".join(map(str, tensor.shape)) for tensor in _sides(change)]
     types = [tensor.type.name for tensor in _sides(change)]
     name, sign = printable(change.name), _SIGNS.get(change.kind, "~")
-    return (sign, name, _arrow(shapes), _arrow(types), *figures(change.deviation))
+    return (sign, name, _arrow(shapes), _arrow(types), *show_deviations.figures(change.deviation))
 
 
 def _sides(change: TensorChange) -> list[Tensor]:
@@ -297,7 +291,8 @@ def _arrow(texts: list[str]) -> str:
 def _document(compared: _Compared) -> dict[str, Any]:
     """Return the difference of one model, or of several with their paths."""
     differences = [
-        _plain(arranged(one, compared.sort, compared.top)) for one in compared.differences
+        _plain(show_deviations.arranged(one, compared.sort, compared.top))
+        for one in compared.differences
     ]
     if len(differences) == 1:
         return differences[0]

@@ -13,16 +13,8 @@ from ggufkit.cli.model_argument import MODEL, look_at
 from ggufkit.cli.options import Count, TokenCount, parse_devices
 from ggufkit.cli.output import emit, examples, grouped, note, paged, size, table
 from ggufkit.cli.quantize_options import parse_recipe
+from ggufkit.inspection import estimate
 from ggufkit.inspection.compute_buffer import is_encoder
-from ggufkit.inspection.estimate import (
-    CACHE_TYPES,
-    DEFAULT_CONTEXT,
-    Estimate,
-    Fit,
-    has_only_weights,
-    largest_context,
-    trained_context,
-)
 from ggufkit.models.model import Model
 from ggufkit.quantization.plan_memory import PlannedMemory
 from ggufkit.quantization.quantize import decide
@@ -52,14 +44,14 @@ EVERY: Final = "all"  # recipes
 )
 @click.option(
     "--cache-type",
-    type=click.Choice(CACHE_TYPES, case_sensitive=False),
+    type=click.Choice(estimate.CACHE_TYPES, case_sensitive=False),
     default="F16",
     show_default=True,
     help="Type of the KV cache.",
 )
 @click.option(
     "--value-cache-type",
-    type=click.Choice(CACHE_TYPES, case_sensitive=False),
+    type=click.Choice(estimate.CACHE_TYPES, case_sensitive=False),
     help="Type of the cached values, if it differs from that of the keys.",
 )
 @click.option("--sequences", type=Count(min=1), default=1, help="Number of texts at once.")
@@ -114,12 +106,12 @@ def command(  # noqa: PLR0913 (click passes each option)
     """
     options["flash_attention"] = not no_flash_attention
     with look_at(file) as model:
-        if has_only_weights(model):
+        if estimate.has_only_weights(model):
             note("a compute buffer is needed too; its size depends on the picture, video or sound")
-        elif not contexts and trained_context(model) is None:
+        elif not contexts and estimate.trained_context(model) is None:
             note(
                 f"the file does not say for how long a context it was trained; these figures are "
-                f"for {DEFAULT_CONTEXT:,} tokens (--context)"
+                f"for {estimate.DEFAULT_CONTEXT:,} tokens (--context)"
             )
         names = [name for text in recipes for name in text.split(",")]
         parsed = None if EVERY in recipes else list(map(parse_recipe, names))
@@ -150,12 +142,12 @@ def _show_one(  # noqa: PLR0913 (what to show of one model)
     """Show one recipe with one context and perhaps one memory."""
     estimated = ggufkit.estimate(model, **options)
     fit = None if memory is None else estimated.fit(memory)
-    most = None if memory is None else largest_context(model, memory, **options)
+    most = None if memory is None else estimate.largest_context(model, memory, **options)
     if as_json:
         emit(_document(file, estimated, fit, most))
         return
     with paged():
-        projects = has_only_weights(model)
+        projects = estimate.has_only_weights(model)
         _print(estimated, by_layer=by_layer and not projects, encodes=is_encoder(model))
         if fit and projects:
             click.echo(f"\nThe weights {'fit' if fit.is_whole else 'do not fit'}.")
@@ -164,7 +156,7 @@ def _show_one(  # noqa: PLR0913 (what to show of one model)
 
 
 def _document(
-    file: str, estimated: Estimate, fit: Fit | None, most: int | None
+    file: str, estimated: estimate.Estimate, fit: estimate.Fit | None, most: int | None
 ) -> dict[str, object]:
     kinds = ("weights", "cache", "state", "compute", "output", "total")
     document: dict[str, object] = {"file": file, "context": estimated.context}
@@ -177,7 +169,7 @@ def _document(
     return document
 
 
-def _print(estimated: Estimate, *, by_layer: bool, encodes: bool) -> None:
+def _print(estimated: estimate.Estimate, *, by_layer: bool, encodes: bool) -> None:
     rows = [
         ("weights", size(estimated.weights), ""),
         ("cache", size(estimated.cache), f"keys and values of {estimated.context:,} tokens"),
@@ -202,7 +194,7 @@ def _print(estimated: Estimate, *, by_layer: bool, encodes: bool) -> None:
         )
 
 
-def _print_fit(estimated: Estimate, fit: Fit, most: int) -> None:
+def _print_fit(estimated: estimate.Estimate, fit: estimate.Fit, most: int) -> None:
     click.echo()
     layers = len(estimated.layers) + 1
     if fit.is_whole:
@@ -276,7 +268,7 @@ def _row(planned: PlannedMemory, devices: Sequence[Devices], *, recipes: bool) -
     return (*name, grouped(estimated.context), *sizes, *fits)
 
 
-def _fits(estimated: Estimate, device: Devices) -> str:
+def _fits(estimated: estimate.Estimate, device: Devices) -> str:
     fit = estimated.fit(device.memories)
     if fit.is_whole:
         return "fits"

@@ -10,30 +10,15 @@ from typing import Any, Final
 
 import click
 
+from ggufkit.cli import options as shared
 from ggufkit.cli import streams
 from ggufkit.cli.model_argument import FILE, MODEL
-from ggufkit.cli.options import (
-    MAX_CONTEXT,
-    Count,
-    TokenCount,
-    chunks_option,
-    no_clobber_option,
-    resume_option,
-    threads_option,
-)
 from ggufkit.cli.output import counted, emit, examples, paged, size, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import may_replace, refuse_input, report, require_place
 from ggufkit.errors import printable
+from ggufkit.evaluation import statistics
 from ggufkit.evaluation.evaluate import Evaluation, Quality, evaluate
-from ggufkit.evaluation.statistics import (
-    CONFIDENCE,
-    Comparison,
-    Distribution,
-    Divergence,
-    Measurement,
-    ranked_groups,
-)
 from ggufkit.system.descriptors import write_at
 from ggufkit.system.staging import staged
 from ggufkit.validation.plain_values import plain_values
@@ -64,13 +49,13 @@ BASE_COLUMNS: Final = ("PPL RATIO", "MEAN KLD", "MEDIAN KLD", "99.9% KLD", "RMS 
 )
 @click.option(
     "--context",
-    type=TokenCount(8, MAX_CONTEXT),
+    type=shared.TokenCount(8, shared.MAX_CONTEXT),
     help="Tokens per chunk.  [default: those of the base file, or 512]",
 )
-@chunks_option
+@shared.chunks_option
 @click.option(
     "--micro-batch",
-    type=Count(1, MAX_CONTEXT),
+    type=shared.Count(1, shared.MAX_CONTEXT),
     default=512,
     show_default=True,
     help="Tokens computed at once; fewer need less memory.",
@@ -79,9 +64,9 @@ BASE_COLUMNS: Final = ("PPL RATIO", "MEAN KLD", "MEDIAN KLD", "99.9% KLD", "RMS 
     "-o", "--output", type=click.Path(dir_okay=False), help="Also write the result here, as JSON."
 )
 @click.option("--details", is_flag=True, help="Print all figures as llama-perplexity does.")
-@resume_option
-@no_clobber_option
-@threads_option
+@shared.resume_option
+@shared.no_clobber_option
+@shared.threads_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     models: tuple[str, ...],
@@ -159,7 +144,7 @@ def _print(evaluation: Evaluation) -> None:
     table(header, rows, right="l" + "r" * (len(header) - 1))
     if evaluation.comparisons:
         click.echo()
-        click.echo(f"compared by chunks, all intervals together at {CONFIDENCE:.0%}:")
+        click.echo(f"compared by chunks, all intervals together at {statistics.CONFIDENCE:.0%}:")
     for comparison in evaluation.comparisons:
         click.echo(f"  {_sentence(comparison)}")
     if len(evaluation.models) > 2:  # noqa: PLR2004 (else the sentence says it)
@@ -177,7 +162,7 @@ def _groups(evaluation: Evaluation) -> tuple[tuple[str, ...], ...]:
             model.divergence.kld.mean.value if model.divergence else model.perplexity.value
         ),
     )
-    return ranked_groups([model.name for model in ranked], evaluation.comparisons)
+    return statistics.ranked_groups([model.name for model in ranked], evaluation.comparisons)
 
 
 def _row(quality: Quality, columns: int) -> tuple[str, ...]:
@@ -196,11 +181,11 @@ def _row(quality: Quality, columns: int) -> tuple[str, ...]:
     )
 
 
-def _figure(measured: Measurement, digits: int) -> str:
+def _figure(measured: statistics.Measurement, digits: int) -> str:
     return f"{measured.value:.{digits}f} ± {_error(measured.error, digits)}"
 
 
-def _percent(measured: Measurement) -> str:
+def _percent(measured: statistics.Measurement) -> str:
     return f"{100 * measured.value:.3f} ± {_error(100 * measured.error, 3)} %"
 
 
@@ -208,7 +193,7 @@ def _error(error: float, digits: int) -> str:
     return "?" if math.isnan(error) else f"{error:.{digits}f}"
 
 
-def _sentence(compared: Comparison) -> str:
+def _sentence(compared: statistics.Comparison) -> str:
     """Return a line that says "better" only if the interval does not contain zero."""
     first, second = (printable(Path(name).name) for name in (compared.first, compared.second))
     if first == second:
@@ -240,7 +225,9 @@ def _print_details(evaluation: Evaluation) -> None:
 KLD_PERCENTILES = (99.9, 99.0, 95.0, 90.0, 50.0, 10.0, 5.0, 1.0, 0.1)
 
 
-def report_lines(perplexity: Measurement, divergence: Divergence | None) -> Iterator[str]:
+def report_lines(
+    perplexity: statistics.Measurement, divergence: statistics.Divergence | None
+) -> Iterator[str]:
     """Yield the lines that llama-perplexity prints at the end."""
     if divergence is None:
         yield f"Final estimate: PPL = {perplexity.value:.4f} +/- {perplexity.error:.5f}"
@@ -267,7 +254,7 @@ def report_lines(perplexity: Measurement, divergence: Divergence | None) -> Iter
     yield f"Same top p: {_wide_percent(divergence.same_top)}"
 
 
-def _changes(change: Distribution) -> Iterator[str]:
+def _changes(change: statistics.Distribution) -> Iterator[str]:
     yield f"Mean    Δp: {_wide_percent(change.mean)}"
     yield f"Maximum Δp: {100 * change.maximum:6.3f}%"
     for percent, value in change.percentiles.items():
@@ -279,9 +266,9 @@ def _label(percent: float) -> str:
     return "Median " if percent == 50 else f"{percent:4.1f}%  "  # noqa: PLR2004 (a percentile)
 
 
-def _wide(measured: Measurement) -> str:
+def _wide(measured: statistics.Measurement) -> str:
     return f"{measured.value:10.6f} ± {measured.error:10.6f}"
 
 
-def _wide_percent(measured: Measurement) -> str:
+def _wide_percent(measured: statistics.Measurement) -> str:
     return f"{100 * measured.value:6.3f} ± {100 * measured.error:5.3f} %"

@@ -13,14 +13,7 @@ from ggufkit.cli.options import Command, arch_path_option, parse_size, threads_o
 from ggufkit.cli.output import emit, examples, note, size, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import report
-from ggufkit.conversion.export import (
-    AUTO,
-    DIFFUSERS,
-    DTYPES,
-    PUBLISHED,
-    plan_export,
-    write_export,
-)
+from ggufkit.conversion import export
 from ggufkit.errors import printable
 from ggufkit.output.layout import Layout
 from ggufkit.system.descriptors import as_path
@@ -40,8 +33,8 @@ from ggufkit.system.descriptors import as_path
 @click.argument("out", metavar="OUT")
 @click.option(
     "--dtype",
-    type=click.Choice((AUTO, *DTYPES)),
-    default=AUTO,
+    type=click.Choice((export.AUTO, *export.DTYPES)),
+    default=export.AUTO,
     show_default=True,
     help="Type of matrices; auto keeps float types and decodes quantized tensors to BF16.",
 )
@@ -53,8 +46,8 @@ from ggufkit.system.descriptors import as_path
 )
 @click.option(
     "--names",
-    type=click.Choice((PUBLISHED, DIFFUSERS)),
-    default=PUBLISHED,
+    type=click.Choice((export.PUBLISHED, export.DIFFUSERS)),
+    default=export.PUBLISHED,
     show_default=True,
     help="Whose names the tensors of an image or video model get.",
 )
@@ -72,7 +65,7 @@ def command(
     alone, with the names of the publisher's checkpoint or of diffusers.
     """
     with ggufkit.open(source) as model:
-        plan = plan_export(model, say=note, **options)
+        plan = export.plan_export(model, say=note, **options)
         paths = [] if dry_run else _written(plan, out, threads)
     if as_json:
         emit(_plain(plan, out))
@@ -85,7 +78,7 @@ def command(
 
 def _written(plan: Layout, out: str, threads: int | None) -> list[Path]:
     with progress_bar("writing") as progress:
-        return write_export(plan, as_path(out), threads=threads, progress=progress)
+        return export.write_export(plan, as_path(out), threads=threads, progress=progress)
 
 
 def _plain(plan: Layout, out: str) -> dict[str, Any]:

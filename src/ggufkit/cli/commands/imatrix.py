@@ -8,29 +8,11 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from ggufkit.cli import streams
+from ggufkit.cli import options as shared
+from ggufkit.cli import streams, write_model
 from ggufkit.cli.model_argument import FILE, MODEL
-from ggufkit.cli.options import (
-    MAX_CONTEXT,
-    Command,
-    Count,
-    SharedOption,
-    TokenCount,
-    chunks_option,
-    no_clobber_option,
-    output_option,
-    parse_size,
-    threads_option,
-)
 from ggufkit.cli.output import counted, emit, examples, note, paged, table
 from ggufkit.cli.progress import progress_bar
-from ggufkit.cli.write_model import (
-    files_written,
-    may_replace,
-    refuse_input,
-    report,
-    require_place,
-)
 from ggufkit.errors import printable
 from ggufkit.imatrix.matrix import CHUNK_SIZE, FORMATS, Imatrix, merge
 from ggufkit.imatrix.statistics import LayerStatistics, by_layer, statistics
@@ -38,17 +20,17 @@ from ggufkit.validation.plain_values import plain_values
 
 STATISTICS: Final = "LAYER TENSOR SUM(ACT²) MIN MAX MEAN STDDEV ACTIVE N ENTROPY E(NORM) ZD COSSIM"
 
-format_option: SharedOption = click.option(
+format_option: shared.SharedOption = click.option(
     "--format",
     type=click.Choice(FORMATS, case_sensitive=False),
     help="Format of the file.  [default: dat if OUT ends in .dat, otherwise gguf]",
 )
-json_option: SharedOption = click.option(
+json_option: shared.SharedOption = click.option(
     "--json", "as_json", is_flag=True, help="Print the result as JSON."
 )
-context_option: SharedOption = click.option(
+context_option: shared.SharedOption = click.option(
     "--context",
-    type=TokenCount(1, MAX_CONTEXT),
+    type=shared.TokenCount(1, shared.MAX_CONTEXT),
     help="Tokens per chunk, which .dat files do not say.  [default: what a .gguf among the inputs "
     "says, or 512]",
 )
@@ -125,7 +107,7 @@ def show(source: str, *, as_json: bool) -> None:
 @click.option("-o", "--output", "out", required=True, metavar="OUT", help="The file to write.")
 @format_option
 @context_option
-@no_clobber_option
+@shared.no_clobber_option
 @json_option
 def merge_command(
     sources: tuple[str, ...], out: str, *, format: str | None, context: int | None, as_json: bool
@@ -140,7 +122,7 @@ def merge_command(
 
 @command.command(
     "convert",
-    cls=Command,
+    cls=shared.Command,
     short_help="Convert between the .dat and .gguf formats.",
     epilog=examples("ggufkit imatrix convert imatrix.dat imatrix.gguf"),
 )
@@ -148,7 +130,7 @@ def merge_command(
 @click.argument("out", metavar="OUT")
 @format_option
 @context_option
-@no_clobber_option
+@shared.no_clobber_option
 @json_option
 def convert(
     source: str, out: str, *, format: str | None, context: int | None, as_json: bool
@@ -169,20 +151,20 @@ def convert(
 )
 @click.argument("model", metavar="MODEL", type=MODEL)
 @click.argument("text", metavar="TEXT", type=FILE)
-@output_option("imatrix.gguf")
+@shared.output_option("imatrix.gguf")
 @format_option
-@chunks_option
-@click.option("--from-chunk", type=Count(0), default=0, help="Skip the first N chunks.")
+@shared.chunks_option
+@click.option("--from-chunk", type=shared.Count(0), default=0, help="Skip the first N chunks.")
 @click.option(
     "--context",
-    type=TokenCount(16, MAX_CONTEXT),
+    type=shared.TokenCount(16, shared.MAX_CONTEXT),
     default=CHUNK_SIZE,
     show_default=True,
     help="Tokens per chunk.",
 )
 @click.option(
     "--batch",
-    type=Count(16, MAX_CONTEXT),
+    type=shared.Count(16, shared.MAX_CONTEXT),
     default=2048,
     show_default=True,
     help="Tokens computed at once; fewer need less memory.",
@@ -196,14 +178,14 @@ def convert(
 )
 @click.option(
     "--memory",
-    type=parse_size,
+    type=shared.parse_size,
     default="4GiB",
     show_default=True,
     metavar="SIZE",
     help="Memory for the data of --hessian; more data takes several passes over TEXT.",
 )
-@no_clobber_option
-@threads_option
+@shared.no_clobber_option
+@shared.threads_option
 @json_option
 def compute(
     model: str, text: str, out: str, *, as_json: bool, format: str | None, **options: Any
@@ -222,8 +204,8 @@ def compute(
     if not hessian and context.get_parameter_source("memory") is not ParameterSource.DEFAULT:
         raise click.UsageError("--memory goes with --hessian")
     for output in (out, hessian) if hessian else (out,):  # before hours of work
-        refuse_input(output, (model, text))
-        require_place(output)
+        write_model.refuse_input(output, (model, text))
+        write_model.require_place(output)
     with progress_bar("computing", in_bytes=False) as progress:
         imatrix = compute_imatrix(model, text, progress=progress, **options)
     also = (Path(hessian),) if hessian else ()
@@ -239,14 +221,14 @@ def _write(  # noqa: PLR0913 (what is written, where, and how it is shown)
     as_json: bool,
     also: tuple[Path, ...] = (),
 ) -> None:
-    refuse_input(out, inputs)
+    write_model.refuse_input(out, inputs)
     _warn(imatrix)
-    paths = [imatrix.save(out, format, clobber=may_replace()), *also]
+    paths = [imatrix.save(out, format, clobber=write_model.may_replace()), *also]
     streams.work_is_done()
     if as_json:
-        emit(_about(imatrix) | {"files": files_written(paths)})
+        emit(_about(imatrix) | {"files": write_model.files_written(paths)})
     else:
-        report(paths)
+        write_model.report(paths)
 
 
 def _warn(imatrix: Imatrix) -> None:

@@ -10,21 +10,8 @@ from typing import Any, Final
 import click
 import numpy as np
 
+from ggufkit.cli import output
 from ggufkit.cli.model_argument import MODEL, complete_key, complete_tensor, look_at
-from ggufkit.cli.output import (
-    columns,
-    counted,
-    dims,
-    emit,
-    examples,
-    grouped,
-    paged,
-    print_pairs,
-    print_text,
-    shorten,
-    size,
-    table,
-)
 from ggufkit.edits.name_patterns import Pattern, matching, pattern
 from ggufkit.errors import printable
 from ggufkit.format.values import Arrays, Strings, Value
@@ -47,7 +34,7 @@ LEAST_SHOWN: Final = 0.0005  # a smaller share would print as 0.0%
 
 @click.command(
     "inspect",
-    epilog=examples(
+    epilog=output.examples(
         "ggufkit inspect model.gguf",
         "ggufkit inspect model.gguf --key tokenizer.chat_template",
         "ggufkit inspect model.gguf --tensors 'blk.0.*'",
@@ -107,9 +94,9 @@ def command(  # noqa: PLR0913 (the options)
     selection = _Selection(keys, [pattern(text) for text in patterns], tensors=not no_tensors)
     if as_json:
         documents = [_document(file, selection, partial=partial) for file in files]
-        emit(documents if len(files) > 1 else documents[0])
+        output.emit(documents if len(files) > 1 else documents[0])
         return
-    with contextlib.nullcontext() if keys else paged():
+    with contextlib.nullcontext() if keys else output.paged():
         for number, file in enumerate(files):
             if len(files) > 1:
                 heading = click.style(f"{printable(file)}:", bold=True)
@@ -162,9 +149,9 @@ def _print_values(model: Model, keys: tuple[str, ...]) -> None:
     """Print the values of keys: one exactly, several with a newline after each."""
     for value in [model.metadata.typed(key) for key in keys]:
         if not isinstance(value, str):
-            emit(plain(value))
+            output.emit(plain(value))
         else:  # a single value gets no newline, which would look like a part of it
-            print_text(value, errors="surrogateescape", nl=len(keys) > 1)
+            output.print_text(value, errors="surrogateescape", nl=len(keys) > 1)
 
 
 # The model.
@@ -172,17 +159,17 @@ def _print_values(model: Model, keys: tuple[str, ...]) -> None:
 
 def _print_model(model: Model, *, tensors: bool) -> None:
     facts = [(label, text) for label, text in _facts(model, summarize(model)) if text]
-    print_pairs(facts)
+    output.print_pairs(facts)
     click.echo()
     keys = [printable(key) for key in model.metadata]
     types = [model.metadata.type_name(key) for key in model.metadata]
     used = max(map(len, keys), default=0) + max(map(len, types), default=0) + 4
-    width = max(columns() - used, 20)
+    width = max(output.columns() - used, 20)
     rows = [
         (key, kind, _short_value(value, width))
         for key, kind, value in zip(keys, types, model.metadata.values(), strict=True)
     ]
-    table(("KEY", "TYPE", "VALUE"), rows)
+    output.table(("KEY", "TYPE", "VALUE"), rows)
     if tensors:
         click.echo()
         _print_tensors(model, list(model.tensors.values()))
@@ -221,7 +208,7 @@ def _facts(model: Model, summary: Summary) -> Iterator[tuple[str, str]]:
     order = f"{model.byte_order} endian, aligned to {model.alignment} bytes"
     yield "format", f"GGUF version {model.version}, {order}"
     for file in model.files:
-        yield "file", f"{printable(str(file.path))} ({size(file.nbytes)})"
+        yield "file", f"{printable(str(file.path))} ({output.size(file.nbytes)})"
 
 
 def _whole_tensors(model: Model) -> str:
@@ -230,12 +217,12 @@ def _whole_tensors(model: Model) -> str:
     whole = [tensor for tensor in tensors if tensor.is_whole]
     if not model.missing:
         return ""
-    nbytes = size(sum(tensor.nbytes for tensor in whole))
-    return f"{len(whole):,} of {counted(len(tensors), 'tensor')} ({nbytes}) are whole"
+    nbytes = output.size(sum(tensor.nbytes for tensor in whole))
+    return f"{len(whole):,} of {output.counted(len(tensors), 'tensor')} ({nbytes}) are whole"
 
 
 def _short_text(text: str | None) -> str:
-    return "" if text is None else shorten(text, columns() - 17)
+    return "" if text is None else output.shorten(text, output.columns() - 17)
 
 
 def _count(number: int) -> str:
@@ -274,7 +261,7 @@ def _template(summary: Summary) -> str:
 
 def _short_value(value: Value, width: int) -> str:
     if isinstance(value, str):
-        return shorten(value, width)
+        return output.shorten(value, width)
     if isinstance(value, Strings | Arrays | np.ndarray):
         return _short_array(value, width)
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -310,16 +297,16 @@ def _print_tensors(model: Model, tensors: list[Tensor]) -> None:
     rows = [
         (
             printable(tensor.name),
-            dims(tensor.shape),
+            output.dims(tensor.shape),
             tensor.type.name,
-            grouped(tensor.nbytes),
+            output.grouped(tensor.nbytes),
             _place(tensor),
             *((printable(tensor.path.name),) if several and tensor.path else ()),
         )
         for tensor in tensors
     ]
     header = ("TENSOR", "SHAPE", "TYPE", "BYTES", "OFFSET", *(("FILE",) if several else ()))
-    table(header, rows, right="lllrr")
+    output.table(header, rows, right="lllrr")
 
 
 def _place(tensor: Tensor) -> str:
@@ -334,9 +321,9 @@ def _place(tensor: Tensor) -> str:
 def _print_map(file: str, *, as_json: bool) -> None:
     fields, findings = dissect(file)
     if as_json:
-        emit([_plain_field(field) for field in fields])
+        output.emit([_plain_field(field) for field in fields])
     else:
-        with paged():
+        with output.paged():
             for field in fields:
                 _print_field(field)
     error = first_error(findings)

@@ -9,17 +9,8 @@ from typing import Any
 import click
 
 import ggufkit
+from ggufkit.cli import options as shared
 from ggufkit.cli.model_argument import FILE, is_checkpoint, open_any
-from ggufkit.cli.options import (
-    Command,
-    Count,
-    SharedOption,
-    arch_path_option,
-    dry_run_option,
-    json_option,
-    no_clobber_option,
-    threads_option,
-)
 from ggufkit.cli.output import counted, emit, examples, is_quiet, note, paged, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.quantize_options import parse_recipe
@@ -32,7 +23,7 @@ from ggufkit.lora.peft import CONFIG
 from ggufkit.models.model import Model
 from ggufkit.quantization.recipes import Recipe
 
-base_option: SharedOption = click.option(
+base_option: shared.SharedOption = click.option(
     "--base",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="FOLDER",
@@ -54,7 +45,7 @@ def command() -> None:
 
 @command.command(
     "convert",
-    cls=Command,
+    cls=shared.Command,
     short_help="Convert an adapter of PEFT or MLX to GGUF.",
     epilog=examples(
         "ggufkit lora convert adapter/ adapter.gguf --base SmolLM2-135M",
@@ -72,11 +63,11 @@ def command() -> None:
     help="Type of the adapter's matrices; auto is BF16 or F16, depending on the adapter.",
 )
 @click.option("--name", help="Name of the adapter (general.name).")
-@arch_path_option
-@no_clobber_option
-@threads_option
-@dry_run_option
-@json_option
+@shared.arch_path_option
+@shared.no_clobber_option
+@shared.threads_option
+@shared.dry_run_option
+@shared.json_option
 def convert(
     source: str, out: str, *, dry_run: bool, as_json: bool, threads: int | None, **options: Any
 ) -> None:
@@ -128,10 +119,10 @@ def convert(
     is_flag=True,
     help="Let --quantize change tensors that are quantized in BASE.",
 )
-@no_clobber_option
-@threads_option
-@dry_run_option
-@json_option
+@shared.no_clobber_option
+@shared.threads_option
+@shared.dry_run_option
+@shared.json_option
 def merge(  # noqa: PLR0913 (click passes each option)
     base: str,
     adapters: tuple[str, ...],
@@ -201,7 +192,7 @@ def _quantized(
 
 @command.command(
     "extract",
-    cls=Command,
+    cls=shared.Command,
     short_help="Extract an adapter from a model and its fine-tune.",
     epilog=examples(
         "ggufkit lora extract model.gguf tuned.gguf adapter.gguf --rank 32",
@@ -213,7 +204,7 @@ def _quantized(
 @click.argument("out", metavar="OUT")
 @click.option(
     "--rank",
-    type=Count(min=1),
+    type=shared.Count(min=1),
     required=True,
     help="Rank of the adapter: a larger one loses less and takes more space.",
 )
@@ -224,8 +215,8 @@ def _quantized(
     show_default=True,
     help="Type of the adapter's matrices.",
 )
-@no_clobber_option
-@threads_option
+@shared.no_clobber_option
+@shared.threads_option
 @click.option("--json", "as_json", is_flag=True, help="Print the errors as JSON.")
 def extract(  # noqa: PLR0913 (click passes each option)
     base: str,

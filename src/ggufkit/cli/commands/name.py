@@ -14,15 +14,7 @@ from ggufkit.cli.output import emit, examples, note, table
 from ggufkit.cli.pipes import require_file
 from ggufkit.edits.conventional_name import FIRST_VERSION, new_paths, rename
 from ggufkit.errors import printable
-from ggufkit.format.file_name import (
-    PART_FORMS,
-    FileName,
-    as_written,
-    build_name,
-    parse_name,
-    plain_encoding,
-    wrong_part,
-)
+from ggufkit.format import file_name
 from ggufkit.format.file_types import FILE_TYPES
 from ggufkit.format.types import TENSOR_TYPES
 from ggufkit.models.caches import is_name
@@ -72,19 +64,19 @@ def command(
     if Path(file).exists() or is_name(file) or is_remote(file) or is_rename:
         with ggufkit.open(file) if is_rename else look_at(file) as model:
             before = [shard.path for shard in model.files]
-            parsed = parse_name(before[0].name)
-            usual = as_written(replace(ggufkit.conventional_name(model), **chosen))
+            parsed = file_name.parse_name(before[0].name)
+            usual = file_name.as_written(replace(ggufkit.conventional_name(model), **chosen))
             after = rename(model, usual) if is_rename and not dry_run else new_paths(model, usual)
     else:
         if not as_json:
             note(f"{file} does not exist; only its name is read")
         before = after = []
-        parsed = parse_name(Path(file).name)
+        parsed = file_name.parse_name(Path(file).name)
         defaults = {
             "version": parsed.version or FIRST_VERSION,
-            "encoding": plain_encoding(parsed.encoding),
+            "encoding": file_name.plain_encoding(parsed.encoding),
         }
-        usual = as_written(replace(parsed, **{**defaults, **chosen}, conventional=False))
+        usual = file_name.as_written(replace(parsed, **{**defaults, **chosen}, conventional=False))
     files = list(zip(before, after, strict=True))
     if as_json:
         emit(_plain(parsed, usual, files))
@@ -100,24 +92,26 @@ def command(
         table(("PART", "FILE NAME", "CONVENTIONAL"), rows)
         follows = "follows" if parsed.conventional else "does not follow"
         click.echo(f"\nthe file name {follows} the convention exactly")
-        click.echo(f"conventional name: {printable(build_name(usual))}")
+        click.echo(f"conventional name: {printable(file_name.build_name(usual))}")
 
 
 def _part(part: str, text: str) -> Any:  # noqa: ANN401 (a part of a name, by its name)
     """Return a given part; BadParameter for a wrong one."""
-    form = wrong_part(part, text)
+    form = file_name.wrong_part(part, text)
     if part == "encoding" and text.upper() not in _ENCODINGS:
-        form = PART_FORMS[part][0]
+        form = file_name.PART_FORMS[part][0]
     if form:
         option = f"--{part.replace('_', '-')}"
         raise click.BadParameter(f"{text!r} is not {form}", param_hint=option)
     return text
 
 
-def _plain(parsed: FileName, usual: FileName, files: list[tuple[Path, Path]]) -> dict[str, Any]:
+def _plain(
+    parsed: file_name.FileName, usual: file_name.FileName, files: list[tuple[Path, Path]]
+) -> dict[str, Any]:
     return {
         "file_name": asdict(parsed),
         "conventional": asdict(usual),
-        "conventional_name": build_name(usual),
+        "conventional_name": file_name.build_name(usual),
         "files": [{"before": str(old), "after": str(new)} for old, new in files],
     }

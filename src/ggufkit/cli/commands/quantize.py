@@ -11,52 +11,17 @@ from typing import Any, Final, cast
 import click
 
 import ggufkit
+from ggufkit.cli import options as shared
+from ggufkit.cli import quantize_options, quantize_report, write_model
 from ggufkit.cli.model_argument import FILE, MODEL, open_any
-from ggufkit.cli.options import (
-    Command,
-    cluster_option,
-    no_clobber_option,
-    resume_option,
-    threads_option,
-    usage,
-)
 from ggufkit.cli.output import examples, note
 from ggufkit.cli.progress import progress_bar
-from ggufkit.cli.quantize_options import (
-    aimed,
-    imatrix_option,
-    parse_recipes,
-    search_option,
-    target_of,
-    target_options,
-)
-from ggufkit.cli.quantize_report import (
-    explain_option,
-    explained,
-    report_quantized,
-    warn,
-    warn_of_feedback,
-)
-from ggufkit.cli.write_model import (
-    PIPE,
-    is_folder,
-    refuse_input,
-    refuse_option_file,
-    stem_of,
-    working,
-    write_out,
-)
 from ggufkit.format.types import tensor_type
 from ggufkit.models.layers import parse_layers
+from ggufkit.quantization import recipe_files
 from ggufkit.quantization.decision import Quantization
 from ggufkit.quantization.provenance import UNREAD, content_digest, with_provenance
 from ggufkit.quantization.quantize import QuantizeOptions, decide, refuse
-from ggufkit.quantization.recipe_files import (
-    matching,
-    parse_override,
-    parse_tensor_type,
-    read_tensor_types,
-)
 from ggufkit.quantization.recipes import ALIASES, RECIPES
 
 _WORK: Final = ("threads", "resume", "cluster")
@@ -91,7 +56,7 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 
 @click.command(
     "quantize",
-    cls=Command,
+    cls=shared.Command,
     groups=GROUPS,
     epilog=examples(
         "ggufkit quantize model-f16.gguf model-Q4_K_M.gguf Q4_K_M",
@@ -108,7 +73,7 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 @click.argument("source", metavar="IN", type=MODEL)
 @click.argument("out", metavar="OUT", required=False)
 @click.argument("recipe", metavar="RECIPE", required=False, shell_complete=_complete)
-@imatrix_option
+@quantize_options.imatrix_option
 @click.option(
     "--include-weights",
     multiple=True,
@@ -126,7 +91,7 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     is_flag=True,
     help="If a type needs importance data that is missing, use the nearest type that does not.",
 )
-@search_option
+@quantize_options.search_option
 @click.option(
     "--hessian",
     type=FILE,
@@ -136,20 +101,20 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 @click.option("--leave-output-tensor", is_flag=True, help="Keep output.weight as it is.")
 @click.option(
     "--output-tensor-type",
-    type=usage(lambda text: tensor_type(text).name),
+    type=shared.usage(lambda text: tensor_type(text).name),
     metavar="TYPE",
     help="Type of output.weight.",
 )
 @click.option(
     "--token-embedding-type",
-    type=usage(lambda text: tensor_type(text).name),
+    type=shared.usage(lambda text: tensor_type(text).name),
     metavar="TYPE",
     help="Type of the token embeddings.",
 )
 @click.option(
     "--tensor-type",
     "tensor_types",
-    type=usage(parse_tensor_type),
+    type=shared.usage(recipe_files.parse_tensor_type),
     multiple=True,
     metavar="RE=TYPE",
     help="Type of tensors whose names match RE anywhere; the first match counts.  [repeatable]",
@@ -160,20 +125,20 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     metavar="FILE",
     help="File with more RE=TYPE entries, separated by spaces or newlines.",
 )
-@target_options
+@quantize_options.target_options
 @click.option(
     "--like", type=MODEL, metavar="GGUF", help="Copy the type of each tensor from this model."
 )
 @click.option(
     "--prune-layers",
     "layers",
-    type=usage(parse_layers),
+    type=shared.usage(parse_layers),
     metavar="LIST",
     help="Remove these layers, such as 3,5-7, and renumber the others.",
 )
 @click.option(
     "--override-kv",
-    type=usage(parse_override),
+    type=shared.usage(recipe_files.parse_override),
     multiple=True,
     metavar="KEY=TYPE:VALUE",
     help="Set a key; TYPE is int, float, bool, str, or a GGUF type like array[int32].  "
@@ -191,11 +156,11 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     is_flag=True,
     help="Record digests of IN and the importance matrix, and all settings, for `reproduce`.",
 )
-@explain_option
-@no_clobber_option
-@threads_option
-@resume_option
-@cluster_option
+@quantize_report.explain_option
+@shared.no_clobber_option
+@shared.threads_option
+@shared.resume_option
+@shared.cluster_option
 @click.option(
     "--dry-run", is_flag=True, help="Show the type and size of each tensor; write nothing."
 )
@@ -211,7 +176,7 @@ def command(source: str, out: str | None, recipe: str | None, **values: Any) -> 
     """
     dry_run, as_json = values["dry_run"], values["as_json"]
     work = {key: values[key] for key in _WORK}
-    target = target_of(values)
+    target = quantize_options.target_of(values)
     needs_recipe = not (values["like"] or target)
     if recipe is None and out is not None and needs_recipe:
         out, recipe = None, out
@@ -223,7 +188,7 @@ def command(source: str, out: str | None, recipe: str | None, **values: Any) -> 
         raise click.UsageError(f"A target size chooses the types itself; remove {recipe}")
     if not dry_run:
         _require_output(source, out, recipe, values)
-    recipes = parse_recipes(recipe) if recipe else (None,)
+    recipes = quantize_options.parse_recipes(recipe) if recipe else (None,)
     with contextlib.ExitStack() as opened:
         model = opened.enter_context(open_any(source))
         options = _options(values, model, opened)
@@ -232,21 +197,25 @@ def command(source: str, out: str | None, recipe: str | None, **values: Any) -> 
                 (source, values["repair"], values["repair_chunks"]) if values["repair"] else None
             )
             goal = (target, options, work["threads"], tries)
-            options = aimed(model, *goal, provenance=values["provenance"])
+            options = quantize_options.aimed(model, *goal, provenance=values["provenance"])
         results = [decide(model, recipe, **options) for recipe in recipes]
         for result in results:
             if not dry_run:
                 refuse(result, allow_requantize=values["allow_requantize"])
-            warn(result, allowed=values["allow_requantize"], of_several=len(results) > 1)
+            quantize_report.warn(
+                result, allowed=values["allow_requantize"], of_several=len(results) > 1
+            )
         if values["provenance"]:
             content = UNREAD if dry_run else _content(model, work["threads"])
             results = [with_provenance(result, options, content) for result in results]
         targets = [] if dry_run else _targets(source, out or "", results)
         paths = _write(results, targets, work)
-        warn_of_feedback(results)
+        quantize_report.warn_of_feedback(results)
         pairs = zip(results, paths, strict=True) if values["explains"] else ()
-        explanations = [explained(*pair, work["threads"], aimed=bool(target)) for pair in pairs]
-        report_quantized(
+        explanations = [
+            quantize_report.explained(*pair, work["threads"], aimed=bool(target)) for pair in pairs
+        ]
+        quantize_report.report_quantized(
             results, paths, dry_run=dry_run, as_json=as_json, explanations=explanations
         )
 
@@ -266,12 +235,12 @@ def _require_output(
     """Raise an error for an output that cannot be written, or not with these options."""
     if out is None:
         raise click.UsageError(f"Name the output: ggufkit quantize {source} OUT {recipe or ''}")
-    if out == PIPE and options["as_json"]:
+    if out == write_model.PIPE and options["as_json"]:
         raise click.UsageError("--json and the model cannot both go to stdout")
-    if out == PIPE and options["explains"]:
+    if out == write_model.PIPE and options["explains"]:
         raise click.UsageError("--explain reads the written file again, so OUT cannot be -")
     inputs = [options[option] for option in _READ if options[option]]
-    refuse_input(out, (*inputs, *(recipe or "").split(",")))
+    write_model.refuse_input(out, (*inputs, *(recipe or "").split(",")))
 
 
 def _options(
@@ -284,7 +253,13 @@ def _options(
     changed = {
         "tensor_types": (
             *values["tensor_types"],
-            *(matching(usage(read_tensor_types)(listed), model, note, listed) if listed else ()),
+            *(
+                recipe_files.matching(
+                    shared.usage(recipe_files.read_tensor_types)(listed), model, note, listed
+                )
+                if listed
+                else ()
+            ),
         ),
         "layers": values["layers"] or (),
         "override_kv": dict(values["override_kv"]),
@@ -301,8 +276,8 @@ def _targets(source: str, out: str, results: Sequence[Quantization]) -> list[str
     """Return the output of each recipe: a name with the recipe's, or a file in a folder."""
     if PLACE in out:
         return [out.replace(PLACE, result.recipe.name) for result in results]
-    if is_folder(out):
-        stem = _ENCODING.sub("", stem_of(source))
+    if write_model.is_folder(out):
+        stem = _ENCODING.sub("", write_model.stem_of(source))
         return [str(Path(out) / f"{stem}-{result.recipe.name}.gguf") for result in results]
     if len(results) > 1:
         raise click.UsageError(
@@ -318,11 +293,11 @@ def _write(
         return [[] for _ in results]
     counts = results[0].shard_counts
     if len(targets) == 1:
-        return [write_out(results[0].model, targets[0], shard_counts=counts, **work)]
+        return [write_model.write_out(results[0].model, targets[0], shard_counts=counts, **work)]
     for target in targets:
-        refuse_option_file(target)
+        write_model.refuse_option_file(target)
     for target in targets:
         Path(target).parent.mkdir(parents=True, exist_ok=True)
     pairs = [(result.model, target) for result, target in zip(results, targets, strict=True)]
-    with working(**work) as options:
+    with write_model.working(**work) as options:
         return ggufkit.write_many(pairs, shard_counts=counts, **options)

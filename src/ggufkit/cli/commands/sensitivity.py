@@ -6,17 +6,9 @@ from typing import Any
 
 import click
 
+from ggufkit.cli import options as shared
 from ggufkit.cli import streams
 from ggufkit.cli.model_argument import FILE, MODEL
-from ggufkit.cli.options import (
-    MAX_CONTEXT,
-    Count,
-    TokenCount,
-    chunks_option,
-    no_clobber_option,
-    output_option,
-    threads_option,
-)
 from ggufkit.cli.output import counted, examples, note, paged, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import may_replace, refuse_input, report, require_place
@@ -32,25 +24,25 @@ from ggufkit.errors import printable
 )
 @click.argument("model", metavar="MODEL", type=MODEL)
 @click.argument("text", metavar="TEXT", type=FILE)
-@output_option("sensitivity.json")
+@shared.output_option("sensitivity.json")
 @click.option("--imatrix", type=FILE, help="Weight errors by this importance matrix.")
 @click.option(
     "--sections",
-    type=Count(1),
+    type=shared.Count(1),
     default=4,
     show_default=True,
     help="Parts of the layers: tensors of a kind in a part are one group. More parts take longer.",
 )
 @click.option(
     "--context",
-    type=TokenCount(8, MAX_CONTEXT),
+    type=shared.TokenCount(8, shared.MAX_CONTEXT),
     default=512,
     show_default=True,
     help="Tokens per chunk.",
 )
-@chunks_option
-@no_clobber_option
-@threads_option
+@shared.chunks_option
+@shared.no_clobber_option
+@shared.threads_option
 @click.option("--json", "as_json", is_flag=True, help="Print what was measured as JSON.")
 def command(model: str, text: str, *, out: str, as_json: bool, **options: Any) -> None:
     """Quantize each group of MODEL's tensors alone, and measure what that does to predictions.

@@ -10,19 +10,9 @@ from typing import Any, Final
 import click
 
 import ggufkit
+from ggufkit.cli import output
 from ggufkit.cli.model_argument import MODEL, complete_tensor, look_at
 from ggufkit.cli.options import no_clobber_option, threads_option
-from ggufkit.cli.output import (
-    columns,
-    counted,
-    dims,
-    emit,
-    examples,
-    grouped,
-    paged,
-    print_pairs,
-    table,
-)
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import may_replace, report
 from ggufkit.errors import ShapeError, printable
@@ -43,7 +33,7 @@ LEVELS_BESIDE: Final = 50  # columns of the others in a table with levels
 
 @click.command(
     "tensor",
-    epilog=examples(
+    epilog=output.examples(
         "ggufkit tensor model.gguf token_embd.weight",
         "ggufkit tensor model.gguf blk.0.attn_q.weight --rows 10:20",
         "ggufkit tensor model.gguf blk.0.attn_q.weight --stats",
@@ -103,13 +93,13 @@ def command(  # noqa: PLR0913 (the options)
             if not click.get_current_context().params["as_json"]:
                 report([path])
         if as_json:
-            emit(_plain(tensor, chosen if rows is not None else None, statistics))
+            output.emit(_plain(tensor, chosen if rows is not None else None, statistics))
         elif statistics:
-            with paged():
+            with output.paged():
                 _print_statistics(tensor, statistics)
         elif out is None:
-            with paged():
-                print_pairs(_facts(tensor))
+            with output.paged():
+                output.print_pairs(_facts(tensor))
                 _print_values(chosen, None if rows is None else first)
 
 
@@ -176,9 +166,9 @@ def _plain(tensor: Tensor, rows: Tensor | None, stats: TensorStatistics | None) 
 def _facts(tensor: Tensor) -> list[tuple[str, str]]:
     return [
         ("name", printable(tensor.name)),
-        ("shape", dims(tensor.shape) or "none: one number"),
+        ("shape", output.dims(tensor.shape) or "none: one number"),
         ("type", tensor.type.name),
-        ("bytes", grouped(tensor.nbytes) + _offset(tensor.offset)),
+        ("bytes", output.grouped(tensor.nbytes) + _offset(tensor.offset)),
     ]
 
 
@@ -196,18 +186,20 @@ def _print_values(tensor: Tensor, first: int | None) -> None:
     flat = _of_two_axes(tensor)
     count, width = flat.shape
     visible = flat[:SHOWN_ROWS] if first is None else flat
-    fits = max(columns() // NUMBER_WIDTH - 2, 1)
+    fits = max(output.columns() // NUMBER_WIDTH - 2, 1)
     cut = ("...",) if width > fits else ()
-    header = ("ROW", *(grouped(column) for column in range(min(width, fits))), *cut)
+    header = ("ROW", *(output.grouped(column) for column in range(min(width, fits))), *cut)
     rows = (
-        (grouped((first or 0) + index), *map(_number, row[:fits].tolist()), *cut)
+        (output.grouped((first or 0) + index), *map(_number, row[:fits].tolist()), *cut)
         for index, row in enumerate(visible.numpy())
     )
     click.echo()
-    table(header, rows, right="r" * len(header))
+    output.table(header, rows, right="r" * len(header))
     hidden = count - visible.shape[0]
     if hidden:
-        click.echo(f"... and {counted(hidden, 'row')} more; --rows chooses rows, -o saves all")
+        click.echo(
+            f"... and {output.counted(hidden, 'row')} more; --rows chooses rows, -o saves all"
+        )
 
 
 def _number(number: float) -> str:
@@ -218,12 +210,14 @@ def _print_statistics(tensor: Tensor, statistics: TensorStatistics) -> None:
     share = f"{statistics.zero_share:.1%}" if statistics.zeros else ""
     pairs = [
         *_facts(tensor),
-        ("elements", grouped(statistics.elements)),
+        ("elements", output.grouped(statistics.elements)),
         *((label, _number(value)) for label, value in _figures(statistics) if value is not None),
-        ("zeros", grouped(statistics.zeros) + (f" ({share})" if share else "")),
+        ("zeros", output.grouped(statistics.zeros) + (f" ({share})" if share else "")),
     ]
     nonfinite = [("not a number", statistics.nan), ("infinite", statistics.infinite)]
-    print_pairs(pairs + [(label, grouped(count)) for label, count in nonfinite if count])
+    output.print_pairs(
+        pairs + [(label, output.grouped(count)) for label, count in nonfinite if count]
+    )
     _print_histogram("VALUES", statistics.histogram)
     if statistics.scales:
         _print_histogram("SCALES", statistics.scales)
@@ -267,10 +261,12 @@ def _print_bars(title: str, rows: Sequence[tuple[str, int]]) -> None:
         return
     label = max(len(title), *(len(text) for text, _ in rows))
     most = max(count for _, count in rows)
-    width = max(columns() - label - max(len(grouped(most)), len("COUNT")) - 4, 1)
+    width = max(output.columns() - label - max(len(output.grouped(most)), len("COUNT")) - 4, 1)
     click.echo()
-    lines = [(text, grouped(count), "#" * round(width * count / most)) for text, count in rows]
-    table((title, "COUNT", ""), lines, right="rrl")
+    lines = [
+        (text, output.grouped(count), "#" * round(width * count / most)) for text, count in rows
+    ]
+    output.table((title, "COUNT", ""), lines, right="rrl")
 
 
 # One block.
@@ -278,26 +274,26 @@ def _print_bars(title: str, rows: Sequence[tuple[str, int]]) -> None:
 
 def _show_block(tensor: Tensor, block: TensorBlock, *, as_json: bool) -> None:
     if as_json:
-        emit({"name": tensor.name, "type": tensor.type.name, **block.to_dict()})
+        output.emit({"name": tensor.name, "type": tensor.type.name, **block.to_dict()})
         return
     last = block.column + len(block.levels) - 1
     fields = ((name, _listed(numbers)) for name, numbers in block.fields.items())
-    with paged():
-        print_pairs(
+    with output.paged():
+        output.print_pairs(
             [
                 ("name", printable(tensor.name)),
                 ("type", tensor.type.name),
                 ("block", f"row {block.row:,}, columns {block.column:,} to {last:,}"),
-                ("bytes", grouped(len(block.data)) + _offset(block.offset)),
+                ("bytes", output.grouped(len(block.data)) + _offset(block.offset)),
                 *fields,
             ]
         )
         click.echo()
         size = len(block.levels) // max(len(block.scales), len(_offsets(block)))
-        width = columns() - LEVELS_BESIDE
+        width = output.columns() - LEVELS_BESIDE
         rows = [
             (
-                grouped(block.column + start),
+                output.grouped(block.column + start),
                 _number(float(block.scales[start * len(block.scales) // len(block.levels)])),
                 *(_number(float(number)) for number in _offset_at(block, start)),
                 _fitting(
@@ -309,7 +305,7 @@ def _show_block(tensor: Tensor, block: TensorBlock, *, as_json: bool) -> None:
         ]
         offset = () if block.offsets is None else ("OFFSET",)
         header = ("COLUMN", "SCALE", *offset, "LEVELS", "FIRST VALUE")
-        table(header, rows, right="rr" + "r" * len(offset) + "lr")
+        output.table(header, rows, right="rr" + "r" * len(offset) + "lr")
 
 
 def _offsets(block: TensorBlock) -> Sequence[float]:
@@ -326,7 +322,7 @@ def _listed(numbers: Numbers) -> str:
     texts = [
         _number(number) if isinstance(number, float) else str(number) for number in numbers.tolist()
     ]
-    return _fitting(texts, columns() - 10)
+    return _fitting(texts, output.columns() - 10)
 
 
 def _fitting(texts: Sequence[str], width: int) -> str:
