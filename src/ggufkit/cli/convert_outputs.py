@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.output import counted, dims, emit, grouped, note, paged, size, table
-from ggufkit.cli.write_model import PIPE, refuse_option_file, report, working, write_out
+from ggufkit.cli.write_model import PIPE, is_folder, refuse_option_file, report, working, write_out
 from ggufkit.errors import printable
 from ggufkit.format.file_name import NO_BASENAME, build_name
 from ggufkit.lora.task_adapters import ARCHITECTURE
@@ -40,11 +39,6 @@ TYPE_WORDS: Final[dict[str, Callable[[str], str]]] = {
     "{ftype}": str.lower, "{outtype}": str.lower, "{FTYPE}": str.upper, "{OUTTYPE}": str.upper,
     "{}": str.lower,
 }  # fmt: skip
-
-
-def is_folder(out: str) -> bool:
-    """Whether OUT is a folder, there already or to be made."""
-    return out.endswith(("/", os.sep)) or Path(out).is_dir()
 
 
 def has_type(out: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,14 +30,16 @@ else:
 class ModelName(_Name):
     """The name of a model: a file, a folder, one in a cache, or - for standard input.
 
-    With `foreign`, other files are allowed too, such as importance matrices.
+    With `foreign`, other files are allowed too, such as importance matrices. Without `reads_pipes`,
+    the command reads them itself, once its options are known.
     """
 
     name = "model"
 
-    def __init__(self, *, foreign: bool = False) -> None:
+    def __init__(self, *, foreign: bool = False, reads_pipes: bool = True) -> None:
         """Set which files are allowed."""
         self.foreign = foreign
+        self.reads_pipes = reads_pipes
 
     def get_metavar(self, *_: Any, **__: Any) -> str | None:
         """Return what stands for other files in the help of an option."""
@@ -49,7 +52,7 @@ class ModelName(_Name):
         ctx: click.Context | None,
     ) -> str:
         """Return the path to open: `value` unless it is a pipe."""
-        if ctx is not None and ctx.resilient_parsing:  # when a shell completes a line
+        if not self.reads_pipes or (ctx and ctx.resilient_parsing):  # a shell completes a line
             return value
         if ctx is not None and self.foreign:
             will_read(value)
@@ -72,28 +75,22 @@ class ModelName(_Name):
         return [CompletionItem(name) for name in fits]
 
 
-def complete_key(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
-    """Offer the keys of the model on the command line, none if it cannot be opened."""
-    return [key for key in _names(ctx, "metadata") if key.startswith(incomplete)]
+def _completion(part: str, end: str = "") -> Callable[..., list[str]]:
+    """Return what offers the names in a part of the model on the command line, with `end`."""
+
+    def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+        files = (ctx.params.get("file"), *(ctx.params.get("files") or ()), *ctx.args)
+        file = next((str(file) for file in files if file), "")  # click leaves it in one of these
+        with contextlib.suppress(GGUFError, OSError), ggufkit.open(file) as model:
+            return [f"{name}{end}" for name in getattr(model, part) if name.startswith(incomplete)]
+        return []
+
+    return complete
 
 
-def complete_tensor(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
-    """Offer the tensors of the model on the command line, none if it cannot be opened."""
-    return [name for name in _names(ctx, "tensors") if name.startswith(incomplete)]
-
-
-def complete_setting(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Offer KEY= for the keys of the model on the command line."""
-    return [f"{key}=" for key in complete_key(ctx, param, incomplete)]
-
-
-def _names(ctx: click.Context, part: str) -> list[str]:
-    """Return the names in a part of the model; click leaves its file in one of these places."""
-    files = (ctx.params.get("file"), *(ctx.params.get("files") or ()), *ctx.args)
-    file = next((str(file) for file in files if file), "")
-    with contextlib.suppress(GGUFError, OSError), ggufkit.open(file) as model:
-        return list(getattr(model, part))
-    return []
+complete_key = _completion("metadata")
+complete_tensor = _completion("tensors")
+complete_setting = _completion("metadata", "=")
 
 
 # Files of an image model; .bin may also be a model from before GGUF.

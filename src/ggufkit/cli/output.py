@@ -52,9 +52,13 @@ def shorten(text: str, width: int) -> str:
 
 def answer_in_binary() -> None:
     """Make the running command print sizes in powers of 1024."""
+    _meta()[_IN_BINARY] = True
+
+
+def _meta() -> dict[str, Any]:
+    """Return what the running command remembers; nothing remains outside a command."""
     context = click.get_current_context(silent=True)
-    if context:
-        context.meta[_IN_BINARY] = True
+    return context.meta if context else {}
 
 
 def size(nbytes: int) -> str:
@@ -62,9 +66,7 @@ def size(nbytes: int) -> str:
 
     After `answer_in_binary`, return "138.1 MiB".
     """
-    context = click.get_current_context(silent=True)
-    is_binary = context is not None and _IN_BINARY in context.meta
-    for unit, name in _BINARY if is_binary else _UNITS:
+    for unit, name in _BINARY if _IN_BINARY in _meta() else _UNITS:
         if nbytes >= unit:
             return f"{nbytes / unit:.1f} {name}"
     return f"{nbytes} bytes"
@@ -94,19 +96,15 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: str = 
     fit.
     """
     lines = [header, *rows]
-    right = right.ljust(len(header), "l")
+    sides = right.ljust(len(header), "l")
     if _terminal_columns():
         filled = [i for i in range(len(header)) if any(line[i] for line in lines[1:])]
         lines = [[line[i] for i in filled] for line in lines] if filled else lines
-        right = "".join(right[i] for i in filled) if filled else right
+        sides = "".join(sides[i] for i in filled) if filled else sides
         header = lines[0]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
-    sides = right.ljust(len(header), "l")
-    widest = max(
-        (i for i, side in enumerate(sides[: len(header)]) if side == "l"),
-        default=None,
-        key=widths.__getitem__,
-    )
+    texts = (i for i, side in enumerate(sides[: len(header)]) if side == "l")
+    widest = max(texts, default=None, key=widths.__getitem__)
     excess = sum(widths) + 2 * len(widths) - 2 - (_terminal_columns() or MAX_WIDTH)
     if widest is not None and excess > 0:
         widths[widest] = max(widths[widest] - excess, LEAST_CELL)
@@ -139,8 +137,7 @@ def columns() -> int:
 
 def _terminal_columns() -> int | None:
     """Return the width of the terminal, None if the output is not one."""
-    context = click.get_current_context(silent=True)
-    known: int | None = context.meta.get(_WIDTH) if context else None
+    known: int | None = _meta().get(_WIDTH)
     if known is None and sys.stdout.isatty():
         known = shutil.get_terminal_size().columns
     return None if known is None else max(known, LEAST_WIDTH)
@@ -192,8 +189,7 @@ def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
 
 def is_quiet() -> bool:
     """Whether the user asked for errors and results only."""
-    context = click.get_current_context(silent=True)
-    return context is not None and QUIET in context.meta
+    return QUIET in _meta()
 
 
 def note(text: str) -> None:

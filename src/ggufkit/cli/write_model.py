@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,7 +37,7 @@ def stem_of(source: str) -> str:
 
 def is_folder(out: str) -> bool:
     """Whether an output is a folder, there or to be made."""
-    return out.endswith("/") or (out != PIPE and Path(out).is_dir())
+    return out.endswith(("/", os.sep)) or (out != PIPE and Path(out).is_dir())
 
 
 def write_out(model: Model, out: str, **options: Any) -> list[Path]:

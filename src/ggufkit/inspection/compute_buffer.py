@@ -143,9 +143,8 @@ class Graph:
             max((getattr(layer, name) for layer in self.memory.layers), default=shared * length)
             for name, length in zip(("key_width", "value_width"), lengths, strict=True)
         )
-        is_latent = (
-            self.memory.layers and keys and not values
-        )  # then queries live twice: as they are, and compressed
+        # Latent queries live twice: as they are, and compressed.
+        is_latent = self.memory.layers and keys and not values
         queries = heads * lengths[0] * (2 if is_latent else 1)
         scores = self._tables() * heads * max(self._rooms(), default=0)
         return scores + LIVE_IN_LAYER * self.width + queries + keys + values

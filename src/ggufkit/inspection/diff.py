@@ -165,10 +165,7 @@ def _encoded(metadata: Metadata, key: str) -> bytes:
 def _changes(
     before: Model, after: Model, unequal: set[str], deviations: dict[str, Deviation]
 ) -> Iterator[TensorChange]:
-    olds, news = (
-        dict(before.tensors),
-        dict(after.tensors),
-    )  # dict.get does not look for a nearest name
+    olds, news = dict(before.tensors), dict(after.tensors)  # `get` looks for no nearest name
     for name in dict.fromkeys((*olds, *news)):
         old, new = olds.get(name), news.get(name)
         kind = _kind(old, new, is_unequal=name in unequal)

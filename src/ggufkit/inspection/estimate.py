@@ -235,10 +235,8 @@ def _layers(
     memory: Memory, weights: Counter[int], types: tuple[TensorType, TensorType], cells: Cells
 ) -> Iterator[LayerEstimate]:
     memory_of = {layer.number: layer for layer in memory.layers}
-    numbers = {place for place in weights if place >= 0}
-    for number in sorted(
-        numbers.union(memory_of)
-    ):  # a name may tell any number, so this is no range
+    numbers = {place for place in weights if place >= 0}  # no range: names may tell any numbers
+    for number in sorted(numbers.union(memory_of)):
         yield _layer(memory_of.get(number, LayerMemory(number)), weights[number], types, cells)
 
 

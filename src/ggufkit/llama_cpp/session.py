@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 from ctypes import POINTER, c_int8, c_int32, c_void_p
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 import numpy as np
@@ -190,10 +189,5 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -163,16 +163,11 @@ def _network_errors(url: Url) -> Iterator[None]:
         try:
             unreachable(url, error)
         except RemoteError as reason:
-            if not _is_worth_repeating(error):
-                raise
+            if isinstance(error, socket.gaierror | ssl.SSLCertVerificationError):
+                raise  # another try would not help
             is_lasting = isinstance(error, SlowError | ConnectionRefusedError)
             tries = limits.FEW_TRIES if is_lasting else limits.TRIES
             raise AgainError(reason, tries=tries) from error
-
-
-def _is_worth_repeating(error: Exception) -> bool:
-    """Whether another try may succeed: not for unknown hosts and bad certificates."""
-    return not isinstance(error, socket.gaierror | ssl.SSLCertVerificationError)
 
 
 def require_success(answer: Answer, url: Url) -> None:

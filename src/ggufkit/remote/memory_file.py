@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
-from ggufkit.errors import FormatError, ValueTypeError, brief
+from ggufkit.errors import ValueTypeError, brief
 from ggufkit.remote.range_file import ByteRange, RangeFile
 from ggufkit.remote.url import UrlPath
 from ggufkit.system.mapped_file import HEAD_BYTES
@@ -138,11 +138,7 @@ class FileObject(InMemory):
             self._object.seek(requested.offset)
             data = b"".join(self._pieces(requested.nbytes))
         if len(data) != requested.nbytes or self._size() != self._nbytes:
-            raise FormatError(
-                "the file changed while it was in use",
-                remedy="Run again, and do not change the input while it runs",
-                path=str(self.path),
-            )
+            raise self.changed()
         return data
 
     def _pieces(self, nbytes: int) -> Iterator[bytes]:

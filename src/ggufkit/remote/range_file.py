@@ -119,6 +119,14 @@ class RangeFile(ABC):
         """Forget the file; arrays already handed out stay valid."""
         self.closed = True
 
+    def changed(self) -> FormatError:
+        """Return the error of a file that is no longer the same."""
+        return FormatError(
+            "the file changed while it was in use",
+            remedy="Run again, and do not change the input while it runs",
+            path=str(self.path),
+        )
+
     def _require_open(self) -> None:
         if self.closed:
             raise ClosedError(

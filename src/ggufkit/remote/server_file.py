@@ -118,14 +118,6 @@ class ServerFile(RangeFile):
             partial(self.read_to, part, write) for part in parts_of(ByteRange(offset, nbytes))
         )
 
-    def changed(self) -> FormatError:
-        """Return the error of a file that is no longer the same."""
-        return FormatError(
-            "the file changed while it was in use",
-            remedy="Run again, and do not change the input while it runs",
-            path=str(self.path),
-        )
-
 
 class _RangeBuffer:
     """Memory for a range of a file."""

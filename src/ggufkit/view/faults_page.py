@@ -16,6 +16,7 @@ from ggufkit.view.page_model import PageModel
 from ggufkit.view.plain_values import cut
 
 MAX_FINDINGS: Final = 500
+_FACTS: Final = ("rule", "severity", "offset", "message", "remedy", "breaks")
 
 
 def faults(page: PageModel) -> dict[str, Any]:
@@ -27,12 +28,7 @@ def faults(page: PageModel) -> dict[str, Any]:
         "total": len(findings),
         "findings": [
             {
-                "rule": finding.rule,
-                "severity": finding.severity,
-                "offset": finding.offset,
-                "message": finding.message,
-                "remedy": finding.remedy,
-                "breaks": finding.breaks,
+                **{name: getattr(finding, name) for name in _FACTS},
                 "file": Path(finding.path).name,
                 "explanation": explain(finding.rule).why,
                 "fixable": finding.rule in REPAIRED,

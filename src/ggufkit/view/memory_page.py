@@ -25,6 +25,10 @@ MAX_DEVICES: Final = 16  # GGML_CUDA_MAX_DEVICES of llama.cpp
 MAX_INT32: Final = (1 << 31) - 1  # of layers, sequences and tokens
 LONG_CONTEXT: Final = 1 << 20  # tokens, as long as contexts of models are today
 MAX_MEMORY: Final = 1 << 50  # bytes of one device
+_FIGURES: Final = (
+    *("context", "weights", "cache", "state", "compute", "output", "total"),
+    *("input_weights", "output_weights"),
+)
 _EXPERTS: Final = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")  # llama.cpp's --cpu-moe
 
 
@@ -56,16 +60,8 @@ def memory(page: PageModel, query: dict[str, Any]) -> dict[str, Any]:
     result = estimate(page.model, **options)
     total = sum(devices)
     return {
-        "context": result.context,
-        "weights": result.weights,
-        "cache": result.cache,
-        "state": result.state,
-        "compute": result.compute,
-        "output": result.output,
-        "total": result.total,
+        **{name: getattr(result, name) for name in _FIGURES},
         "layers": [vars(layer) | {"nbytes": layer.nbytes} for layer in result.layers],
-        "input_weights": result.input_weights,
-        "output_weights": result.output_weights,
         "split": split(result, page.model, devices, query) if devices else None,
     } | (
         _largest_context(page.model, total, options)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any, Final
 
 from ggufkit.inspection.summary import summarize
@@ -155,7 +154,7 @@ def layer_grid(page: PageModel) -> dict[str, Any]:
         for number, tensor in page.tensor_rows
         if (match := _LAYER.fullmatch(tensor.name))
     ]
-    roles = _distinct(f"{match['before']}{match['role']}" for _, _, match in matches)
+    roles = list(dict.fromkeys(f"{match['before']}{match['role']}" for _, _, match in matches))
     layers = sorted({int(match["number"]) for _, _, match in matches})
     role_at = {role: index for index, role in enumerate(roles[:MAX_ROLES])}
     layer_at = {layer: index for index, layer in enumerate(layers[:MAX_LAYERS])}
@@ -174,7 +173,3 @@ def layer_grid(page: PageModel) -> dict[str, Any]:
         "cells": cells,
         "left_out": len(matches) - len(cells),
     }
-
-
-def _distinct(texts: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(texts))

@@ -75,7 +75,11 @@ def difference_tile(before: Tensor, after: Tensor, place: TilePlace) -> Tile:
 def _tile_places(place: TilePlace, *tensors: Tensor) -> tuple[PixelPlaces, PixelPlaces]:
     """Return the rows and columns that a tile shows of tensors of one shape."""
     for tensor in tensors:
-        _require_decodable(tensor)
+        if tensor.type.is_opaque:
+            raise TensorTypeError(
+                f"tensor {tensor.name!r} is of type {tensor.type}, which cannot be decoded",
+                remedy="Only its size and place are known",
+            )
     row_count, width = rows_and_width(tensors[0].shape)
     rows = places(row_count, place.level, place.row)
     if any(_is_slow(tensor) for tensor in tensors):
@@ -120,14 +124,6 @@ def sample_statistics(tensor: Tensor) -> dict[str, Any]:
         "mean": json_number(finite.mean()),
         "range": json_number(np.quantile(np.abs(finite), 0.999)),
     }
-
-
-def _require_decodable(tensor: Tensor) -> None:
-    if tensor.type.is_opaque:
-        raise TensorTypeError(
-            f"tensor {tensor.name!r} is of type {tensor.type}, which cannot be decoded",
-            remedy="Only its size and place are known",
-        )
 
 
 # Which values: few rows where each costs much, few blocks where a row has very many.

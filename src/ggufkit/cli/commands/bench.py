@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 import click
@@ -13,7 +12,6 @@ from ggufkit.cli.options import threads_option
 from ggufkit.cli.output import counted, emit, examples
 from ggufkit.errors import GGUFError
 from ggufkit.format.types import TensorType
-from ggufkit.quants.bench import Rate
 from ggufkit.quants.codec import encodable
 from ggufkit.system.cpu import instruction_set
 
@@ -68,17 +66,13 @@ def command(
                 "rates": [vars(rate) | {"type": rate.type.name} for rate in rates],
             }
         )
-    else:
-        _print(rates)
-
-
-def _print(rates: Iterable[Rate]) -> None:
+        return
     for number, rate in enumerate(rates):
         several = rate.threads > 1
         if number == 0:
-            threaded = f", {counted(rate.threads, 'thread')}" if rate.threads > 1 else ""
+            threaded = f", {counted(rate.threads, 'thread')}" if several else ""
             click.echo(f"M elements/s on one core{threaded}; instruction set {instruction_set()}")
-            counts = ["", f" x{rate.threads}"][: 1 + (rate.threads > 1)]
+            counts = ["", f" x{rate.threads}"][: 1 + several]
             heads = "".join(
                 f"{what + count:>{COLUMN}}" for what in ("ENCODE", "DECODE") for count in counts
             )

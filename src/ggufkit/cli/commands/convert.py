@@ -10,13 +10,12 @@ import click
 from click.core import ParameterSource
 
 import ggufkit
-from ggufkit.cli import convert_outputs
+from ggufkit.cli import convert_outputs, write_model
 from ggufkit.cli import options as shared
 from ggufkit.cli.output import examples, note
 from ggufkit.cli.pipes import keys_of
 from ggufkit.cli.quantize_options import imatrix_option, parse_recipes, search_option
 from ggufkit.cli.quantize_report import quantized_with_notes
-from ggufkit.cli.write_model import PIPE
 from ggufkit.conversion.diffusion import checkpoint_files
 from ggufkit.errors import TensorTypeError
 from ggufkit.imatrix.matrix import Imatrix
@@ -35,6 +34,10 @@ _NOT_OF_DIFFUSION: Final = ("name", "overrides", "mmproj", "with_mmproj", "mistr
 _OF_TEXT_MODELS: Final = (
     "pre", "vocab_only", "mtp", "fuse_qkv", "fuse_gate_up_exps", "fp8_as_q8", "dense_modules",
     "target", "dspark", "no_community_template", "strict",
+)  # fmt: skip
+_OF_ALL_MODELS: Final = (
+    "outtype", "name", "overrides", "arch", "part", "loader", "arch_path", "follow_links",
+    "mistral_format",
 )  # fmt: skip
 OUTTYPES: Final = ("auto", "f32", "f16", "bf16", "q8_0", "tq1_0", "tq2_0")
 
@@ -201,15 +204,9 @@ def command(  # noqa: PLR0913 (click passes each option)
     source: str,
     out: str,
     *,
-    outtype: str,
     recipes: tuple[Recipe, ...] | None,
     imatrix: str | None,
     search: Search | None,
-    name: str | None,
-    overrides: dict[str, Any] | None,
-    arch_path: tuple[Path, ...],
-    follow_links: bool,
-    mistral_format: bool,
     mmproj: bool,
     with_mmproj: str | None,
     bigendian: bool,
@@ -228,35 +225,26 @@ def command(  # noqa: PLR0913 (click passes each option)
     tasks, which Jina Embeddings 3 has, become files next to the first output.
     """
     recipe_names = recipes or ()
-    if out == PIPE and ((as_json and not dry_run) or len(recipe_names) > 1):
+    if out == write_model.PIPE and ((as_json and not dry_run) or len(recipe_names) > 1):
         raise click.UsageError("Only one model can go to stdout, and no JSON with it")
     chosen = {name: work.pop(name) for name in _OF_TEXT_MODELS}
     _require_possible(out, recipe_names, chosen, mmproj=mmproj, with_mmproj=with_mmproj)
-    if chosen["no_community_template"] and not mistral_format:
+    options = {name: work.pop(name) for name in _OF_ALL_MODELS} | {"say": note}
+    if chosen["no_community_template"] and not options["mistral_format"]:
         raise click.UsageError(
             "--disable-mistral-community-chat-template goes with --mistral-format"
         )
-    diffusion = {name: work.pop(name) for name in ("arch", "part", "loader")}
+    diffusion = {name: options[name] for name in ("arch", "part", "loader")}
     stem = _diffusion_stem(source, **diffusion, chosen=chosen)
     blocks = _blocks(recipe_names, imatrix, search)
-    options: dict[str, Any] = {
-        "outtype": outtype,
-        "name": name,
-        "overrides": overrides,
-        **diffusion,
-        "arch_path": arch_path,
-        "follow_links": follow_links,
-        "mistral_format": mistral_format,
-        "say": note,
-    }
     kind = "vocab" if chosen["vocab_only"] else "mtp" if chosen["mtp"] else ""
     work |= {"byte_order": "big" if bigendian else None, "converter_shards": not recipe_names}
     with contextlib.ExitStack() as opened:
         model = opened.enter_context(ggufkit.convert(source, mmproj=mmproj, **chosen, **options))
-        models = _quantized(model, recipe_names, outtype, **blocks) or [model]
+        models = _quantized(model, recipe_names, options["outtype"], **blocks) or [model]
         outputs = [(name, convert_outputs.output_path(name, out, kind, stem)) for name in models]
         if not chosen["vocab_only"] and not stem:
-            finding = {"arch_path": arch_path, "follow_links": follow_links}
+            finding = {name: options[name] for name in ("arch_path", "follow_links")}
             adapters = convert_outputs.adapter_outputs(model, source, outputs[0][1], **finding)
             outputs += [(opened.enter_context(adapter), path) for adapter, path in adapters]
             _require_whole(len(outputs) - len(models), work)
@@ -264,7 +252,7 @@ def command(  # noqa: PLR0913 (click passes each option)
             projector = opened.enter_context(ggufkit.convert(source, mmproj=True, **options))
             outputs.append((projector, convert_outputs.output_path(projector, with_mmproj)))
         for place, (_, target) in ((out, outputs[0]), (with_mmproj, outputs[-1])):
-            if place is not None and not dry_run and convert_outputs.is_folder(place):
+            if place is not None and not dry_run and write_model.is_folder(place):
                 opened.enter_context(convert_outputs.folder_of(target))
         convert_outputs.deliver_all(outputs, work, dry_run=dry_run, as_json=as_json)
 
@@ -278,15 +266,11 @@ def _require_possible(
     with_mmproj: str | None,
 ) -> None:
     """Raise UsageError for options that contradict each other."""
-    if (
-        len(recipes) > 1
-        and not convert_outputs.is_folder(out)
-        and not convert_outputs.has_type(out)
-    ):
+    if len(recipes) > 1 and not write_model.is_folder(out) and not convert_outputs.has_type(out):
         raise click.UsageError(
             "For several types OUT must be a folder (end it with /) or contain {ftype}"
         )
-    if with_mmproj is not None and (mmproj or PIPE in (out, with_mmproj)):
+    if with_mmproj is not None and (mmproj or write_model.PIPE in (out, with_mmproj)):
         raise click.UsageError("--with-mmproj goes with a text model, and with files or folders")
     if chosen["vocab_only"] and (recipes or chosen["mtp"]):
         raise click.UsageError("--vocab-only writes no tensors: leave out --quantize and --mtp")

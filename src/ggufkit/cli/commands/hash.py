@@ -31,19 +31,6 @@ from ggufkit.system.threads import Progress, in_turn, pool_of
 Results = list[tuple[Line, Result]]
 
 
-class _UnreadName(ModelName):
-    """The name of a model or any other file; pipes are read once the options are known."""
-
-    def convert(
-        self,
-        value: str,
-        param: click.Parameter | None,  # noqa: ARG002 (click's signature)
-        ctx: click.Context | None,  # noqa: ARG002
-    ) -> str:
-        """Return the name as it is."""
-        return value
-
-
 @click.command(
     "hash",
     epilog=examples(
@@ -55,7 +42,7 @@ class _UnreadName(ModelName):
         "ggufkit hash --sha256sum --check SHA256SUMS",
     ),
 )
-@click.argument("files", metavar="FILE...", nargs=-1, type=_UnreadName())
+@click.argument("files", metavar="FILE...", nargs=-1, type=ModelName(reads_pipes=False))
 @click.option("--xxh64", is_flag=True, help="XXH64 (fast, the default).")
 @click.option("--sha1", is_flag=True, help="SHA-1.")
 @click.option("--sha256", is_flag=True, help="SHA-256.")
