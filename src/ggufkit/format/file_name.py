@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 # The convention's own expression, unrolled: no name takes exponential time. Base names and
 # fine-tunes may have the dots that llama.cpp's own names have ("Llama-3.2").
@@ -41,7 +41,7 @@ _NUMBERED_SIZE: Final = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)([KMBT])")
 _MARK: Final = "UD-"  # precedes encodings whose types were chosen by hand
 _NUMBER: Final = re.compile(r"\d+(\.\d+)*", re.ASCII)
 NO_BASENAME: Final = "ggml-model"  # llama.cpp's name of a model without one
-# What each part of a conventional name must look like, in words and as an expression.
+# What each part of a conventional name must look like, in words and for `re`; in their order.
 PART_FORMS: Final = {
     "sidecar": ("mmproj or mtp", re.compile(r"(mmproj|mtp)?")),
     "basename": ("letters, digits, dots and dashes", re.compile(r"[A-Za-z0-9\s./-]+")),
@@ -102,7 +102,9 @@ def parse_name(file_name: str, parameters: int = 0) -> FileName:
         return _wild_name(file_name, parameters)
     parts = {key: text or "" for key, text in match.groupdict().items()}
     shard = parts.pop("shard")
-    return FileName(**parts, shard=_shard_numbers(shard), conventional=True)
+    return FileName(
+        **parts, shard=(int(shard[:5]), int(shard[-5:])) if shard else None, conventional=True
+    )
 
 
 def as_written(parts: FileName) -> FileName:
@@ -114,16 +116,9 @@ def as_written(parts: FileName) -> FileName:
 
 def _plainly(parts: FileName) -> FileName:
     """Return the parts with dashes for spaces and slashes, and the encoding in capitals."""
-    return replace(
-        parts,
-        sidecar=_dashed(parts.sidecar),
-        basename=_dashed(parts.basename) or NO_BASENAME,
-        size_label=_dashed(parts.size_label),
-        finetune=_dashed(parts.finetune),
-        version=_dashed(parts.version),
-        encoding=_dashed(parts.encoding).upper(),
-        type=_dashed(parts.type),
-    )
+    texts: dict[str, Any] = {part: _dashed(getattr(parts, part)) for part in PART_FORMS}
+    basename, encoding = texts.pop("basename") or NO_BASENAME, texts.pop("encoding").upper()
+    return replace(parts, basename=basename, encoding=encoding, **texts)
 
 
 def wrong_part(part: str, text: str) -> str:
@@ -139,17 +134,8 @@ def build_name(parts: FileName) -> str:
     """
     parts = _plainly(parts)
     shard = f"{parts.shard[0]:05}-of-{parts.shard[1]:05}" if parts.shard else ""
-    texts = (
-        parts.sidecar,
-        parts.basename,
-        parts.size_label,
-        parts.finetune,
-        parts.version,
-        parts.encoding,
-        parts.type,
-        shard,
-    )
-    return "-".join(text for text in texts if text) + ".gguf"
+    texts = (*(getattr(parts, part) for part in PART_FORMS), shard)
+    return "-".join(filter(None, texts)) + ".gguf"
 
 
 def plain_encoding(encoding: str) -> str:
@@ -221,10 +207,6 @@ def _dashed(text: str) -> str:
     return re.sub(r"[\x00-\x20/\\\x7f]", "-", text.strip())
 
 
-def _shard_numbers(text: str) -> tuple[int, int] | None:
-    return (int(text[:5]), int(text[-5:])) if text else None
-
-
 # Names in the wild.
 
 
@@ -244,16 +226,9 @@ def _wild_name(file_name: str, parameters: int) -> FileName:
     parsed = parse_spoken(stem, parameters)
     if parsed.basename is None:
         parsed = ModelId(basename=stem)
-    return FileName(
-        basename=str(parsed.basename),
-        size_label=parsed.size_label or "",
-        finetune=parsed.finetune or "",
-        version=parsed.version or "",
-        encoding=encoding,
-        type=kind,
-        sidecar=sidecar,
-        shard=shard,
-    )
+    own: dict[str, Any] = {"encoding": encoding, "type": kind, "sidecar": sidecar}
+    own |= {part: getattr(parsed, part) or "" for part in ("size_label", "finetune", "version")}
+    return FileName(str(parsed.basename), **own, shard=shard)
 
 
 # The parts of a model's name.

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from ggufkit.checks.check import check
-from ggufkit.edits.changes import Change
 from ggufkit.edits.repair import REPAIRED, plan_repair
 from ggufkit.errors import GGUFError
 from ggufkit.models.remote_resolvers import is_remote
@@ -46,15 +45,14 @@ def _repairs(page: PageModel) -> list[dict[str, Any]]:
         planned = plan_repair(page.name)
     except (GGUFError, OSError):
         return []  # too broken to open, or not ours to change
-    return [_change(change) for change in planned.changes]
-
-
-def _change(change: Change) -> dict[str, Any]:
-    return {
-        "kind": change.kind,
-        "key": cut(change.key),
-        "before_type": change.before_type,
-        "after_type": change.after_type,
-        "before": short_value(change.before),
-        "after": short_value(change.after),
-    }
+    return [
+        {
+            "kind": change.kind,
+            "key": cut(change.key),
+            "before_type": change.before_type,
+            "after_type": change.after_type,
+            "before": short_value(change.before),
+            "after": short_value(change.after),
+        }
+        for change in planned.changes
+    ]

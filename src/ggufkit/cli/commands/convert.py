@@ -236,7 +236,10 @@ def command(  # noqa: PLR0913 (click passes each option)
         )
     diffusion = {name: options[name] for name in ("arch", "part", "loader")}
     stem = _diffusion_stem(source, **diffusion, chosen=chosen)
-    blocks = _blocks(recipe_names, imatrix, search)
+    if not recipe_names and (imatrix or search):
+        raise click.UsageError(f"{'--imatrix' if imatrix else '--search'} goes with --quantize")
+    importance = Imatrix.open(imatrix) if imatrix else None
+    blocks: QuantizeOptions = {"imatrix": importance, "search": search}
     kind = "vocab" if chosen["vocab_only"] else "mtp" if chosen["mtp"] else ""
     work |= {"byte_order": "big" if bigendian else None, "converter_shards": not recipe_names}
     with contextlib.ExitStack() as opened:
@@ -329,15 +332,6 @@ def _set_options(*names: str) -> list[str]:
         if param.name in names
         and context.get_parameter_source(param.name) is not ParameterSource.DEFAULT
     ]
-
-
-def _blocks(
-    recipes: tuple[Recipe, ...], imatrix: str | None, search: Search | None
-) -> QuantizeOptions:
-    """Return the options that say how blocks are chosen; UsageError if nothing is quantized."""
-    if not recipes and (imatrix or search):
-        raise click.UsageError(f"{'--imatrix' if imatrix else '--search'} goes with --quantize")
-    return {"imatrix": Imatrix.open(imatrix) if imatrix else None, "search": search}
 
 
 def _quantized(

@@ -144,7 +144,15 @@ def _show_one(  # noqa: PLR0913 (what to show of one model)
     fit = None if memory is None else estimated.fit(memory)
     most = None if memory is None else estimate.largest_context(model, memory, **options)
     if as_json:
-        emit(_document(file, estimated, fit, most))
+        kinds = ("weights", "cache", "state", "compute", "output", "total")
+        document: dict[str, object] = {"file": file, "context": estimated.context}
+        document |= {kind: getattr(estimated, kind) for kind in kinds}
+        document["input_weights"] = estimated.input_weights
+        document["output_weights"] = estimated.output_weights
+        document["layers"] = [vars(layer) for layer in estimated.layers]
+        if fit:
+            document |= {"fit": vars(fit), "largest_context": most}
+        emit(document)
         return
     with paged():
         projects = estimate.has_only_weights(model)
@@ -153,20 +161,6 @@ def _show_one(  # noqa: PLR0913 (what to show of one model)
             click.echo(f"\nThe weights {'fit' if fit.is_whole else 'do not fit'}.")
         elif fit:
             _print_fit(estimated, fit, most or 0)
-
-
-def _document(
-    file: str, estimated: estimate.Estimate, fit: estimate.Fit | None, most: int | None
-) -> dict[str, object]:
-    kinds = ("weights", "cache", "state", "compute", "output", "total")
-    document: dict[str, object] = {"file": file, "context": estimated.context}
-    document |= {kind: getattr(estimated, kind) for kind in kinds}
-    document["input_weights"] = estimated.input_weights
-    document["output_weights"] = estimated.output_weights
-    document["layers"] = [vars(layer) for layer in estimated.layers]
-    if fit:
-        document |= {"fit": vars(fit), "largest_context": most}
-    return document
 
 
 def _print(estimated: estimate.Estimate, *, by_layer: bool, encodes: bool) -> None:

@@ -68,7 +68,10 @@ def command(
         plan = export.plan_export(model, say=note, **options)
         paths = [] if dry_run else _written(plan, out, threads)
     if as_json:
-        emit(_plain(plan, out))
+        files = [
+            {"name": f.name, "tensors": len(f.extents), "nbytes": f.nbytes} for f in plan.files
+        ]
+        emit({"path": out, "nbytes": plan.nbytes, "files": files})
     elif dry_run:
         rows = [(printable(f.name), str(len(f.extents)), size(f.nbytes)) for f in plan.files]
         table(("FILE", "TENSORS", "SIZE"), rows, right="lrr")
@@ -79,8 +82,3 @@ def command(
 def _written(plan: Layout, out: str, threads: int | None) -> list[Path]:
     with progress_bar("writing") as progress:
         return export.write_export(plan, as_path(out), threads=threads, progress=progress)
-
-
-def _plain(plan: Layout, out: str) -> dict[str, Any]:
-    files = [{"name": f.name, "tensors": len(f.extents), "nbytes": f.nbytes} for f in plan.files]
-    return {"path": out, "nbytes": plan.nbytes, "files": files}

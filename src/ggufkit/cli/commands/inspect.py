@@ -133,7 +133,21 @@ def _print_chosen(file: str, selection: _Selection, *, partial: bool) -> None:
         elif selection.patterns:
             _print_tensors(model, _matching(model, selection.patterns))
         else:
-            _print_model(model, tensors=selection.tensors)
+            facts = [(label, text) for label, text in _facts(model, summarize(model)) if text]
+            output.print_pairs(facts)
+            click.echo()
+            keys = [printable(key) for key in model.metadata]
+            types = [model.metadata.type_name(key) for key in model.metadata]
+            used = max(map(len, keys), default=0) + max(map(len, types), default=0) + 4
+            width = max(output.columns() - used, 20)
+            rows = [
+                (key, kind, _short_value(value, width))
+                for key, kind, value in zip(keys, types, model.metadata.values(), strict=True)
+            ]
+            output.table(("KEY", "TYPE", "VALUE"), rows)
+            if selection.tensors:
+                click.echo()
+                _print_tensors(model, list(model.tensors.values()))
 
 
 def _matching(model: Model, patterns: list[Pattern]) -> list[Tensor]:
@@ -155,24 +169,6 @@ def _print_values(model: Model, keys: tuple[str, ...]) -> None:
 
 
 # The model.
-
-
-def _print_model(model: Model, *, tensors: bool) -> None:
-    facts = [(label, text) for label, text in _facts(model, summarize(model)) if text]
-    output.print_pairs(facts)
-    click.echo()
-    keys = [printable(key) for key in model.metadata]
-    types = [model.metadata.type_name(key) for key in model.metadata]
-    used = max(map(len, keys), default=0) + max(map(len, types), default=0) + 4
-    width = max(output.columns() - used, 20)
-    rows = [
-        (key, kind, _short_value(value, width))
-        for key, kind, value in zip(keys, types, model.metadata.values(), strict=True)
-    ]
-    output.table(("KEY", "TYPE", "VALUE"), rows)
-    if tensors:
-        click.echo()
-        _print_tensors(model, list(model.tensors.values()))
 
 
 def _facts(model: Model, summary: Summary) -> Iterator[tuple[str, str]]:
@@ -263,23 +259,18 @@ def _short_value(value: Value, width: int) -> str:
     if isinstance(value, str):
         return output.shorten(value, width)
     if isinstance(value, Strings | Arrays | np.ndarray):
-        return _short_array(value, width)
+        count = f" ({len(value):,})"
+        text = ""
+        for index, item in enumerate(value[:SHOWN_ITEMS]):
+            added = (", " if index else "") + _short_item(item)
+            if len(text) + len(added) + len(count) + 5 > width:
+                break
+            text += added
+        else:
+            if len(value) <= SHOWN_ITEMS:
+                return text + count
+        return text + (", ..." if text else "...") + count
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _short_array(array: Strings | Arrays | np.ndarray[Any, Any], width: int) -> str:
-    """Return as many items as fit, and the number of all."""
-    count = f" ({len(array):,})"
-    text = ""
-    for index, item in enumerate(array[:SHOWN_ITEMS]):
-        added = (", " if index else "") + _short_item(item)
-        if len(text) + len(added) + len(count) + 5 > width:
-            break
-        text += added
-    else:
-        if len(array) <= SHOWN_ITEMS:
-            return text + count
-    return text + (", ..." if text else "...") + count
 
 
 def _short_item(item: object) -> str:

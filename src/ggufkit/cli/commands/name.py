@@ -21,7 +21,6 @@ from ggufkit.models.caches import is_name
 from ggufkit.models.remote_resolvers import is_remote
 
 _ENCODINGS: Final = {"", *FILE_TYPES.values(), *(kind.name for kind in TENSOR_TYPES.values())}
-PARTS: Final = ("sidecar", "basename", "size_label", "finetune", "version", "encoding", "type")
 
 
 @click.command(
@@ -85,7 +84,9 @@ def command(
             current = printable(str(old))
             click.echo(f"{current} -> {printable(new.name)}" if old != new else f"{current} stays")
     else:
-        parts = [(part, getattr(parsed, part), getattr(usual, part)) for part in PARTS]
+        parts = [
+            (part, getattr(parsed, part), getattr(usual, part)) for part in file_name.PART_FORMS
+        ]
         rows = [(part.replace("_", " "), *map(printable, texts)) for part, *texts in parts]
         if parsed.shard:
             rows.append(("shard", "{} of {}".format(*parsed.shard), "one each"))
