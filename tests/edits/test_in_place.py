@@ -357,7 +357,7 @@ def test_does_not_edit_a_file_that_changed_after_the_plan(path):
 
 def test_checks_the_free_space_before_a_copy_begins(still, monkeypatch):
     before = still.read_bytes()
-    monkeypatch.setattr(in_place.shutil, "disk_usage", lambda _: Full)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Full)
     with pytest.raises(DiskSpaceError):
         ggufkit.edit_in_place(still, set=LONGER)
     assert still.read_bytes() == before
