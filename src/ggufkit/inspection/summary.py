@@ -201,7 +201,7 @@ def plain(value: values.TypedValue | values.Value) -> object:
     if isinstance(value, np.generic):
         value = values.python_value(value)
     if isinstance(value, str | int | float):
-        return _plain_float(value) if isinstance(value, float) else value
+        return plain_float(value) if isinstance(value, float) else value
     if isinstance(value, values.Arrays):
         return [{"type": values.type_name(inner), "value": plain(inner)} for inner in value]
     if isinstance(value, values.Strings):
@@ -211,7 +211,8 @@ def plain(value: values.TypedValue | values.Value) -> object:
     return [plain(number) for number in value]
 
 
-def _plain_float(number: float) -> float | str:
+def plain_float(number: float) -> float | str:
+    """Return a number, or its name where JSON lacks it: "NaN", "Infinity" or "-Infinity"."""
     if math.isfinite(number):
         return number
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"

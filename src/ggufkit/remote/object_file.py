@@ -44,7 +44,7 @@ class ObjectFile(RemoteFile):
 
     def __reduce__(self) -> tuple[Callable[..., ServerFile], tuple[object, ...]]:
         """Pickle the name, and the state that the file must still have."""
-        return _reopened, (self._name, self.state)
+        return reopened, (partial(ObjectFile, self._name, first_bytes=1), self.state)
 
     def read_first(self) -> tuple[FileState, bytes]:
         """Return the state and the beginning of the file."""
@@ -102,7 +102,3 @@ def _google_login(name: str) -> Login | None:
 
 def _remedy(name: str) -> str:
     return f"Set {STORES[name.partition(':')[0].lower()]}"
-
-
-def _reopened(name: str, state: FileState) -> ServerFile:
-    return reopened(partial(ObjectFile, name, first_bytes=1), state)

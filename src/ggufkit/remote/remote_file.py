@@ -44,7 +44,7 @@ class RemoteFile(ServerFile):
 
     def __reduce__(self) -> tuple[Callable[..., ServerFile], tuple[object, ...]]:
         """Pickle the URL, and the state that the file must still have; the login is left out."""
-        return _reopened, (self.url, self.state)
+        return reopened, (partial(RemoteFile, self.url, first_bytes=1), self.state)
 
     # Reading.
 
@@ -203,7 +203,3 @@ def no_ranges(url: Url) -> NoRangesError:
 
 def _ended_early(url: Url) -> RemoteError:
     return RemoteError(f"{url}: the connection ended early", remedy="Check the network")
-
-
-def _reopened(url: Url, state: FileState) -> ServerFile:
-    return reopened(partial(RemoteFile, url, first_bytes=1), state)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Final
+
+from ggufkit.inspection.summary import plain_float
 
 SHOWN_CHARACTERS: Final = 256  # of a name or a value in a list
 
 
 def number(value: float) -> float | str:
     """Return a finite number, or the name of NaN and the infinities, which JSON lacks."""
-    value = float(value)
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return plain_float(float(value))
 
 
 def cut(text: str, most: int = SHOWN_CHARACTERS) -> str:

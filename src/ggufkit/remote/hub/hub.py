@@ -23,6 +23,7 @@ from ggufkit.errors import (
     RemoteMissingError,
     brief,
 )
+from ggufkit.remote import limits
 from ggufkit.remote.get import Answer, get, patiently, require_success
 from ggufkit.remote.hub import header_cache
 from ggufkit.remote.hub.repo_file import MAIN, RepoFile, is_inside
@@ -204,9 +205,11 @@ class HubFile(RemoteFile):
     data: bytes
     first_bytes: int
 
-    def __init__(self, repository: Repository, file: RepoFile) -> None:
+    def __init__(
+        self, repository: Repository, file: RepoFile, *, first_bytes: int = limits.FIRST_BYTES
+    ) -> None:
         """Name the file; the first read sends the first request."""
-        super().__init__(repository.url(file.path), login=login())
+        super().__init__(repository.url(file.path), login=login(), first_bytes=first_bytes)
         self.path: UrlPath = UrlPath(f"hf://{repository}/{file.path}")
         self.repository = repository
         self.file = file
@@ -216,7 +219,8 @@ class HubFile(RemoteFile):
     def __reduce__(self) -> tuple[Callable[..., ServerFile], tuple[object, ...]]:
         """Pickle the names; whoever reads it logs in with the token of their own machine."""
         self._require_listed()
-        return _reopened, (self.repository, self.file, self.state)
+        again = partial(HubFile, self.repository, self.file, first_bytes=1)
+        return reopened, (again, self.state)
 
     def read_beginning(self, nbytes: int) -> None:
         """Read the beginning, in a first request for `nbytes` bytes."""
@@ -274,13 +278,6 @@ class HubFile(RemoteFile):
             if isinstance(error, RemoteDeniedError):
                 raise _gated(self.repository) from error
             raise missing_file(self.repository, self.file.path, files) from error
-
-
-def _reopened(repository: Repository, file: RepoFile, state: FileState) -> ServerFile:
-    """Open a file that another process has open; it must still be in the same state."""
-    hub_file = HubFile(repository, file)
-    hub_file.first_bytes = 1
-    return reopened(lambda: hub_file, state)
 
 
 def sha256_of(file: ServerFile) -> str:

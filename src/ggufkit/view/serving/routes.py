@@ -83,6 +83,20 @@ def _page(name: str) -> Any:  # noqa: ANN401 (a module)
     return importlib.import_module(f"ggufkit.view.{name}")
 
 
+def _view(module: str, function: str, *numbers: str) -> RouteAnswer:
+    """Return what calls a function of a view with the model, and these numbers of the request."""
+    return lambda query: getattr(_page(module), function)(
+        query.model(), *map(query.number, numbers)
+    )
+
+
+def _search(module: str, function: str) -> RouteAnswer:
+    """Return what calls a function of a view with the model, a text and rows to show."""
+    return lambda query: getattr(_page(module), function)(
+        query.model(), query.text("search"), *query.rows()
+    )
+
+
 RouteAnswer = Callable[[Query], Any]
 PostAnswer = Callable[[Query, dict[str, Any]], Any]
 Endpoint = Callable[["Request"], Coroutine[Any, Any, "Response"]]
@@ -98,39 +112,27 @@ GETS: Final[dict[str, RouteAnswer]] = {
     "overview": lambda query: overview.overview(query.model()),
     "treemap": lambda query: overview.treemap(query.model(), query.text("group")),
     "layers": lambda query: overview.layer_grid(query.model()),
-    "faults": lambda query: _page("faults_page").faults(query.model()),
-    "metadata": lambda query: _page("metadata_page").metadata_rows(
-        query.model(), query.text("search"), *query.rows()
-    ),
+    "faults": _view("faults_page", "faults"),
+    "metadata": _search("metadata_page", "metadata_rows"),
     "value": lambda query: _page("metadata_page").metadata_value(
         query.model(),
         query.number("key"),
         query.number("start"),
         query.number("count", MAX_TEXT),
     ),
-    "document": lambda query: _page("metadata_page").metadata_document(
-        query.model(), query.number("key")
-    ),
+    "document": _view("metadata_page", "metadata_document", "key"),
     "tensors": lambda query: _page("tensor_page").tensor_rows(
         query.model(), query.values, *query.rows()
     ),
-    "tensor": lambda query: _page("tensor_page").tensor_details(
-        query.model(), query.number("tensor")
-    ),
-    "statistics": lambda query: _page("tensor_page").statistics(
-        query.model(), query.number("tensor")
-    ),
+    "tensor": _view("tensor_page", "tensor_details", "tensor"),
+    "statistics": _view("tensor_page", "statistics", "tensor"),
     "sample": lambda query: picture.sample_statistics(query.model().tensor(query.number("tensor"))),
-    "block": lambda query: _page("tensor_page").block(
-        query.model(), *map(query.number, ("tensor", "row", "column"))
-    ),
-    "tokenizer": lambda query: _page("tokens_page").tokens_facts(query.model()),
-    "tokens": lambda query: _page("tokens_page").token_rows(
-        query.model(), query.text("search"), *query.rows()
-    ),
-    "token": lambda query: _page("tokens_page").token_merges(query.model(), query.number("id")),
-    "templates": lambda query: _page("prompt_page").templates(query.model()),
-    "memory": lambda query: _page("memory_page").memory_facts(query.model()),
+    "block": _view("tensor_page", "block", "tensor", "row", "column"),
+    "tokenizer": _view("tokens_page", "tokens_facts"),
+    "tokens": _search("tokens_page", "token_rows"),
+    "token": _view("tokens_page", "token_merges", "id"),
+    "templates": _view("prompt_page", "templates"),
+    "memory": _view("memory_page", "memory_facts"),
     "comparison": lambda query: _page("compare_page").comparison(
         query.model(), query.model("other")
     ),
