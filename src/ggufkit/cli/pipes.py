@@ -8,10 +8,9 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import click
 
@@ -148,24 +147,19 @@ def _named_copy(*, foreign: bool) -> str:
 
 
 def _copy_stream(source: int, target: int, *, foreign: bool) -> None:
+    """Copy all of a model or a `foreign` file, and only the beginning of anything else."""
     nbytes = 0
     try:
         with open(source, "rb", closefd=False) as pipe, open(target, "wb", closefd=False) as copy:
-            for data in _worth_keeping(pipe, foreign=foreign):
+            while data := pipe.read(CHUNK_BYTES):
                 check_cancelled()
                 copy.write(data)
                 nbytes += len(data)
+                if not foreign and nbytes == len(data) and not is_model(data):
+                    break
     except OSError as error:
         raise OutputError(
             f"{error.strerror} after {nbytes:,} bytes of what comes through the pipe were kept in "
             f"{tempfile.gettempdir()}",
             remedy="Set TMPDIR to a folder with enough free space for the model",
         ) from error
-
-
-def _worth_keeping(pipe: BinaryIO, *, foreign: bool) -> Iterator[bytes]:
-    """Yield all of a model or a `foreign` file, and only the beginning of anything else."""
-    first = pipe.read(CHUNK_BYTES)
-    yield first
-    if foreign or is_model(first):
-        yield from iter(partial(pipe.read, CHUNK_BYTES), b"")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -189,19 +188,26 @@ def _hash_files(files: Sequence[str], manifest: str | None, options: dict[str, A
     with progress_bar("hashing") as progress:
         opened = [_opened(name) if files else _listed(name) for name in names]
         digests = _digests(opened, options["threads"], progress)
-    results = [
-        _WholeFile(name, digest, listed) for name, digest in zip(names, digests, strict=True)
-    ]
+    verdicts = [_verdict_of(*pair, listed) for pair in zip(names, digests, strict=True)]
+    rows = list(zip(names, digests, verdicts, strict=True))
     if options["as_json"]:
-        emit([result.plain() for result in results])
-    for result in results:
-        if isinstance(result.digest, OSError):
-            report(result.digest)
-        if not options["as_json"] and result.line():
-            click.echo(result.line())
+        emit(
+            [
+                {"file": name, "sha256": digest if isinstance(digest, str) else None}
+                | ({"result": words} if words else {})
+                for name, digest, words in rows
+            ]
+        )
+    for name, digest, words in rows:
+        if isinstance(digest, OSError):
+            report(digest)
+        if listed and not options["as_json"]:
+            click.echo(f"{printable(name)}: {words}")
+        elif isinstance(digest, str) and not options["as_json"]:
+            click.echo(digest_line(digest, name))
     if listed and listed.misformed:
         note(f"{manifest}: {counted(listed.misformed, 'line')} without a digest of a file")
-    return 0 if all(result.is_fine for result in results) else FAILED
+    return 0 if {*verdicts} <= {"", "OK"} else FAILED
 
 
 def _digests(
@@ -244,38 +250,13 @@ def _digest(file: Path | RangeFile, tell: Callable[[int], None]) -> str | OSErro
         return error
 
 
-@dataclass(frozen=True)
-class _WholeFile:
-    """A file, its digest or the error of reading it, and the list to check it against."""
-
-    name: str
-    digest: str | OSError
-    listed: DigestList | None
-
-    @property
-    def is_fine(self) -> bool:
-        return self.verdict in ("", "OK")
-
-    @property
-    def verdict(self) -> str:
-        """The words of sha256sum; empty where nothing is checked."""
-        if isinstance(self.digest, OSError):
-            return "FAILED open or read"
-        if self.listed is None:
-            return ""
-        expected = self.listed.of(self.name)
-        if expected is None:
-            return "NOT LISTED"
-        return "OK" if expected == self.digest else "FAILED"
-
-    def line(self) -> str:
-        """Return the line to print: a digest, or the verdict of a check."""
-        if self.listed:
-            return f"{printable(self.name)}: {self.verdict}"
-        return digest_line(self.digest, self.name) if isinstance(self.digest, str) else ""
-
-    def plain(self) -> dict[str, Any]:
-        """Return the JSON of this file."""
-        digest = self.digest if isinstance(self.digest, str) else None
-        checked = {"result": self.verdict} if self.verdict else {}
-        return {"file": self.name, "sha256": digest, **checked}
+def _verdict_of(name: str, digest: str | OSError, listed: DigestList | None) -> str:
+    """Return the words of sha256sum for a file; empty where nothing is checked."""
+    if isinstance(digest, OSError):
+        return "FAILED open or read"
+    if listed is None:
+        return ""
+    expected = listed.of(name)
+    if expected is None:
+        return "NOT LISTED"
+    return "OK" if expected == digest else "FAILED"
