@@ -36,10 +36,7 @@ class Command(click.Command):
     """A command with an argument OUT, which -o names too, and perhaps with groups of options."""
 
     def __init__(
-        self,
-        *args: Any,
-        groups: Mapping[str, Sequence[str]] = {},
-        **settings: Any,
+        self, *args: Any, groups: Mapping[str, Sequence[str]] = {}, **settings: Any
     ) -> None:
         """Keep the groups: the names of their options, by heading, in the order of the help."""
         super().__init__(*args, **settings)

@@ -153,12 +153,7 @@ def aimed(  # noqa: PLR0913 (what a target may be, and what its size counts)
         return {**choices, "types": _repaired(target, whole, threads, *repair)}
     with progress_bar("measuring", in_bytes=False) as progress:
         types = types_for(
-            model,
-            **target,
-            imatrix=imatrix,
-            override_kv=keys,
-            threads=threads,
-            progress=progress,
+            model, **target, imatrix=imatrix, override_kv=keys, threads=threads, progress=progress
         )
     return {**choices, "types": types}
 

@@ -13,10 +13,7 @@ from typing import Any, Final, TypeAlias
 
 PATCHED: Final = "gguf"
 STAND_IN: Final = "ggufkit.compat.gguf"  # imports gguf, so it is imported after it
-NAMES: Final = (
-    *("GGUFReader", "GGUFWriter"),
-    *("dequantize", "get_tensor_name_map", "quantize"),
-)
+NAMES: Final = (*("GGUFReader", "GGUFWriter"), *("dequantize", "get_tensor_name_map", "quantize"))
 Place: TypeAlias = tuple[ModuleType, str]
 
 # What is replaced now: where, by what, and what was there before.

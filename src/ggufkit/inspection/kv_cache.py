@@ -85,36 +85,13 @@ ENCODERS: Final = KEEPS_NOTHING - {"dream", "llada", "llada-moe", "rnd1"} | {
     "llama-embed",
     "t5encoder",
 }
-RECURRENT: Final = frozenset(
-    {
-        "mamba",
-        "mamba2",
-        "rwkv6",
-        "rwkv6qwen2",
-        "rwkv7",
-        "arwkv7",
-    }
-)
+RECURRENT: Final = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})
 # Layers without heads for keys are recurrent.
 HYBRID_BY_HEADS: Final = frozenset(
-    {
-        "jamba",
-        "plamo2",
-        "granitehybrid",
-        "lfm2",
-        "lfm2moe",
-        "kimi-linear",
-        "bailingmoe3",
-        "kimi-k3",
-    }
+    {"jamba", "plamo2", "granitehybrid", "lfm2", "lfm2moe", "kimi-linear", "bailingmoe3", "kimi-k3"}
 )
 # All but one layer in so many are recurrent, unless the file names them.
-HYBRID_BY_INTERVAL: Final = {
-    "qwen3next": 4,
-    "qwen35": 4,
-    "qwen35moe": 4,
-    "minimax-01": 8,
-}
+HYBRID_BY_INTERVAL: Final = {"qwen3next": 4, "qwen35": 4, "qwen35moe": 4, "minimax-01": 8}
 HYBRID_AT_ONCE: Final = frozenset({"falcon-h1"})  # each layer is both
 HYBRID_BY_FEED_FORWARD: Final = frozenset({"nemotron_h", "nemotron_h_moe"})
 INDEXED: Final = frozenset({"deepseek32", "glm-dsa", "hy_v4", "minimax-m3"})

@@ -156,10 +156,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "ggml_graph_compute_with_ctx": (c_int, (c_void_p, c_void_p, c_int)),
     "ggml_get_type_traits_cpu": (POINTER(TypeTraits), (c_int,)),
     "ggml_init": (c_void_p, (GraphMemory,)),
-    "ggml_mul_mat": (
-        POINTER(GraphTensor),
-        (c_void_p, POINTER(GraphTensor), POINTER(GraphTensor)),
-    ),
+    "ggml_mul_mat": (POINTER(GraphTensor), (c_void_p, POINTER(GraphTensor), POINTER(GraphTensor))),
     "ggml_nbytes": (c_size_t, (POINTER(GraphTensor),)),
     "ggml_new_graph": (c_void_p, (c_void_p,)),
     "ggml_new_tensor_2d": (POINTER(GraphTensor), (c_void_p, c_int, c_int64, c_int64)),

@@ -226,10 +226,7 @@ def output_error(error: OSError, target: Path, *, resume: bool) -> OutputError:
 
 
 def _work(
-    jobs: list[Job],
-    tasks: Iterable[Task],
-    in_flight: int,
-    progress: Progress | None,
+    jobs: list[Job], tasks: Iterable[Task], in_flight: int, progress: Progress | None
 ) -> None:
     """Run all chunks, and record what is done."""
     total = sum(job.order.plan.nbytes for job in jobs)

@@ -135,22 +135,14 @@ def report(  # noqa: PLR0913 (options of one verb)
             )
         first, *rest = map(_page_model, sources, models)
         contents = gather(
-            first,
-            rest,
-            data=data,
-            evaluation=result,
-            threads=threads,
-            progress=progress,
+            first, rest, data=data, evaluation=result, threads=threads, progress=progress
         )
         for source, page in zip(sources, models, strict=True):
             _require_same_files(source, page)
         limit = ReadersLimit.all_of(model.readers_limit for model in models)
         text = write(contents)
         staged(
-            target,
-            lambda stage: write_at(stage.descriptor, text, 0),
-            limit=limit,
-            clobber=clobber,
+            target, lambda stage: write_at(stage.descriptor, text, 0), limit=limit, clobber=clobber
         )
     return target
 

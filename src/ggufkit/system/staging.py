@@ -236,8 +236,7 @@ def require_space(folder: Path, nbytes: int, remedy: str) -> None:
 def exists_already(target: Path) -> OutputError:
     """Return the error for an output that may not replace a file."""
     return OutputError(
-        f"{target} exists already",
-        remedy="Use another name, or allow replacing it (clobber=True)",
+        f"{target} exists already", remedy="Use another name, or allow replacing it (clobber=True)"
     )
 
 

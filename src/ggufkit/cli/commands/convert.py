@@ -190,9 +190,7 @@ def _overrides(
     "not the text model.",
 )
 @click.option(
-    "--with-mmproj",
-    metavar="OUT2",
-    help="Also convert the projector, to the file or folder OUT2.",
+    "--with-mmproj", metavar="OUT2", help="Also convert the projector, to the file or folder OUT2."
 )
 @shared.no_clobber_option
 @shared.threads_option

@@ -82,10 +82,7 @@ def command(  # noqa: PLR0913 (click passes each option)
         donor = opened.enter_context(ggufkit.open(vocab_from)) if vocab_from else None
         model = opened.enter_context(
             ggufkit.convert_legacy(
-                source,
-                vocab_from=donor,
-                context_length=context_length,
-                rms_epsilon=rms_epsilon,
+                source, vocab_from=donor, context_length=context_length, rms_epsilon=rms_epsilon
             )
         )
         if donor is None and lacks_scores(source):

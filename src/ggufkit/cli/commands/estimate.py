@@ -228,11 +228,7 @@ def show_memory_table(
     if as_json:
         documents = [_plain(plan, devices) for plan in planned]
         emit(
-            {
-                "file": file,
-                "rows": documents,
-                "largest": [_plain_largest(*row) for row in largest],
-            }
+            {"file": file, "rows": documents, "largest": [_plain_largest(*row) for row in largest]}
         )
         return
     recipes = {plan.recipe for plan in planned} != {None}

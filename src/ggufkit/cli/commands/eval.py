@@ -69,12 +69,7 @@ BASE_COLUMNS: Final = ("PPL RATIO", "MEAN KLD", "MEDIAN KLD", "99.9% KLD", "RMS 
 @shared.threads_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
-    models: tuple[str, ...],
-    *,
-    output: str | None,
-    details: bool,
-    as_json: bool,
-    **options: Any,
+    models: tuple[str, ...], *, output: str | None, details: bool, as_json: bool, **options: Any
 ) -> None:
     """Measure how well each MODEL predicts a text, and how far it is from a base model.
 

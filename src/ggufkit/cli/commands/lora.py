@@ -219,14 +219,7 @@ def _quantized(
 @shared.threads_option
 @click.option("--json", "as_json", is_flag=True, help="Print the errors as JSON.")
 def extract(  # noqa: PLR0913 (click passes each option)
-    base: str,
-    tuned: str,
-    out: str,
-    *,
-    rank: int,
-    outtype: str,
-    threads: int | None,
-    as_json: bool,
+    base: str, tuned: str, out: str, *, rank: int, outtype: str, threads: int | None, as_json: bool
 ) -> None:
     """Write the adapter that brings the model BASE closest to its fine-tune TUNED to OUT.
 

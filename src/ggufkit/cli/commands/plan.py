@@ -40,12 +40,7 @@ from ggufkit.quants.search import Search
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
-    file: str,
-    *,
-    imatrix: str | None,
-    search: Search | None,
-    recipe: Recipe | None,
-    as_json: bool,
+    file: str, *, imatrix: str | None, search: Search | None, recipe: Recipe | None, as_json: bool
 ) -> None:
     """Show how large FILE would be in every recipe, the largest first, from its header alone.
 

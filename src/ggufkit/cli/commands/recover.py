@@ -21,8 +21,7 @@ _TOLD: Final = {
 
 
 @click.command(
-    "recover",
-    epilog=examples("ggufkit recover model.gguf", "ggufkit recover *.gguf --json"),
+    "recover", epilog=examples("ggufkit recover model.gguf", "ggufkit recover *.gguf --json")
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option("--force", is_flag=True, help="Recover even if the file was copied since.")

@@ -10,12 +10,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from ggufkit.compat.gguf.installed import (
-    GGUFEndian,
-    GGUFValueType,
-    InstalledWriter,
-    gguf,
-)
+from ggufkit.compat.gguf.installed import GGUFEndian, GGUFValueType, InstalledWriter, gguf
 
 
 class GGUFWriter(InstalledWriter):

@@ -9,12 +9,7 @@ from ggufkit.errors import MissingExtraError
 
 try:
     import gguf
-    from gguf.constants import (
-        GGML_QUANT_SIZES,
-        GGMLQuantizationType,
-        GGUFEndian,
-        GGUFValueType,
-    )
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFEndian, GGUFValueType
     from gguf.gguf_reader import GGUFReader as InstalledReader
     from gguf.gguf_reader import ReaderField, ReaderTensor
     from gguf.gguf_writer import GGUFWriter as InstalledWriter

@@ -81,8 +81,7 @@ def _lazily(
 ) -> Callable[[Numbers], Numbers]:
     """Return `function` for lazy tensors: it runs when their data is needed."""
     wrapped: Callable[[Numbers], Numbers] = installed.LazyNumpyTensor._wrap_fn(  # noqa: SLF001 (as gguf-py wraps its own)
-        lambda data: function(data, row),
-        meta_noop=(dtype, lambda size: shape(size, qtype)),
+        lambda data: function(data, row), meta_noop=(dtype, lambda size: shape(size, qtype))
     )
     return wrapped
 

@@ -17,12 +17,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import quote
 
-from ggufkit.errors import (
-    RemoteDeniedError,
-    RemoteError,
-    RemoteMissingError,
-    brief,
-)
+from ggufkit.errors import RemoteDeniedError, RemoteError, RemoteMissingError, brief
 from ggufkit.remote import limits
 from ggufkit.remote.get import Answer, get, patiently, require_success
 from ggufkit.remote.hub import header_cache

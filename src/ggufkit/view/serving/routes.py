@@ -115,10 +115,7 @@ GETS: Final[dict[str, RouteAnswer]] = {
     "faults": _view("faults_page", "faults"),
     "metadata": _search("metadata_page", "metadata_rows"),
     "value": lambda query: _page("metadata_page").metadata_value(
-        query.model(),
-        query.number("key"),
-        query.number("start"),
-        query.number("count", MAX_TEXT),
+        query.model(), query.number("key"), query.number("start"), query.number("count", MAX_TEXT)
     ),
     "document": _view("metadata_page", "metadata_document", "key"),
     "tensors": lambda query: _page("tensor_page").tensor_rows(
@@ -210,9 +207,7 @@ def _get(models: Sequence[PageModel], answer: RouteAnswer, slots: asyncio.Semaph
 
 
 def _tile(
-    models: Sequence[PageModel],
-    answer: Callable[[Query], picture.Tile],
-    slots: asyncio.Semaphore,
+    models: Sequence[PageModel], answer: Callable[[Query], picture.Tile], slots: asyncio.Semaphore
 ) -> Endpoint:
     responses = library("starlette.responses", "view")
 
