@@ -50,15 +50,13 @@ def explained(
 
     `aimed` says that types by name were chosen for a target size.
     """
-    if aimed:
-        return [
-            replace(explanation, why=explanation.why.replace(BY_NAME, "chosen for the target size"))
-            for explanation in explained(quantization, paths, threads)
-        ]
     if not paths:
-        return explain(quantization)
-    with ggufkit.open(paths[0]) as written, progress_bar("measuring", in_bytes=False) as bar:
-        return explain(quantization, written, threads=threads, progress=bar)
+        rows = explain(quantization)
+    else:
+        with ggufkit.open(paths[0]) as written, progress_bar("measuring", in_bytes=False) as bar:
+            rows = explain(quantization, written, threads=threads, progress=bar)
+    why = "chosen for the target size" if aimed else BY_NAME
+    return [replace(row, why=row.why.replace(BY_NAME, why)) for row in rows]
 
 
 def show_explanations(explanations: Sequence[Explanation]) -> None:

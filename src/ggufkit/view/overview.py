@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any, Final
 
 from ggufkit.inspection.summary import summarize
-from ggufkit.models.model import Model, Tensor
+from ggufkit.models.model import Tensor
 from ggufkit.view.page_model import PageModel
 from ggufkit.view.plain_values import cut
 from ggufkit.view.treemap import Rectangle, laid_out
@@ -47,16 +47,14 @@ def overview(page: PageModel) -> dict[str, Any]:
         "nbytes": page.nbytes,
         "keys": len(model.metadata),
         "tensors": len(model.tensors),
-        "files": [_file(model, number) for number in range(len(model.files))],
+        "files": [
+            {"name": file.path.name, "nbytes": file.nbytes, "data_nbytes": file.data_nbytes}
+            for file in model.files
+        ],
         "missing": [
             {"message": problem.message, "remedy": problem.remedy} for problem in model.missing
         ],
     }
-
-
-def _file(model: Model, number: int) -> dict[str, Any]:
-    file = model.files[number]
-    return {"name": file.path.name, "nbytes": file.nbytes, "data_nbytes": file.data_nbytes}
 
 
 def group_of(name: str) -> str:

@@ -38,6 +38,8 @@ class PageModel:
     model: Model
     lock: threading.RLock = field(default_factory=threading.RLock)
     resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _decoded: dict[str, list[str]] = field(default_factory=dict)
+    _documents: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
 
     def prepare(self) -> None:
         """Make what all views need, before the first request."""
@@ -91,10 +93,6 @@ class PageModel:
                 self._decoded[key] = value.tolist() if isinstance(value, Strings) else []
             return self._decoded[key]
 
-    @cached_property
-    def _decoded(self) -> dict[str, list[str]]:
-        return {}
-
     def cached(self, key: tuple[str, int], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Return a document made before, or make it now; others are not kept waiting."""
         with self.lock:
@@ -103,10 +101,6 @@ class PageModel:
         document = make()
         with self.lock:
             return self._documents.setdefault(key, document)
-
-    @cached_property
-    def _documents(self) -> dict[tuple[str, int], dict[str, Any]]:
-        return {}
 
     def ask_vocabulary(self, job: dict[str, Any]) -> dict[str, Any]:
         """Return what `vocabulary_process` answers to a job; raises what it says as GGUFError."""
