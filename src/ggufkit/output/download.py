@@ -7,8 +7,7 @@ from pathlib import Path
 from ggufkit.errors import GGUFError, RemoteError
 from ggufkit.format.magic import HEAD_BYTES, identify, is_model
 from ggufkit.output.execute import output_error
-from ggufkit.remote.get import AgainError, get, patiently, require_success
-from ggufkit.remote.read_deadline import ReadDeadline
+from ggufkit.remote.get import AgainError, ReadDeadline, get, patiently, require_success
 from ggufkit.remote.url import Url
 from ggufkit.system.cancellation import check_cancelled
 from ggufkit.system.descriptors import AnyPath, as_path, write_at

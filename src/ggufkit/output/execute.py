@@ -200,13 +200,10 @@ def _prepare(orders: Sequence[Order]) -> None:
                 remedy="Give a file name; to write to a pipe or device, use standard output",
             )
     for folder in folders:
-        _require_space(folder, [order for order in orders if order.folder == folder])
-
-
-def _require_space(folder: Path, orders: list[Order]) -> None:
-    needed = sum(order.plan.nbytes for order in orders)
-    needed -= sum(kept_bytes(target) for order in orders for target in order.targets)
-    require_space(folder, needed, "Free some space, or write elsewhere; nothing was written")
+        own = [order for order in orders if order.folder == folder]
+        needed = sum(order.plan.nbytes for order in own)
+        needed -= sum(kept_bytes(target) for order in own for target in order.targets)
+        require_space(folder, needed, "Free some space, or write elsewhere; nothing was written")
 
 
 def output_error(error: OSError, target: Path, *, resume: bool) -> OutputError:

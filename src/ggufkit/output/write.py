@@ -110,11 +110,16 @@ def write_many(  # noqa: PLR0913 (as `write`)
         models = [stack.enter_context(opened(argument, "outputs")) for argument, _ in outputs]
         orders: list[Order] = []
         for model, (_, path) in zip(models, outputs, strict=True):
-            target = as_path(path)
-            orders.append(Order(layout(model, target.name, **options), target.parent))
-        _refuse_repeats(orders)
-        if not clobber:
-            _refuse_existing(orders)
+            output = as_path(path)
+            orders.append(Order(layout(model, output.name, **options), output.parent))
+        targets = [target for order in orders for target in order.targets]
+        for target in targets:
+            if targets.count(target) > 1:
+                raise OutputError(
+                    f"two outputs are called {target}", remedy="Give each output its own name"
+                )
+            if not clobber and os.path.lexists(target):
+                raise exists_already(target)
         for model, (plan, folder) in itertools.product(models, orders):
             _refuse_inputs(model, plan, folder)
         threads = reading_threads(models, threads)
@@ -126,21 +131,6 @@ def write_many(  # noqa: PLR0913 (as `write`)
             resume=resume,
             clobber=clobber,
         )
-
-
-def _refuse_repeats(orders: Sequence[Order]) -> None:
-    targets = [target for order in orders for target in order.targets]
-    for target in targets:
-        if targets.count(target) > 1:
-            raise OutputError(
-                f"two outputs are called {target}", remedy="Give each output its own name"
-            )
-
-
-def _refuse_existing(orders: Sequence[Order]) -> None:
-    for target in (target for order in orders for target in order.targets):
-        if os.path.lexists(target):
-            raise exists_already(target)
 
 
 def _refuse_inputs(model: Model, plan: Layout, folder: Path) -> None:

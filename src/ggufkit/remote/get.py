@@ -26,7 +26,6 @@ from ggufkit.errors import (
 )
 from ggufkit.remote import limits
 from ggufkit.remote.connections import POOL, Response, SlowError, drain, unreachable
-from ggufkit.remote.read_deadline import ReadDeadline
 from ggufkit.remote.trust import Zone, redirected
 from ggufkit.remote.url import Login, Url
 from ggufkit.system.cancellation import pause
@@ -41,6 +40,34 @@ _DENIED: Final = {401, 403}
 _AGAIN: Final = {408, 425, 429, 500, 502, 503, 504}
 _STACK_LEVEL: Final = 3  # of warnings: who waits
 _BROKEN: Final = (OSError, http.client.HTTPException)
+
+
+class ReadDeadline:
+    """When a read must be done: each byte prolongs it, and so do waits, up to a limit.
+
+    A server cannot stretch a read by breaking it into many slow requests.
+    """
+
+    def __init__(self) -> None:
+        self.nbytes: int = 0
+        self.time: float = time.monotonic() + limits.SLOW_SECONDS
+        self._waits: float = limits.ALL_WAITS
+
+    def add_bytes(self, nbytes: int) -> None:
+        """Note bytes that came."""
+        self.nbytes += nbytes
+        self.time += nbytes / limits.SLOWEST
+
+    def add_wait(self, seconds: float) -> None:
+        """Note a wait before the next request."""
+        granted = min(seconds, self._waits)
+        self._waits -= granted
+        self.time += granted
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up."""
+        return time.monotonic() > self.time
 
 
 class AgainError(Exception):

@@ -12,9 +12,8 @@ from typing import Final
 from ggufkit.errors import NoRangesError, RemoteDeniedError, RemoteError
 from ggufkit.remote import limits
 from ggufkit.remote.connections import drain
-from ggufkit.remote.get import AgainError, Answer, get, patiently, require_success
+from ggufkit.remote.get import AgainError, Answer, ReadDeadline, get, patiently, require_success
 from ggufkit.remote.range_file import ByteRange
-from ggufkit.remote.read_deadline import ReadDeadline
 from ggufkit.remote.server_file import FileState, ServerFile, Write, reopened
 from ggufkit.remote.trust import Zone
 from ggufkit.remote.url import Login, Url, UrlPath

@@ -64,7 +64,8 @@ def in_turn(pool: Executor, tasks: Iterable[Callable[[], T]], ahead: int) -> Ite
         while pending:
             yield result_of(pending.popleft())
     finally:
-        _cancel(pending)
+        for future in pending:
+            future.cancel()
 
 
 def as_completed(tasks: Iterable[Callable[[], Future[T]]], in_flight: int) -> Iterator[T]:
@@ -87,10 +88,5 @@ def as_completed(tasks: Iterable[Callable[[], Future[T]]], in_flight: int) -> It
         while pending:
             yield next_result()
     finally:
-        _cancel(pending)
-
-
-def _cancel(futures: Iterable[Future[T]]) -> None:
-    """Cancel tasks that have not started."""
-    for future in futures:
-        future.cancel()
+        for future in pending:
+            future.cancel()

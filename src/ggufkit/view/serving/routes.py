@@ -164,8 +164,8 @@ def application(models: Sequence[PageModel]) -> Starlette:
     routing = library("starlette.routing", "view")
     index, slow, usual = map(asyncio.Semaphore, (MAX_OTHERS, MAX_SLOW, MAX_OTHERS))
     slots = dict.fromkeys(SLOW, slow) | {"models": index}
-    gets = {name: _get(models, GETS[name], slots.get(name, usual)) for name in GETS}
-    gets |= {name: _tile(models, TILES[name], slow) for name in TILES}
+    gets = {name: _get(models, GETS[name], _json, slots.get(name, usual)) for name in GETS}
+    gets |= {name: _get(models, TILES[name], _picture, slow) for name in TILES}
     posts = {name: _post(models, POSTS[name], slow) for name in POSTS}
     app: Starlette = library("starlette.applications", "view").Starlette(
         routes=[
@@ -198,34 +198,27 @@ def _file(name: str) -> Callable[[Request], Response]:
     return serve
 
 
-def _get(models: Sequence[PageModel], answer: RouteAnswer, slots: asyncio.Semaphore) -> Endpoint:
-    async def serve(request: Request) -> Response:
-        query = Query(dict(request.query_params), models)
-        return await _in_turn(slots, lambda: _json(answer(query)))
-
-    return serve
-
-
-def _tile(
-    models: Sequence[PageModel], answer: Callable[[Query], picture.Tile], slots: asyncio.Semaphore
+def _get(
+    models: Sequence[PageModel],
+    answer: Callable[[Query], Any],
+    respond: Callable[[Any], Response],
+    slots: asyncio.Semaphore,
 ) -> Endpoint:
-    responses = library("starlette.responses", "view")
-
-    def picture_of(query: Query) -> Response:
-        tile = answer(query)
-        places = tile.rows.astype("<f8").tobytes() + tile.columns.astype("<f8").tobytes()
-        response: Response = responses.Response(
-            places + tile.values.astype("<f4").tobytes(),
-            media_type="application/octet-stream",
-            headers={"X-Shape": ",".join(map(str, tile.values.shape))},
-        )
-        return response
-
     async def serve(request: Request) -> Response:
         query = Query(dict(request.query_params), models)
-        return await _in_turn(slots, lambda: picture_of(query))
+        return await _in_turn(slots, lambda: respond(answer(query)))
 
     return serve
+
+
+def _picture(tile: picture.Tile) -> Response:
+    places = tile.rows.astype("<f8").tobytes() + tile.columns.astype("<f8").tobytes()
+    response: Response = library("starlette.responses", "view").Response(
+        places + tile.values.astype("<f4").tobytes(),
+        media_type="application/octet-stream",
+        headers={"X-Shape": ",".join(map(str, tile.values.shape))},
+    )
+    return response
 
 
 def _post(models: Sequence[PageModel], answer: PostAnswer, slots: asyncio.Semaphore) -> Endpoint:
