@@ -12,6 +12,7 @@ from ggufkit.errors import ValueTypeError, brief
 from ggufkit.format import values
 from ggufkit.format.encoding import CANONICAL, encode_string
 from ggufkit.format.types import ValueType
+from ggufkit.format.values import TypedValue
 
 # A plain int becomes the first of these that holds it. Most counts in GGUF are uint32.
 _INTEGERS: Final = (ValueType.UINT32, ValueType.INT32, ValueType.UINT64, ValueType.INT64)
@@ -20,7 +21,7 @@ _SEQUENCES: Final = (list, tuple, range)  # ordered, sized, and without a type o
 _ARRAYS: Final = (np.ndarray, values.Strings, values.Arrays)
 
 
-def typed(type: str | ValueType, value: object) -> values.TypedValue:
+def typed(type: str | ValueType, value: object) -> TypedValue:
     """Return `value` as a value of the GGUF `type`, or raise ValueTypeError if it does not fit.
 
     `type` is a ValueType or its name in any case: "uint8" … "float64", "bool", "string",
@@ -35,7 +36,7 @@ def typed(type: str | ValueType, value: object) -> values.TypedValue:
     return typed_array(value) if kind is ValueType.ARRAY else _typed_scalar(kind, value)
 
 
-def typed_value(value: object) -> values.TypedValue:
+def typed_value(value: object) -> TypedValue:
     """Return `value` with a GGUF type: its own, or the documented default of a plain value.
 
     NumPy scalars and arrays keep their dtype. Of plain values, `bool` is bool, `str` string,
@@ -61,14 +62,14 @@ def typed_array(value: object) -> values.Array:
     return _array(value, 1)
 
 
-def plain(value: values.TypedValue | values.Value) -> Any:  # noqa: ANN401 (as JSON is)
+def plain(value: TypedValue | values.Value) -> Any:  # noqa: ANN401 (as JSON is)
     """Return the value as plain Python: int, float, bool, str, or (nested) lists of these."""
     if isinstance(value, np.generic):
         return values.python_value(value)
     return value.tolist() if isinstance(value, _ARRAYS) else value
 
 
-def plain_exactly(value: values.TypedValue | values.Value) -> Any:  # noqa: ANN401 (as JSON is)
+def plain_exactly(value: TypedValue | values.Value) -> Any:  # noqa: ANN401 (as JSON is)
     """Return the value as `plain` does, with items of float32 arrays as their shortest decimals."""
     if isinstance(value, np.ndarray) and value.dtype == np.float32:
         return [values.python_value(number) for number in value]
