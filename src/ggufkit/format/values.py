@@ -23,7 +23,7 @@ from ggufkit.format.encoding import CANONICAL, Encoding, encode_string
 from ggufkit.format.types import VALUE_TYPES, ValueType
 from ggufkit.system.mapped_file import Data, view
 
-Packed = TypeVar("Packed", bound="_Packed")
+AnyPacked = TypeVar("AnyPacked", bound="_Packed")
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]] | Strings | Arrays"
 # np.generic: a NumPy number, whose dtype says the GGUF type.
 TypedValue: TypeAlias = "bool | str | np.generic | Array"
@@ -54,8 +54,8 @@ class _Packed(Sequence[Any]):
 
     @classmethod
     def over(  # noqa: PYI019 (Python 3.10 has no Self)
-        cls: type[Packed], data: Data, offset: int, end: int, count: int, encoding: Encoding
-    ) -> Packed:
+        cls: type[AnyPacked], data: Data, offset: int, end: int, count: int, encoding: Encoding
+    ) -> AnyPacked:
         """Make the sequence encoded in `data[offset:end]`."""
         packed = cls.__new__(cls)
         _Packed.__init__(packed, data, offset, end, count, encoding)
