@@ -151,12 +151,13 @@ def _copy_stream(source: int, target: int, *, foreign: bool) -> None:
     nbytes = 0
     try:
         with open(source, "rb", closefd=False) as pipe, open(target, "wb", closefd=False) as copy:
-            while data := pipe.read(CHUNK_BYTES):
+            data = pipe.read(CHUNK_BYTES)
+            goes_on = foreign or is_model(data)
+            while data:
                 check_cancelled()
                 copy.write(data)
                 nbytes += len(data)
-                if not foreign and nbytes == len(data) and not is_model(data):
-                    break
+                data = pipe.read(CHUNK_BYTES) if goes_on else b""
     except OSError as error:
         raise OutputError(
             f"{error.strerror} after {nbytes:,} bytes of what comes through the pipe were kept in "

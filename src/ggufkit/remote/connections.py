@@ -158,6 +158,11 @@ class Connection:
         if not self.proxy.address:  # a proxy looks the name up itself
             self.http._create_connection = self._connect  # type: ignore[attr-defined] # noqa: SLF001
 
+    def just_used(self) -> Connection:
+        """Note the time, and return itself."""
+        self.used_at = time.monotonic()
+        return self
+
     def _connect(self, peer: tuple[str, int], *_: object) -> socket.socket:
         """Resolve the name once, and connect to an address in the allowed zones."""
         failure = OSError(errno.EHOSTUNREACH, "the host has no address")
@@ -269,9 +274,8 @@ class Pool:
         return None
 
     def _put_back(self, connection: Connection) -> None:
-        connection.used_at = time.monotonic()
         with self._lock:
-            self._idle.setdefault(connection.url.origin, deque()).append(connection)
+            self._idle.setdefault(connection.url.origin, deque()).append(connection.just_used())
 
     def close(self) -> None:
         """Close all idle connections."""

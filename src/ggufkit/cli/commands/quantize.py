@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -176,7 +177,7 @@ def command(source: str, out: str | None, recipe: str | None, **values: Any) -> 
     """
     dry_run, as_json = values["dry_run"], values["as_json"]
     work = {key: values[key] for key in _WORK}
-    target = quantize_options.target_of(values)
+    target, threads = quantize_options.target_of(values), work["threads"]
     needs_recipe = not (values["like"] or target)
     if recipe is None and out is not None and needs_recipe:
         out, recipe = None, out
@@ -193,28 +194,24 @@ def command(source: str, out: str | None, recipe: str | None, **values: Any) -> 
         model = opened.enter_context(open_any(source))
         options = _options(values, model, opened)
         if target:
-            tries = (
-                (source, values["repair"], values["repair_chunks"]) if values["repair"] else None
-            )
-            goal = (target, options, work["threads"], tries)
+            tries = (source, values["repair"], values["repair_chunks"])
+            goal = (target, options, threads, tries if values["repair"] else None)
             options = quantize_options.aimed(model, *goal, provenance=values["provenance"])
         results = [decide(model, recipe, **options) for recipe in recipes]
         for result in results:
             if not dry_run:
                 refuse(result, allow_requantize=values["allow_requantize"])
-            quantize_report.warn(
-                result, allowed=values["allow_requantize"], of_several=len(results) > 1
-            )
+            several = len(results) > 1
+            quantize_report.warn(result, allowed=values["allow_requantize"], of_several=several)
         if values["provenance"]:
-            content = UNREAD if dry_run else _content(model, work["threads"])
+            content = UNREAD if dry_run else _content(model, threads)
             results = [with_provenance(result, options, content) for result in results]
         targets = [] if dry_run else _targets(source, out or "", results)
         paths = _write(results, targets, work)
         quantize_report.warn_of_feedback(results)
         pairs = zip(results, paths, strict=True) if values["explains"] else ()
-        explanations = [
-            quantize_report.explained(*pair, work["threads"], aimed=bool(target)) for pair in pairs
-        ]
+        explained = partial(quantize_report.explained, threads=threads, aimed=bool(target))
+        explanations = [explained(*pair) for pair in pairs]
         quantize_report.report_quantized(
             results, paths, dry_run=dry_run, as_json=as_json, explanations=explanations
         )
