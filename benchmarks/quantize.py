@@ -114,7 +114,7 @@ def run_ggufkit(source: str, target: str, recipe: str, threads: int) -> None:
 def run_llama_cpp(source: str, target: str, recipe: str, threads: int) -> None:
     """Quantize with llama.cpp, and print the seconds of the call alone."""
     library = ctypes.CDLL(str(real.libllama() / "libllama.so.0"))
-    library.llama_model_quantize_default_params.restype = llama_quantize.Parameters
+    library.llama_model_quantize_default_params.restype = llama_quantize.QuantizeParameters
     silence = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(_ignore)
     library.llama_log_set(silence, None)
     chosen = library.llama_model_quantize_default_params()
@@ -165,7 +165,7 @@ class Peak:
         self.status = Path(f"/proc/{pid}/status")
         self.most = 0
         self.done = threading.Event()
-        self.thread = threading.Thread(target=self._watch)
+        self.thread = threading.Thread(target=self._watch, daemon=True)
         self.thread.start()
 
     def _watch(self) -> None:
