@@ -248,3 +248,46 @@ PARSING = {
 def test_values_come_in_through_typed_doors(name: str) -> None:
     calls = calls_in(ROOT / name, {"int", "float"})
     assert calls == CHECKED.get(name, set()), "use finite_number or integer of typed_values"
+
+
+# Fields of a parsed document are read where errors of its form are caught; these files are ours.
+OWN_DOCUMENTS = {"diffusion/architecture.py", "rules/rules.py"}
+
+
+def uncaught_fields(tree: ast.AST) -> set[str]:
+    """Return the fields of parsed documents that are read outside a `try` for MISFORMED."""
+    documents = {
+        ast.unparse(node.targets[0])
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        and any(ast.unparse(c.func) in PARSERS for c in ast.walk(node.value) if is_call(c))
+    }
+    caught = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Try) and any("MISFORMED" in ast.unparse(h) for h in node.handlers)
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    return {
+        ast.unparse(node)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.ctx, ast.Load)
+        and ast.unparse(node.value) in documents
+        and id(node) not in caught
+    }
+
+
+def is_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call)
+
+
+@pytest.mark.parametrize("name", sorted(PARSING - OWN_DOCUMENTS))
+def test_fields_of_documents_are_read_where_errors_of_form_are_caught(name: str) -> None:
+    assert uncaught_fields(ast.parse((ROOT / name).read_text("utf-8"))) == set()
+
+
+def test_a_field_that_is_read_without_a_net_is_noticed() -> None:
+    code = "x = json.loads(t)\ny = x['a']\ntry:\n    z = x['b']\nexcept MISFORMED:\n    pass"
+    assert uncaught_fields(ast.parse(code)) == {"x['a']"}
