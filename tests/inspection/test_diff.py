@@ -143,7 +143,7 @@ def test_deviation_of_any_type_is_computed_from_its_elements(type):
         array, other = np.round(ARRAY * 9).astype(f"i{int(type[1:]) // 8}"), np.round(ARRAY * 8)
     else:
         rows = RANDOM.integers(0, 60, (6, 4 * block_bytes(type)), dtype="u1")
-        array, other = (rows, type), ARRAY
+        array, other = ggufkit.packed(rows, type), ARRAY
     tensor = as_tensor("t", array)
     other = np.resize(other, tensor.shape).astype("f4")
     change = only(array, other)

@@ -20,7 +20,7 @@ RANDOM = np.random.default_rng(6)
 TENSORS = {
     "b.weight": RANDOM.standard_normal((6, 512)).astype("f4"),
     "a.weight": (RANDOM.standard_normal((4, 512)).astype("f4"), "Q4_K"),
-    "c.scales": (RANDOM.integers(0, 256, (3, 110), dtype="u1"), "Q3_K"),
+    "c.scales": ggufkit.packed(RANDOM.integers(0, 256, (3, 110), dtype="u1"), "Q3_K"),
     "empty": np.zeros((0, 32), "f2"),
     "one": np.float64(3).reshape(1),
 }
