@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import ggufkit
+import ggufkit.torch
 import ggufkit.transformers
 import small_llama
 from ggufkit.errors import CheckpointError, GGUFError
@@ -106,6 +107,24 @@ def test_weights_are_those_of_torch_load(torch, transformers):
     state = model.state_dict()
     assert torch.equal(state["model.embed_tokens.weight"], plain["token_embd.weight"])
     assert torch.equal(state["model.layers.0.mlp.up_proj.weight"], plain["blk.0.ffn_up.weight"])
+
+
+@pytest.mark.filterwarnings("ignore")  # of transformers
+@pytest.mark.parametrize("case", ["qwen2", "llama", "gemma3", "gpt2", "bert", "mamba"])
+def test_packed_matrices_compute_the_same_in_less_memory(case, torch, transformers, tmp_path):
+    with converted(case) as source:
+        (path,) = source.quantize("Q8_0").write(tmp_path / "q8_0.gguf")
+    prompt = torch.arange(1, 9)[None]
+    loaded = [
+        ggufkit.transformers.load(path, quantized=quantized, attn_implementation="eager").model
+        for quantized in (False, True)
+    ]
+    with torch.inference_mode():
+        plain, packed = (model.eval()(prompt)[0] for model in loaded)
+    assert torch.equal(plain, packed)
+    sizes = [sum(weight.nbytes for weight in model.parameters()) for model in loaded]
+    assert sizes[1] < sizes[0]
+    assert any(isinstance(w, ggufkit.torch.PackedTensor) for w in loaded[1].parameters())
 
 
 def test_a_file_with_missing_tensors_is_refused(transformers):

@@ -191,17 +191,23 @@ def plan_export(  # noqa: PLR0913 (the arguments of `export`)
 
 @_explained()
 def checkpoint_in_memory(
-    model: Model, dtype: str, *, arch_path: Sequence[Path] = (), say: Notify | None = None
+    model: Model,
+    dtype: str,
+    *,
+    packed: Container[str] = (),
+    arch_path: Sequence[Path] = (),
+    say: Notify | None = None,
 ) -> Draft:
     """Return the checkpoint of `model`: its configuration, tensors, and small files that are text.
 
-    Quantized tensors get `dtype` (bf16, f16, f32), and all others keep theirs. Nothing is read from
+    Quantized tensors get `dtype` (bf16, f16, f32), except those called in `packed`, and all others
+    keep theirs. Nothing is read from
     tensors before the result is. Raises CheckpointError as `export` does.
     """
     note = say or (lambda _: None)
     model = _without_copied_head(model, note)
     kind = _kind(model.tensors.values(), dtype)
-    plainer = model.replace(tensors=_plain(model.tensors.values(), kind, all_of_them=False))
+    plainer = model.replace(tensors=_plain(model.tensors.values(), kind, packed, all_of_them=False))
     texts = {}
     if _has_vocabulary(model):
         written = tokenizer_texts(VocabularyKeys(model.metadata), note)

@@ -110,14 +110,22 @@ def load_packed(
 
     Nothing is read from a file: the tensors share a private map of it, also on the way to a device.
     """
-    torch = library("torch", EXTRA)
-    place = torch.device(device)
-    maps = PrivateMaps()
     with opened(model) as source:
-        return {
-            tensor.name: _packed(tensor, place, maps.bytes_of(tensor))
-            for tensor in source.tensors.values()
-        }
+        return packed_tensors(source, device=device)
+
+
+def packed_tensors(
+    tensors: Mapping[str, Tensor],
+    dtype: str = "float32",
+    device: torch.device | str | int = "cpu",
+) -> dict[str, PackedTensor]:
+    """Return tensors by name as they are packed, to be decoded to `dtype` when used."""
+    torch = library("torch", EXTRA)
+    place, maps = torch.device(device), PrivateMaps()
+    return {
+        name: _packed(tensor, place, maps.bytes_of(tensor)).to(getattr(torch, dtype))
+        for name, tensor in tensors.items()
+    }
 
 
 def dequantize(data: torch.Tensor, type: AnyType, dtype: torch.dtype | None = None) -> torch.Tensor:

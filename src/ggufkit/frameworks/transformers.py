@@ -14,7 +14,7 @@ from ggufkit.errors import CheckpointError, brief, first_names
 from ggufkit.frameworks.extras import library
 from ggufkit.frameworks.fill import decoded_arrays, decoded_type
 from ggufkit.frameworks.tokenizer import errors_of_library
-from ggufkit.frameworks.torch import DTYPES, as_torch, float_type
+from ggufkit.frameworks.torch import DTYPES, as_torch, float_type, packed_tensors
 from ggufkit.models.any_model import AnyModel, opened
 from ggufkit.models.layers import block_count
 from ggufkit.models.model import Model
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import transformers
 
 EXTRA: Final = "transformers"
+MATRIX_AXES: Final = 2
 _FLOATS: Final = ("BF16", "F16")
 _NOT_ARGUMENTS: Final = ("tokenizer_class", "added_tokens_decoder")
 
@@ -45,13 +46,16 @@ def load(  # noqa: PLR0913 (one argument for each choice of a user)
     threads: int | None = None,
     progress: Progress | None = None,
     say: Notify | None = None,
+    quantized: bool = False,
     **options: Any,
 ) -> LoadedModel:
     """Return the model of a GGUF file as transformers has it, and its tokenizer.
 
     All float tensors become `dtype`. Without it a quantized model becomes float32, and any other
-    keeps the type of its matrices. `options` go to `from_pretrained`. `arch_path` and `say` are as
-    for `ggufkit.export`, `threads` and `progress` as for `ggufkit.torch.load`.
+    keeps the type of its matrices. With `quantized` the matrices of a quantized file stay packed,
+    as `ggufkit.torch.PackedTensor`, and are decoded to `dtype` in each call; so do not train them.
+    `options` go to `from_pretrained`. `arch_path` and `say` are as for `ggufkit.export`, `threads`
+    and `progress` as for `ggufkit.torch.load`.
 
     Raises CheckpointError for a model that cannot be exported or that transformers refuses, and
     MissingKeyError for an unknown number of layers.
@@ -61,11 +65,14 @@ def load(  # noqa: PLR0913 (one argument for each choice of a user)
     with opened(model) as source:
         block_count(source.metadata)  # transformers makes as many layers as the file claims
         floats = float_type(dtype) or _own_type(source)
-        draft = checkpoint_in_memory(source, "f32", arch_path=arch_path, say=say)
-        tensors = [*draft.tensors.values()]
+        matrices = {t.name for t in source.values() if quantized and t.ndim == MATRIX_AXES}
+        draft = checkpoint_in_memory(source, "f32", packed=matrices, arch_path=arch_path, say=say)
+        packed = {t.name: t for t in draft.tensors.values() if quantized and t.type.is_quantized}
+        tensors = [tensor for tensor in draft.tensors.values() if tensor.name not in packed]
         types = [decoded_type(tensor, floats) for tensor in tensors]
         arrays = decoded_arrays(tensors, types, threads=threads, progress=progress)
-    state = {
+        state: dict[str, torch.Tensor] = {**packed_tensors(packed, DTYPES[floats])}
+    state |= {
         tensor.name: as_torch(array, kind)
         for tensor, kind, array in zip(tensors, types, arrays, strict=True)
     }

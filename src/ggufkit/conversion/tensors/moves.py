@@ -24,7 +24,7 @@ from ggufkit.conversion.tensors.row_sources import (
 from ggufkit.errors import ShapeError
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import Joined, rows_and_width
-from ggufkit.models.sources import FileSource
+from ggufkit.models.sources import FileSource, retyped
 
 MAX_GROWTH: Final = 16  # times the elements of the tensor that another is made from
 MAX_SMALL: Final = 1 << 24  # elements that any tensor may have
@@ -35,7 +35,10 @@ def reshape(tensor: Tensor, shape: Sequence[int]) -> Tensor:
     sizes = filled(tensor.elements, shape)
     if int(np.prod(sizes, dtype=np.int64)) != tensor.elements or len(set(shape) & {-1}) > 1:
         raise ShapeError(f"{tensor.name!r} of shape {tensor.shape} has no shape {tuple(shape)}")
-    row_bytes = tensor.type.row_bytes(rows_and_width(tuple(sizes))[1])
+    width = rows_and_width(tuple(sizes))[1]
+    if width % tensor.type.block_size:
+        tensor = _unpacked(tensor)
+    row_bytes = tensor.type.row_bytes(width)
     source = tensor.source
     if row_bytes != tensor.row_bytes:
         source = (
@@ -88,12 +91,18 @@ def transpose(tensor: Tensor) -> Tensor:
     """Return the tensor with its last two axes swapped."""
     if len(tensor.shape) < 2:  # noqa: PLR2004
         raise ShapeError(f"{tensor.name!r} of shape {tensor.shape} cannot be transposed")
+    tensor = _unpacked(tensor)
     *outer, rows, width = tensor.shape
     item_bytes = tensor.type.row_bytes(1)
     run_rows = max(1, RUN_BYTES // max(rows * item_bytes, 1))
     source = Transposed(tensor.source, rows, width, item_bytes)
     cached = CachedRuns(source, math.prod(outer) * width, run_rows)
     return Tensor.over(tensor.name, tensor.type, (*outer, width, rows), cached)
+
+
+def _unpacked(tensor: Tensor) -> Tensor:
+    """Return a tensor of which single elements can be moved: decoded if they share blocks."""
+    return retyped(tensor, "F32") if tensor.type.is_quantized else tensor
 
 
 def entry(tensor: Tensor, axis: int, index: int, length: int | None = None) -> Tensor:
