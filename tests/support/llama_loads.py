@@ -1,7 +1,8 @@
 """Whether llama.cpp loads files: many in one process, each in a fork that may abort.
 
 Nothing is allocated and no tensor is read, so that files may be holes. A context is made and its
-graph built, where llama.cpp finds what its loader overlooked.
+graph built, where llama.cpp finds what its loader overlooked. On request it also computes the
+logits of the next token, from whole files.
 """
 
 from __future__ import annotations
@@ -17,19 +18,25 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 SECONDS: Final = 20  # of one file, which takes a tenth of one
 MEMORY: Final = 8 << 30  # bytes of address space for what a header may promise
 TOKENS: Final = 32  # of the context
+PROMPT: Final = [3, 4, 5]
 FAILED: Final = 3
 
 
-def refusals(paths: Iterable[Path]) -> dict[Path, str]:
-    """Return the last message of llama.cpp for each file that it refused."""
+def refusals(paths: Iterable[Path], *, computes: bool = False) -> dict[Path, str]:
+    """Return the last message of llama.cpp for each file that it refused.
+
+    With `computes` also for each that gives no numbers after a prompt.
+    """
     remaining = list(paths)
-    jobs = json.dumps([str(path) for path in remaining])
+    job = {"paths": [str(path) for path in remaining], "computes": computes}
     done = subprocess.run(
         [sys.executable, __file__],
-        input=jobs,
+        input=json.dumps(job),
         capture_output=True,
         text=True,
         check=True,
@@ -41,7 +48,7 @@ def refusals(paths: Iterable[Path]) -> dict[Path, str]:
     }
 
 
-def _answer(path: str) -> str | None:
+def _answer(path: str, *, computes: bool) -> str | None:
     """Load one file in a fork; return the last message if it was refused."""
     with tempfile.TemporaryFile() as log:
         child = os.fork()
@@ -49,7 +56,7 @@ def _answer(path: str) -> str | None:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
             with contextlib.suppress(BaseException):
-                _load(path)
+                (_compute if computes else _load)(path)
             os._exit(FAILED)
         status = os.waitpid(child, 0)[1]
         if status == 0:
@@ -89,13 +96,24 @@ def _load(path: str) -> None:
     os._exit(0 if library.llama_init_from_model(model, context) else FAILED)
 
 
+def _compute(path: str) -> None:
+    from ggufkit.llama_cpp.session import Session
+
+    signal.alarm(SECONDS)
+    with Session(Path(path), length=TOKENS, batch=TOKENS, threads=1) as session:
+        session.decode([PROMPT])
+        logits = session.logits()  # of Qwen 3 TTS those of words are minus infinity
+        os._exit(0 if np.isfinite(logits).any() and not np.isnan(logits).any() else FAILED)
+
+
 def main() -> None:
-    """Answer for the paths on stdin, a line of JSON for each."""
+    """Answer the job on stdin, a line of JSON for each of its paths."""
     from ggufkit.llama_cpp import library as llama_cpp
 
     llama_cpp.library()
-    for path in json.load(sys.stdin):
-        print(json.dumps(_answer(path)), flush=True)  # noqa: T201
+    job = json.load(sys.stdin)
+    for path in job["paths"]:
+        print(json.dumps(_answer(path, computes=job["computes"])), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
