@@ -106,7 +106,7 @@ def test_tensors_are_not_paired_because_reports_show_no_pairs(folder, monkeypatc
     path = ggufkit.report(
         *(folder / "f32.gguf", folder / "p.md"), others=folder / "quantized.gguf", data=False
     )
-    assert "Metadata keys that differ: 1." in path.read_text("utf-8")
+    assert "Metadata keys that differ: 2." in path.read_text("utf-8")
 
 
 def test_without_data_no_tensor_is_compared(folder):

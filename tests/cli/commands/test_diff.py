@@ -12,6 +12,7 @@ ARRAY = np.random.default_rng(7).standard_normal((4, 256)).astype("f4")
 TENSORS = {"x.weight": ARRAY, "y.weight": ARRAY, "z": np.zeros(3, "f4")}
 TEMPLATE = "{% for message in messages %}\n{{ message.content }}\n{% endfor %}" * 3
 KEYS = {
+    "general.quantization_version": np.uint32(2),
     "general.architecture": "llama",
     "a.words": [str(i) for i in range(100)],
     "a.number": 5,
@@ -55,7 +56,7 @@ def test_different_tensors_are_listed_with_figures(saved):
     assert 15 < snr < 30
     assert "4 x 256 -> 2 x 512" in figures["y.weight"]
     assert figures["new"].startswith("+")
-    assert lines[-1] == "4 tensors: 1 retyped, 1 reshaped, 1 added; 4 keys: all the same"
+    assert lines[-1] == "4 tensors: 1 retyped, 1 reshaped, 1 added; 5 keys: all the same"
 
 
 def test_reads_data_only_where_needed(saved):
@@ -75,7 +76,7 @@ def test_reads_data_only_where_needed(saved):
 def test_different_keys_are_listed_with_type_and_value(saved, value, line):
     saved(keys={"a.number": value})
     lines = different("a.gguf", "b.gguf").lines
-    assert lines == [line, "", "3 tensors: all the same; 4 keys: 1 differs"]
+    assert lines == [line, "", "3 tensors: all the same; 5 keys: 1 differs"]
 
 
 def test_keys_of_only_one_model_are_listed(saved):

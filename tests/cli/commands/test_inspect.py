@@ -173,7 +173,8 @@ def test_json_is_one_complete_document(path):
     ]  # fmt: skip
     assert document["summary"]["heads"] == [8, 4]
     values = {key: value["value"] for key, value in document["metadata"].items()}
-    assert values == METADATA | {"a.nan": "NaN"}
+    added = {"a.nan": "NaN", "general.quantization_version": 2}
+    assert values == METADATA | added
     assert [tensor["name"] for tensor in document["tensors"]] == ["a.weight", "a.bias"]
 
 
