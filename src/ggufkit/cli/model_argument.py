@@ -75,7 +75,10 @@ class ModelName(_Name):
         return [CompletionItem(name) for name in fits]
 
 
-def _completion(part: str, end: str = "") -> Callable[..., list[str]]:
+Completion = Callable[..., list[str]]
+
+
+def _completion(part: str, end: str = "") -> Completion:
     """Return what offers the names in a part of the model on the command line, with `end`."""
 
     def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -88,9 +91,9 @@ def _completion(part: str, end: str = "") -> Callable[..., list[str]]:
     return complete
 
 
-complete_key = _completion("metadata")
-complete_tensor = _completion("tensors")
-complete_setting = _completion("metadata", "=")
+complete_key: Completion = _completion("metadata")
+complete_tensor: Completion = _completion("tensors")
+complete_setting: Completion = _completion("metadata", "=")
 
 
 # Files of an image model; .bin may also be a model from before GGUF.

@@ -35,7 +35,9 @@ class RungSteps:
 
     def __init__(self, run: Runner, base: Facts, rules: frozenset[str]) -> None:
         """Take the facts of the base model, and the rules of `check` that it breaks itself."""
-        self.run, self.base, self.rules = run, base, rules
+        self.run: Runner = run
+        self.base: Facts = base
+        self.rules: frozenset[str] = rules
 
     def make(self, group: Sequence[Rung], executor: Executor | None) -> None:
         """Quantize the rungs that are not there, in one pass over the base model."""

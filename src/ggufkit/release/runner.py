@@ -68,8 +68,11 @@ class Runner:
 
     def __init__(self, job: ReleaseJob, journal: Journal, tell: Tell | None, bar: Bar) -> None:
         """Take the journal, whose folder is locked."""
-        self.job, self.settings, self.journal = job, job.settings, journal
-        self._tell, self.bar = tell, bar
+        self.job: ReleaseJob = job
+        self.settings: Settings = job.settings
+        self.journal: Journal = journal
+        self.bar: Bar = bar
+        self._tell = tell
         self.folder: Path = job.folder
         self.work: Path = job.folder / WORK
         self.problems: list[str] = []

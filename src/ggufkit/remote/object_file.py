@@ -40,7 +40,7 @@ class ObjectFile(RemoteFile):
         """Name the file; MissingExtraError without obstore, RemoteError for a wrong name."""
         self._name = name
         super().__init__(signed_url(name), login=_google_login(name), first_bytes=first_bytes)
-        self.path = UrlPath(redacted(name))
+        self.path: UrlPath = UrlPath(redacted(name))
 
     def __reduce__(self) -> tuple[Callable[..., ServerFile], tuple[object, ...]]:
         """Pickle the name, and the state that the file must still have."""
@@ -58,7 +58,7 @@ class ObjectFile(RemoteFile):
         try:
             super().read_to(requested, write)
         except RemoteDeniedError:
-            self.url = signed_url(self._name)
+            self.url: Url = signed_url(self._name)
             self._target = (self.url, Zone.MACHINE)
             super().read_to(requested, write)
 
