@@ -137,7 +137,7 @@ _OLD_NAMES: Final = {"PlannedSize": "Plan"}  # docs/stability.md: they work for 
 # Public too, but `from ggufkit import *` must not replace these libraries, nor the builtin `open`.
 _FRAMEWORKS: Final = ("mlx", "numpy", "safetensors", "torch", "transformers")
 
-__all__ = ["__version__", *_MODULES, *(_HOMES.keys() - {"open"})]  # noqa: PLE0604 (strings)
+__all__ = ["__version__", *_MODULES, *(name for name in _HOMES if name != "open")]  # noqa: PLE0604 (strings)
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (as the language has it)
