@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import functools
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,47 +42,40 @@ def forecast(job: ReleaseJob) -> dict[str, Any]:
         base = 0 if source.is_local_file else layout(model, "model.gguf").nbytes
         steps = list(_steps(job, model, rungs, base))
         known = about(source, model.metadata)
-    missing = [*_missing(job), *_untold(job, known)]
     batches = groups(rungs, None if job.disk is None else max(job.disk - base, 0))
     largest = max((sum(r.plan.nbytes for r in batch) for batch in batches), default=0)
     return {
         "source": job.source,
-        "files": [_row(rung) for rung in rungs],
-        "left_out": [f"{name}: {reason}" for name, reason, _ in refusals],
+        "files": [
+            {"file": rung.plan.files[0].name, "shards": len(rung.plan.files), **rung.facts}
+            for rung in rungs
+        ],
+        "left_out": [f"{name}: {reason}" for name, reason in refusals],
         "doubts": list(doubts(rungs)),
-        "missing": missing,
+        "missing": list(_missing(job, known)),
         "notes": notes,
         "steps": [{"step": step, "seconds": round(seconds, 1)} for step, seconds in steps],
         "disk": base + largest,
     }
 
 
-def _untold(job: ReleaseJob, known: dict[str, Any]) -> Iterator[str]:
-    if not (job.settings.license or known["license"]):
-        yield "the licence of the original: set license"
-    if not (job.settings.base_model or known["base_model"]):
-        yield "the original on the Hub: set base_model"
-
-
-def _row(rung: Rung) -> dict[str, Any]:
-    return {"file": rung.plan.files[0].name, "shards": len(rung.plan.files), **rung.facts}
-
-
-def _missing(job: ReleaseJob) -> Iterator[str]:
+def _missing(job: ReleaseJob, known: dict[str, Any]) -> Iterator[str]:
     settings = job.settings
-    if not (settings.calibration or settings.imatrix):
-        yield "a text for importance data: set calibration"
-    if not settings.texts:
-        yield "a text to measure quality on: set texts"
-    if settings.calibration or settings.texts or settings.run:
+    for value, text in (
+        (settings.calibration or settings.imatrix, "a text for importance data: set calibration"),
+        (settings.texts, "a text to measure quality on: set texts"),
+        (settings.license or known["license"], "the licence of the original: set license"),
+        (settings.base_model or known["base_model"], "the original on the Hub: set base_model"),
+    ):
+        if not value:
+            yield text
+    needs: list[Callable[[], object]] = []
+    needs += [library] if settings.calibration or settings.texts or settings.run else []
+    needs += [lambda: publisher(job.upload, public=job.public)] if job.upload else []
+    for need in needs:
         try:
-            library()
-        except GGUFError as error:
-            yield f"llama.cpp: {error.remedy}"
-    if job.upload:
-        try:
-            publisher(job.upload, public=job.public)
-        except GGUFError as error:
+            need()
+        except GGUFError as error:  # noqa: PERF203 (each need)
             yield f"{error.message}: {error.remedy}"
 
 
@@ -91,23 +84,23 @@ def _steps(
 ) -> Iterator[tuple[str, float]]:
     """Yield the steps that take long, with their seconds."""
     settings = job.settings
+    rate = _flops() / (2 * _active(model))  # tokens per second
+
+    def reading(text: str, chunks: int) -> float:
+        tokens = Path(text).stat().st_size / TOKEN_BYTES
+        return min(tokens, chunks * settings.context or tokens) / rate
+
     if base:
         yield "convert", base / DISK_BYTES
-    active = _active(model)
-    flops = _flops()
     if settings.calibration:
-        tokens = os.path.getsize(settings.calibration) / TOKEN_BYTES  # noqa: PTH202 (a name)
-        limit = settings.calibration_chunks * settings.context or tokens
-        yield "importance data", 2 * active * min(tokens, limit) / flops
+        yield "importance data", reading(settings.calibration, settings.calibration_chunks)
     yield f"quantize {len(rungs)} files", _quantizing(rungs, job.threads)
     nbytes = sum(rung.plan.nbytes for rung in rungs)
     yield "check", nbytes / DISK_BYTES
     if settings.run:
         yield "run in llama.cpp", len(rungs) * RUN_SECONDS + nbytes / DISK_BYTES
     for text in settings.texts:
-        tokens = Path(text).stat().st_size / TOKEN_BYTES
-        limit = settings.text_chunks * settings.context or tokens
-        seconds = 2 * active * min(tokens, limit) / flops
+        seconds = reading(text, settings.text_chunks)
         yield f"measure on {Path(text).name}", seconds * (len(rungs) + 1)
 
 
@@ -122,29 +115,29 @@ def _active(model: Model) -> float:
     )
 
 
+def _seconds(act: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    act()
+    return max(time.perf_counter() - begun, 1e-6)
+
+
 def _flops() -> float:
     """Return how many operations per second a product of matrices reaches here."""
     matrix = np.ones((SIDE, SIDE), np.float32)
     np.matmul(matrix, matrix)
-    begun = time.perf_counter()
-    np.matmul(matrix, matrix)
-    return 2.0 * SIDE**3 / max(time.perf_counter() - begun, 1e-6)
+    return 2.0 * SIDE**3 / _seconds(lambda: np.matmul(matrix, matrix))
 
 
 def _quantizing(rungs: Sequence[Rung], threads: int | None) -> float:
-    """Return the seconds of encoding, from the measured rate of each type."""
+    """Return the seconds of encoding, from the rate of one thread for each type, with weights."""
+    rows = np.random.default_rng(0).standard_normal((ROWS, WIDTH), np.float32)
     elements: Counter[str] = Counter()
     for rung in rungs:
         for decision in rung.result.decisions:
             if decision.is_changed and decision.after.type.is_quantized:
                 elements[decision.after.type.name] += decision.after.elements
-    count = worker_count(threads)
-    return sum(number / _rate(name) / count for name, number in elements.items())
-
-
-def _rate(name: str) -> float:
-    """Return the elements of a type that one thread encodes per second, with importance data."""
-    rows = np.random.default_rng(0).standard_normal((ROWS, WIDTH), np.float32)
-    begun = time.perf_counter()
-    codec.quantize(rows, name, imatrix=np.ones(WIDTH, np.float32), threads=1)
-    return rows.size / max(time.perf_counter() - begun, 1e-6)
+    options: dict[str, Any] = {"imatrix": np.ones(WIDTH, np.float32), "threads": 1}
+    return sum(
+        number / rows.size * _seconds(functools.partial(codec.quantize, rows, name, **options))
+        for name, number in elements.items()
+    ) / worker_count(threads)

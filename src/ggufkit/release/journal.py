@@ -42,35 +42,29 @@ def write_text(path: Path, text: str) -> None:
 
 def read_journal(folder: Path) -> Facts:
     """Return the journal in a folder, empty if there is none; FormatError if it is damaged."""
-    path = folder / JOURNAL
-    if not path.exists():
+    journal_path = folder / JOURNAL
+    if not journal_path.exists():
         return {"steps": {}, "published": {}}
     try:
-        journal = json.loads(read_small(path, Most.VALUES))
+        journal = json.loads(read_small(journal_path, Most.VALUES))
         steps = dict(journal["steps"])
         published = {
             _file_name(name): short_text(digest, name)
             for name, digest in journal["published"].items()
         }
-        for step in steps.values():
-            _require_step(step)
+        for name, step in steps.items():
+            short_text(json_object(step, name)["inputs"], "inputs")
+            json_object(step["facts"], "facts")
+            for path, file in json_object(step["files"], "files").items():
+                short_text(json_object(file, _file_name(path))["sha256"], "sha256")
+                integer(file["nbytes"], "nbytes")
     except MISFORMED as error:
         raise FormatError(
             "this is not the journal of a release",
             remedy="Remove it to make everything again",
-            path=str(path),
+            path=str(journal_path),
         ) from error
     return {"steps": steps, "published": published}
-
-
-def _require_step(step: object) -> None:
-    """Raise ValueTypeError or KeyError unless a step of a journal has what `record` writes."""
-    known = json_object(step, "a step")
-    short_text(known["inputs"], "inputs")
-    json_object(known["facts"], "facts")
-    for name, file in json_object(known["files"], "files").items():
-        short_text(json_object(file, _file_name(name))["sha256"], "sha256")
-        integer(file["nbytes"], "nbytes")
 
 
 def _file_name(name: str) -> str:
@@ -81,7 +75,11 @@ def _file_name(name: str) -> str:
 
 
 class Journal:
-    """The journal of one folder, which is locked as long as this is open."""
+    """The journal of one folder, which is locked as long as this is open.
+
+    `steps` has inputs, files and facts of each step that is done, and `published` the digest of
+    each file that was published, by its name.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Lock the folder and read its journal; OutputError if another run has it."""
@@ -94,7 +92,9 @@ class Journal:
                 f"{folder} is being written by another `ggufkit release`",
                 remedy="Wait for it, or use another folder",
             )
-        self._content = read_journal(folder)
+        journal = read_journal(folder)
+        self.steps: dict[str, Facts] = journal["steps"]
+        self.published: dict[str, str] = journal["published"]
 
     def close(self) -> None:
         """Unlock the folder."""
@@ -104,20 +104,18 @@ class Journal:
         """Append a line to the log."""
         os.write(self._log, f"{line}\n".encode())
 
-    @property
-    def steps(self) -> Mapping[str, Facts]:
-        """The steps that are done: inputs, files and facts of each."""
-        steps: Mapping[str, Facts] = self._content["steps"]
-        return steps
-
-    @property
-    def published(self) -> dict[str, str]:
-        """The SHA-256 of each file that was published, by its name."""
-        return dict(self._content["published"])
-
     def facts(self, step: str) -> Facts:
         """Return what a step found out, empty if it is not done."""
         return dict(self.steps.get(step, {}).get("facts", {}))
+
+    def files(self, step: str) -> list[Path]:
+        """Return the files that a step made."""
+        return [self.folder / name for name in self.steps.get(step, {}).get("files", ())]
+
+    def digests(self) -> dict[str, str]:
+        """Return the SHA-256 of all files of all steps, by name."""
+        files = [item for step in self.steps.values() for item in step["files"].items()]
+        return {name: file["sha256"] for name, file in files}
 
     def is_done(self, step: str, inputs: str) -> bool:
         """Whether a step was done with these inputs, and its files are there or published."""
@@ -133,30 +131,23 @@ class Journal:
         return bool(self.published.get(name) == file["sha256"])
 
     def record(
-        self,
-        step: str,
-        inputs: str,
-        files: Sequence[Path] = (),
-        facts: Mapping[str, Any] = {},
+        self, step: str, inputs: str, files: Sequence[Path] = (), facts: Mapping[str, Any] = {}
     ) -> None:
         """Note that a step is done; the files are hashed."""
-        entry = {
-            "inputs": inputs,
-            "files": {
-                path.name: {"nbytes": path.stat().st_size, "sha256": file_digest(path)}
-                for path in files
-            },
-            "facts": dict(facts),
+        digests = {
+            path.name: {"nbytes": path.stat().st_size, "sha256": file_digest(path)}
+            for path in files
         }
-        self._content["steps"][step] = entry
+        others = self.steps.items()  # an older step may have made a file that is replaced now
+        self.steps = {key: old for key, old in others if not digests.keys() & old["files"].keys()}
+        self.steps[step] = {"inputs": inputs, "files": digests, "facts": dict(facts)}
         self._save()
 
     def publish(self, digests: Mapping[str, str]) -> None:
-        """Note that files with these SHA-256 are published."""
-        self._content["published"].update(digests)
+        """Note that files with these digests are published."""
+        self.published.update(digests)
         self._save()
 
     def _save(self) -> None:
-        steps = dict(sorted(self.steps.items()))
-        content = {"ggufkit": __version__, "steps": steps, "published": self.published}
+        content = {"ggufkit": __version__, "steps": self.steps, "published": self.published}
         write_text(self.folder / JOURNAL, json.dumps(content, indent=1, sort_keys=True) + "\n")

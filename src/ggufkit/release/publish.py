@@ -6,19 +6,19 @@ import functools
 import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from ggufkit.errors import MISFORMED, RemoteDeniedError, RemoteError, RemoteMissingError
 from ggufkit.frameworks.extras import library
-from ggufkit.inspection.file_digest import CHUNK_BYTES, file_digest
+from ggufkit.inspection.file_digest import file_digest
 from ggufkit.models.hub.names import is_hub_name, parse_hub_name
 from ggufkit.remote.hub.settings import endpoint, token
 from ggufkit.remote.limits import TRIES
 from ggufkit.remote.url import STORES, redacted, scheme_of
 from ggufkit.system.cancellation import pause
-from ggufkit.system.descriptors import write_at
+from ggufkit.system.descriptors import copy_at
 from ggufkit.system.staging import Staging, staged
 
 REPOSITORY: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
@@ -30,24 +30,31 @@ class Publisher:
     """A place where files are published: this one is a folder on a disk."""
 
     def __init__(self, folder: str) -> None:
-        """Name the place."""
         self._folder = Path(folder)
 
     def digests(self, names: Sequence[str]) -> dict[str, str]:
-        """Return a digest of those files that are there; `same` compares it with a file."""
+        """Return a digest of those files that are there; `is_same` compares it with a file."""
         paths = (self._folder / name for name in names)
         return {path.name: file_digest(path) for path in paths if path.exists()}
 
-    def same(self, digest: str, path: Path, sha256: str) -> bool:  # noqa: ARG002 (the Hub's has it)
-        """Whether a digest of `digests` is that of a file on this disk, with this SHA-256."""
-        return digest == sha256
-
-    def put(self, paths: Sequence[Path], message: str) -> dict[str, str]:  # noqa: ARG002 (as above)
+    def put(self, paths: Sequence[Path], message: str) -> dict[str, str]:  # noqa: ARG002 (the Hub's has it)
         """Publish files, together where the place can do that; return what `digests` returns."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for path in paths:
             staged(self._folder / path.name, functools.partial(_copy, path))
         return {path.name: file_digest(path) for path in paths}
+
+
+def is_same(digest: str, path: Path, sha256: str) -> bool:
+    """Whether a digest of `digests` is that of a file on this disk, with this SHA-256.
+
+    The Hub tells the SHA-1 that Git has of the small files, which are not in its large storage.
+    """
+    if len(digest) == len(sha256):
+        return digest == sha256
+    data = path.read_bytes()
+    head = b"blob %d\0" % len(data)
+    return digest == hashlib.sha1(head + data, usedforsecurity=False).hexdigest()
 
 
 def publisher(target: str, *, public: bool) -> Publisher:
@@ -72,8 +79,7 @@ def repository_of(target: str) -> str:
 
 def _copy(path: Path, stage: Staging) -> None:
     with path.open("rb") as source:
-        for offset in range(0, path.stat().st_size, CHUNK_BYTES):
-            write_at(stage.descriptor, source.read(CHUNK_BYTES), offset)
+        copy_at(source.fileno(), 0, stage.descriptor, 0, path.stat().st_size)
 
 
 class _Store(Publisher):
@@ -139,13 +145,6 @@ class _Hub(Publisher):
             if name in files
         }
 
-    def same(self, digest: str, path: Path, sha256: str) -> bool:
-        if len(digest) == len(sha256):
-            return digest == sha256
-        data = path.read_bytes()  # Git holds small files itself
-        head = b"blob %d\0" % len(data)
-        return digest == hashlib.sha1(head + data, usedforsecurity=False).hexdigest()
-
     def put(self, paths: Sequence[Path], message: str) -> dict[str, str]:
         for attempt in range(TRIES):
             try:
@@ -180,8 +179,3 @@ def _reason(error: BaseException) -> tuple[str, int | None]:
     lines = (line.strip() for line in str(error).splitlines())
     text = next(filter(None, lines), type(error).__name__)
     return text, getattr(getattr(error, "response", None), "status_code", None)
-
-
-def conflicts(digests: Mapping[str, str], published: Mapping[str, str]) -> list[str]:
-    """Return the names of files that somebody else published."""
-    return sorted(name for name, digest in digests.items() if published.get(name) != digest)

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import itertools
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from ggufkit.checks.check import check
 from ggufkit.errors import FormatError, OutputError, ValueTypeError
 from ggufkit.inspection.file_digest import digest_line
 from ggufkit.llama_cpp.library import library
+from ggufkit.models.model import Model
 from ggufkit.models.open import open as open_model
+from ggufkit.quantization.provenance import content_digest
+from ggufkit.quantization.quantize import QuantizeOptions
 from ggufkit.release.card import CARD, CHART, card_of, chart_of, document_of, evaluations
-from ggufkit.release.inputs import base_model, projector, quantize_options
-from ggufkit.release.journal import Facts, Journal, digest_of, read_journal, write_text
-from ggufkit.release.publish import Publisher, conflicts, publisher, repository_of
+from ggufkit.release.importance import quantize_options
+from ggufkit.release.journal import Facts, Journal, read_journal, write_text
+from ggufkit.release.publish import Publisher, is_same, publisher, repository_of
 from ggufkit.release.rung_steps import RungSteps
-from ggufkit.release.rungs import Refusal, Rung, decide_rungs, groups
-from ggufkit.release.runner import Bar, ReleaseJob, Runner, Tell, no_bar
-from ggufkit.release.settings import Settings
-from ggufkit.release.source import ReleaseSource
+from ggufkit.release.rungs import EXPECTED, Rung, decide_rungs, groups
+from ggufkit.release.runner import Bar, ReleaseJob, Runner, StepOutcome, Tell
+from ggufkit.release.source import ReleaseSource, about, type_of
 from ggufkit.system.cluster import executor_of
 
 SUMS = "SHA256SUMS"
 
 
-def release(job: ReleaseJob, tell: Tell | None = None, bar: Bar = no_bar) -> list[str]:
+def release(job: ReleaseJob, tell: Tell, bar: Bar) -> list[str]:
     """Make and publish all files of a release; return the problems of single files.
 
     The other files are made all the same. `tell` and `bar` show what happens. Raises OutputError if
@@ -41,9 +42,9 @@ def release(job: ReleaseJob, tell: Tell | None = None, bar: Bar = no_bar) -> lis
     if job.settings.calibration or job.settings.texts:
         library()  # raises if the extra is missing, before long work
     with contextlib.closing(Journal(job.folder)) as journal:
-        run = Runner(job, journal, tell, bar)
+        run = _Release(job, journal, tell, bar)
         run.work.mkdir(exist_ok=True)
-        _Release(run, place).run()
+        run.make_all(place)
         return run.problems
 
 
@@ -67,154 +68,175 @@ def require_sensible(job: ReleaseJob) -> None:
         )
 
 
-class _Release:
+class _Release(Runner):
     """The steps after another, and what is published."""
 
-    def __init__(self, run: Runner, place: Publisher | None) -> None:
-        self.run_steps, self.place = run, place
-        self.source = ReleaseSource(
-            run.job.source, run.settings, lambda text: run.tell("note", text=text)
-        )
-
-    def run(self) -> None:
-        """Do all steps."""
-        run, job = self.run_steps, self.run_steps.job
-        if self.source.is_local_file or "base" not in run.journal.steps:  # before long work
-            with self.source.open() as model:
-                self.refuse_foreign(decide_rungs(model, run.settings, {})[0])
-        base = base_model(run, self.source)
-        others = projector(run, self.source)
-        own = run.files("base") if run.settings.keep_base else []
-        options = quantize_options(run, base)
-        rules = frozenset(finding.rule for finding in check(base["path"]))
-        steps = RungSteps(run, base, rules)
+    def make_all(self, place: Publisher | None) -> None:
+        self.place: Publisher | None = place
+        settings, journal = self.settings, self.journal
+        source = ReleaseSource(self.job.source, settings, lambda text: self.tell("note", text=text))
+        if source.is_local_file or "base" not in journal.steps:  # before long work
+            with source.open() as model:
+                self.refuse_foreign(decide_rungs(model, settings, {})[0])
+        base = self.base_model(source)
+        self.trying("projector", lambda: self.projector(source))
+        options = quantize_options(self, base)
+        steps = RungSteps(self, base)
         sound: list[str] = []
         with open_model(base["path"]) as model, contextlib.ExitStack() as opened:
-            executor = opened.enter_context(executor_of(job.cluster)) if job.cluster else None
-            rungs, refusals = decide_rungs(model, run.settings, options, base["content"])
-            self.tell_of(refusals)
+            cluster = self.job.cluster
+            executor = opened.enter_context(executor_of(cluster)) if cluster else None
+            rungs = self.rungs(model, options, base["content"])
             self.refuse_foreign(rungs)
-            if job.disk is not None:
+            if self.job.disk is not None:
                 steps.prepare(rungs)
             for group in groups(rungs, self.room_for(rungs)):
                 steps.make(group, executor)
                 proven = [rung for rung in group if steps.prove(rung)]
                 self.publish([file for rung in proven for file in steps.files(rung)], "Add files")
                 sound += [rung.name for rung in proven]
-                self.remove([file for rung in group for file in steps.files(rung)])
-        self.finish(base, sound, [*own, *others])
+                removed = group if self.job.disk is not None else []
+                for file in itertools.chain.from_iterable(map(steps.files, removed)):
+                    file.unlink(missing_ok=True)
+        self.finish(base, sound)
 
-    def tell_of(self, refusals: Sequence[Refusal]) -> None:
-        """Tell which rungs are left out."""
-        for refusal in refusals:
-            if refusal.is_problem:
-                self.run_steps.problem(refusal.name, refusal.reason)
+    # The model, its projector, and the rungs.
+
+    def base_model(self, source: ReleaseSource) -> Facts:
+        """Convert or fetch the model, unless it is a file on this disk; return its facts.
+
+        `path` is where it is, `content` its content digest.
+        """
+        settings = self.settings
+
+        def make() -> StepOutcome:
+            with source.open() as model:
+                facts = about(source, model.metadata) | {"parameters": model.parameters}
+                path = self.folder / f"{settings.name}-{type_of(model)}.gguf"
+                paths = [] if source.is_local_file else self.written(model, path)
+            place = paths[0] if paths else Path(source.name)
+            with open_model(place) as model, self.bar("hashing") as progress:
+                content = content_digest(model, self.job.threads, progress)
+            return paths, facts | {"file": place.name, "content": content}
+
+        choices = (settings.outtype, settings.name, settings.shard_bytes)
+        facts = self.step("base", (source.identity, *choices), make)
+        path = Path(source.name) if source.is_local_file else self.folder / facts["file"]
+        return facts | {"path": path}
+
+    def projector(self, source: ReleaseSource) -> None:
+        """Convert the projector, if the source has one."""
+
+        def make() -> StepOutcome:
+            model = source.projector()
+            if model is None:
+                return [], {}
+            with model:
+                path = self.folder / f"mmproj-{self.settings.name}-{type_of(model)}.gguf"
+                return self.written(model, path), {}
+
+        inputs = (source.identity, self.settings.projector, self.settings.outtype)
+        self.step("projector", inputs, make)
+
+    def rungs(self, model: Model, options: QuantizeOptions, content: str) -> list[Rung]:
+        """Return the rungs to make, and tell which are left out."""
+        rungs, refusals = decide_rungs(model, self.settings, options, content)
+        for name, reason in refusals:
+            if reason in EXPECTED:
+                self.tell("note", text=f"{name} is left out: {reason}")
             else:
-                self.run_steps.tell("note", text=f"{refusal.name} is left out: {refusal.reason}")
-
-    # Room and names.
+                self.problem(name, reason)
+        return rungs
 
     def room_for(self, rungs: Sequence[Rung]) -> int | None:
         """Return the bytes for rungs, None without a limit; OutputError if one does not fit."""
-        room = self.run_steps.room()
+        if self.job.disk is None:
+            return None
+        files = (path for path in self.folder.rglob("*") if path.is_file())
+        room = self.job.disk - sum(path.stat().st_size for path in files)
         largest = max((rung.plan.nbytes for rung in rungs), default=0)
-        if room is not None and largest > room:
+        if largest > room:
             raise OutputError(
                 f"a rung has {largest:,} bytes, and the limit leaves {max(room, 0):,}",
                 remedy="Raise the limit (disk=...), or leave out the rung",
             )
         return room
 
+    # Publishing.
+
+    def is_own(self, name: str, digest: str) -> bool:
+        """Whether a published digest is that of this release's file of the same name."""
+        sha256 = self.journal.digests().get(name)
+        return sha256 is not None and is_same(digest, self.folder / name, sha256)
+
     def refuse_foreign(self, rungs: Sequence[Rung]) -> None:
         """Raise OutputError for published files that are not of this release."""
-        run = self.run_steps
-        if self.place is None:
+        if self.place is None or self.job.replace:
             return
-        files = [file.name for rung in rungs for file in rung.plan.files]
-        digests = self.place.digests([*files, CARD, CHART, SUMS])
-        known = self.digests()
+        names = [file.name for rung in rungs for file in rung.plan.files]
         foreign = [
             name
-            for name in conflicts(digests, run.journal.published)
-            if name not in known
-            or not self.place.same(digests[name], run.folder / name, known[name])
+            for name, digest in sorted(self.place.digests([*names, CARD, CHART, SUMS]).items())
+            if self.journal.published.get(name) != digest and not self.is_own(name, digest)
         ]
-        if foreign and not run.job.replace:
+        if foreign:
             raise OutputError(
-                f"{run.job.upload} has other files called {', '.join(foreign[:5])}",
+                f"{self.job.upload} has other files called {', '.join(foreign[:5])}",
                 remedy="Publish elsewhere, or replace them (replace=True)",
             )
 
-    def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of all files of this release, by name."""
-        steps = self.run_steps.journal.steps.values()
-        return {name: file["sha256"] for step in steps for name, file in step["files"].items()}
-
-    # Publishing.
-
     def publish(self, paths: Sequence[Path], message: str) -> None:
         """Publish those files that are not published yet."""
-        run, known = self.run_steps, self.digests()
         if self.place is None:
             return
         there = self.place.digests([path.name for path in paths])
-        published = run.journal.published
         missing = [
             path
             for path in paths
             if path.exists()
-            and not (
-                path.name in there and self.place.same(there[path.name], path, known[path.name])
-            )
+            and not (path.name in there and self.is_own(path.name, there[path.name]))
         ]
         if missing:
-            run.tell("begun", "publish", files=[path.name for path in missing])
+            self.tell("begun", "publish", files=[path.name for path in missing])
             there |= self.place.put(missing, message)
-        if any(published.get(name) != digest for name, digest in there.items()):
-            run.journal.publish(there)
-        run.tell("done" if missing else "skipped", "publish")
+        if not there.items() <= self.journal.published.items():
+            self.journal.publish(there)
+        self.tell("done" if missing else "skipped", "publish")
 
-    def remove(self, paths: Sequence[Path]) -> None:
-        """Remove rungs where disk space is limited."""
-        if self.run_steps.job.disk is not None:
-            for path in paths:
-                path.unlink(missing_ok=True)
-
-    def finish(self, base: Facts, sound: Sequence[str], others: Sequence[Path]) -> None:
+    def finish(self, base: Facts, sound: Sequence[str]) -> None:
         """Write and publish what is about all files."""
-        run = self.run_steps
-        settings: Settings = run.settings
-        chosen = asdict(settings) | {
+        journal = self.journal
+        chosen = asdict(self.settings) | {
             "rungs": list(sound),
-            "texts": [Path(name).name for name in settings.texts],
+            "texts": [Path(name).name for name in self.settings.texts],
             "base_file": base["file"],
-            "repository": repository_of(run.job.upload),
+            "repository": repository_of(self.job.upload),
         }
-        paths = write_pages(run, chosen)
-        data = run.files("importance data")[:1]
-        rungs = [file for name in sound for file in run.files(f"quantize {name}")]
-        listed = [*rungs, *others, *data]
-        known = self.digests()
-        sums = "".join(f"{digest_line(known[path.name], path.name)}\n" for path in listed)
-        write_text(run.folder / SUMS, sums)
-        run.journal.record("sums", digest_of(sums), [run.folder / SUMS])
-        self.publish([*others, *data, *paths, run.folder / SUMS], "Add card and checksums")
-        shutil.rmtree(run.work, ignore_errors=True)
+        pages = write_pages(journal, chosen, self.job.card)
+        self.tell("done", "card", files=[path.name for path in pages])
+        own = journal.files("base") if self.settings.keep_base else []
+        others = [*own, *journal.files("projector"), *journal.files("importance data")[:1]]
+        rungs = [file for name in sound for file in journal.files(f"quantize {name}")]
+        known, sums = journal.digests(), self.folder / SUMS
+        lines = [digest_line(known[path.name], path.name) for path in (*rungs, *others)]
+        write_text(sums, "".join(f"{line}\n" for line in lines))
+        journal.record("sums", "", [sums])
+        self.publish([*others, *pages, sums], "Add card and checksums")
+        shutil.rmtree(self.work, ignore_errors=True)
 
 
-def write_pages(run: Runner, chosen: Facts) -> list[Path]:
+def write_pages(journal: Journal, chosen: Facts, template: Path | None) -> list[Path]:
     """Write the card, the chart and the figures; return their paths."""
-    run.journal.record("set", digest_of(json.dumps(chosen, sort_keys=True)), (), chosen)
-    document = document_of(dict(run.journal.steps))
+    journal.record("set", "", (), chosen)
+    document = document_of(journal.steps)
     texts = dict(evaluations(document))
     if chart := chart_of(document):
         texts[CHART] = chart
-    texts[CARD] = card_of(document, run.job.card)
-    for name, text in texts.items():
-        write_text(run.folder / name, text)
-    paths = [run.folder / name for name in texts]
-    run.journal.record("card", digest_of(texts), paths)
-    run.tell("done", "card", files=list(texts))
+    texts[CARD] = card_of(document, template)
+    paths = [journal.folder / name for name in texts]
+    for path in paths:
+        write_text(path, texts[path.name])
+    journal.record("card", "", paths)
     return paths
 
 
@@ -229,5 +251,4 @@ def write_card(folder: Path, template: Path | None = None) -> list[Path]:
             remedy="Run `ggufkit release` until its end",
         )
     with contextlib.closing(Journal(folder)) as journal:
-        job = ReleaseJob("", folder, Settings(), card=template)
-        return write_pages(Runner(job, journal, None, no_bar), journal.facts("set"))
+        return write_pages(journal, journal.facts("set"), template)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ggufkit.checks.check import check
 from ggufkit.errors import GGUFError
@@ -21,46 +22,30 @@ from ggufkit.release.runner import Runner, StepOutcome
 from ggufkit.system.cpu import worker_count
 from ggufkit.validation.plain_values import plain_values
 
-
-class Proof(NamedTuple):
-    """A step that proves a rung: its name, what it depends on, and what is done with the file."""
-
-    step: str
-    inputs: tuple[object, ...]
-    act: Callable[[Path], Facts]
+# A step that proves a rung: its name, what it depends on, and what is done with the file.
+Proof = tuple[str, tuple[object, ...], Callable[[Path], Facts]]
 
 
 class RungSteps:
     """Makes the rungs of a base model, and proves them."""
 
-    def __init__(self, run: Runner, base: Facts, rules: frozenset[str]) -> None:
-        """Take the facts of the base model, and the rules of `check` that it breaks itself."""
+    def __init__(self, run: Runner, base: Facts) -> None:
         self.run: Runner = run
         self.base: Facts = base
-        self.rules: frozenset[str] = rules
+        self._broken = {finding.rule for finding in check(base["path"])}  # by the base model itself
 
     def make(self, group: Sequence[Rung], executor: Executor | None) -> None:
         """Quantize the rungs that are not there, in one pass over the base model."""
         run = self.run
-        missing = []
-        for rung in group:
-            if self._is_needed(rung):
-                missing.append(rung)
-            else:
-                run.tell("skipped", f"quantize {rung.name}")
+        needs = [self._is_needed(rung) for rung in group]
+        for rung, is_needed in zip(group, needs, strict=True):
+            run.tell("begun" if is_needed else "skipped", f"quantize {rung.name}")
+        missing = list(itertools.compress(group, needs))
         if not missing:
             return
-        for rung in missing:
-            run.tell("begun", f"quantize {rung.name}", nbytes=rung.plan.nbytes)
+        models = [(rung.result.model, run.folder / rung.file) for rung in missing]
         with run.bar("quantizing") as progress:
-            outputs = write_many(
-                [(rung.result.model, run.folder / rung.file) for rung in missing],
-                shard_size=run.settings.shard_bytes,
-                threads=run.job.threads,
-                progress=progress,
-                executor=executor,
-                resume=True,
-            )
+            outputs = write_many(models, progress=progress, executor=executor, **run.writing)
         for rung, paths in zip(missing, outputs, strict=True):
             step = f"quantize {rung.name}"
             run.journal.record(step, self._key(rung), paths, rung.facts)
@@ -78,51 +63,52 @@ class RungSteps:
             return True
         is_there = all(path.exists() for path in self.files(rung))
         return not is_there and not all(
-            self.run.journal.is_done(proof.step, digest_of(proof.step, *proof.inputs))
-            for proof in self._proofs(rung)
+            self.run.journal.is_done(step, digest_of(step, *inputs))
+            for step, inputs, _ in self._proofs(rung)
         )
 
     def files(self, rung: Rung) -> list[Path]:
         """Return the files of a rung."""
-        return self.run.files(f"quantize {rung.name}")
+        return self.run.journal.files(f"quantize {rung.name}")
 
     def _key(self, rung: Rung) -> str:
         """Return the digest of what a rung is made from."""
         run = self.run
-        data = run.journal.steps.get("importance data", {}).get("files", {})
+        known = run.journal.digests()
+        data = sorted(
+            (path.name, known[path.name]) for path in run.journal.files("importance data")
+        )
         recipe = identity_of(Path(rung.label)) if rung.label.endswith(RECIPE_SUFFIX) else rung.label
-        digests = sorted((name, file["sha256"]) for name, file in data.items())
         settings = (run.settings.search, run.settings.shard_bytes, run.settings.name)
-        return digest_of(self.base["content"], recipe, digests, *settings)
-
-    def _digests(self, rung: Rung) -> list[str]:
-        files = self.run.journal.steps[f"quantize {rung.name}"]["files"]
-        return [file["sha256"] for _, file in sorted(files.items())]
+        return digest_of(self.base["content"], recipe, data, *settings)
 
     def _proofs(self, rung: Rung) -> Iterator[Proof]:
         """Yield the steps that prove a rung."""
-        digests, settings = self._digests(rung), self.run.settings
-        yield Proof(f"check {rung.name}", (digests,), self._check)
+        known, settings = self.run.journal.digests(), self.run.settings
+        digests = [known[name] for name in sorted(path.name for path in self.files(rung))]
+        yield f"check {rung.name}", (digests,), self._check
         if settings.run and not is_encoder(rung.result.model):
-            yield Proof(f"run {rung.name}", (digests,), self._run)
+            yield f"run {rung.name}", (digests,), self._run
         for text in settings.texts:
             inputs = (digests, *self._reading(text))
             act = functools.partial(self._measured, text)
-            yield Proof(f"measure {rung.name} on {Path(text).name}", inputs, act)
+            yield f"measure {rung.name} on {Path(text).name}", inputs, act
 
     def prove(self, rung: Rung) -> bool:
         """Check a rung, let llama.cpp run it, and measure it on each text; whether it is sound."""
-        return all(self._is_proven(rung, proof) for proof in self._proofs(rung))
+        return all(self._is_proven(rung, *proof) for proof in self._proofs(rung))
 
-    def _is_proven(self, rung: Rung, proof: Proof) -> bool:
+    def _is_proven(
+        self, rung: Rung, step: str, inputs: tuple[object, ...], act: Callable[[Path], Facts]
+    ) -> bool:
         def make() -> StepOutcome:
-            return (), proof.act(self.files(rung)[0])
+            return (), act(self.files(rung)[0])
 
-        return self.run.trying(proof.step, lambda: self.run.step(proof.step, proof.inputs, make))
+        return self.run.trying(step, lambda: self.run.step(step, inputs, make))
 
     def _check(self, path: Path) -> Facts:
         findings = check(path, data=True, threads=self.run.job.threads)
-        new = [f for f in findings if f.severity == "error" and f.rule not in self.rules]
+        new = [f for f in findings if f.severity == "error" and f.rule not in self._broken]
         if new:
             raise GGUFError(f"{path.name}: {new[0].message}")
         return {}
@@ -141,54 +127,38 @@ class RungSteps:
     def _measured(self, text: str, path: Path) -> Facts:
         """Return the figures of a file on a text, compared with the base model."""
         with self.run.bar("measuring", in_bytes=False) as progress:
-            result = evaluation.evaluate(
-                [path],
-                text,
-                base_logits=self._logits(text),
-                chunks=self.run.settings.text_chunks,
-                threads=self.run.job.threads,
-                resume=True,
-                progress=progress,
-            )
+            options: dict[str, Any] = {"progress": progress, "threads": self.run.job.threads}
+            options |= {"chunks": self.run.settings.text_chunks, "resume": True}
+            logits = self._logits(text)
+            result = evaluation.evaluate([path], text, base_logits=logits, **options)
         return _facts(result, result.models[0])
 
     def _logits(self, text: str) -> Path:
-        """Return the base file of a text, which is written when it is first needed."""
-        inputs = self._reading(text)
-        path = self.run.work / f"{digest_of(*inputs)[:16]}.gguf"
-        step = f"base on {Path(text).name}"
+        """Return the base file of a text, which is written when it is first needed.
 
-        def make() -> StepOutcome:
-            result = self._base_file(text, path)
-            quality = result.base
-            return (), _facts(result, quality) if quality else {}
-
-        if not path.exists() and not path.with_suffix(".kld").exists():
-            self.run.journal.record(step, "", *make())
-        self.run.tell("skipped" if path.exists() else "done", step)
-        return path if path.exists() else path.with_suffix(".kld")
-
-    def _base_file(self, text: str, path: Path) -> evaluation.Evaluation:
-        """Write a small base file; a large one for models that have no small one."""
-        settings = self.run.settings
-        options: dict[str, Any] = {"base": self.base["path"], "context": settings.context}
-        options |= {"chunks": settings.text_chunks, "threads": self.run.job.threads}
-        with self.run.bar("reading", in_bytes=False) as progress:
-            try:
-                return evaluation.evaluate((), text, base_logits=path, progress=progress, **options)
-            except GGUFError:
-                large = path.with_suffix(".kld")
-                return evaluation.evaluate(
-                    (), text, base_logits=large, resume=True, progress=progress, **options
-                )
+        It is small, or a large one (.kld) for models that have no small one.
+        """
+        small = self.run.work / f"{digest_of(*self._reading(text))[:16]}.gguf"
+        large, step = small.with_suffix(".kld"), f"base on {Path(text).name}"
+        is_there = small.exists() or large.exists()
+        if not is_there:
+            settings = self.run.settings
+            options: dict[str, Any] = {"base": self.base["path"], "context": settings.context}
+            options |= {"chunks": settings.text_chunks, "threads": self.run.job.threads}
+            with self.run.bar("reading", in_bytes=False) as progress:
+                options["progress"] = progress
+                try:
+                    result = evaluation.evaluate((), text, base_logits=small, **options)
+                except GGUFError:
+                    options |= {"base_logits": large, "resume": True}
+                    result = evaluation.evaluate((), text, **options)
+            facts = _facts(result, result.base) if result.base else {}
+            self.run.journal.record(step, "", (), facts)
+        self.run.tell("skipped" if is_there else "done", step)
+        return small if small.exists() else large
 
 
 def _facts(result: evaluation.Evaluation, quality: evaluation.Quality) -> Facts:
     """Return the figures of one model as JSON has them, without a path of this machine."""
-    plain = plain_values(quality) | {"name": Path(quality.name).name}
-    return {
-        "context": result.context,
-        "chunks": result.chunks,
-        "positions": result.positions,
-        "quality": plain,
-    }
+    counts = {key: getattr(result, key) for key in ("context", "chunks", "positions")}
+    return counts | {"quality": plain_values(quality) | {"name": Path(quality.name).name}}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ggufkit.errors import GGUFError
 from ggufkit.inspection.estimate import estimate
@@ -24,16 +24,16 @@ NO_DATA: Final = "it needs importance data; set calibration or imatrix"
 SAME_TYPE: Final = "the model has this type already"
 EXPECTED: Final = (NO_DATA, SAME_TYPE)  # reasons that are not problems
 MOST_FALLBACKS: Final = 0.5  # of the tensors that a recipe quantizes
+Refusal = tuple[str, str]  # the name of a rung that cannot be made, and the reason
 
 
 @dataclass(frozen=True)
 class Rung:
-    """One quantized file: `label` is its name in settings, `stem` what all files begin with."""
+    """One quantized file; `label` is its name in settings."""
 
     label: str
-    stem: str
+    settings: Settings
     result: Quantization
-    shard_bytes: int
 
     @property
     def name(self) -> str:
@@ -43,12 +43,12 @@ class Rung:
     @property
     def file(self) -> str:
         """The name of the file, before it is split."""
-        return f"{self.stem}-{self.name}.gguf"
+        return f"{self.settings.name}-{self.name}.gguf"
 
     @property
     def plan(self) -> Layout:
         """The layout of its files."""
-        return layout(self.result.model, self.file, shard_size=self.shard_bytes)
+        return layout(self.result.model, self.file, shard_size=self.settings.shard_bytes)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -60,41 +60,16 @@ class Rung:
             "bits_per_weight": bits_per_weight(self.result.model.tensors.values()),
             "quantized": len(quantized),
             "fallbacks": sum(d.fell_from is not None for d in quantized),
-            "memory": memory_of(self.result.model),
+            "memory": self.memory,
         }
 
-
-class Refusal(NamedTuple):
-    """A rung that cannot be made; it is a problem unless its reason is `EXPECTED`."""
-
-    name: str
-    reason: str
-    is_problem: bool
-
-
-def memory_of(model: Model) -> int | None:
-    """Return the bytes that a model takes in llama.cpp with CONTEXT tokens, None if not known."""
-    try:
-        return estimate(model, context=CONTEXT).total
-    except GGUFError:
-        return None
-
-
-def decide_rung(
-    model: Model, label: str, settings: Settings, options: QuantizeOptions, content: str = UNREAD
-) -> Rung:
-    """Return what a rung of `model` will be; a target size is solved on samples of its tensors.
-
-    `options` are those of `quantize`, and `content` the content digest of the model. Raises what
-    `quantize` raises for a recipe, and ShapeError for a target that is too small.
-    """
-    goal = settings.target(label)
-    recipe = None if goal else read_recipe(label) if label.endswith(RECIPE_SUFFIX) else label
-    chosen: QuantizeOptions = {**options, "keep_order": False}
-    if goal:
-        chosen["types"] = target(model, **goal, imatrix=options.get("imatrix"))  # type: ignore[arg-type]
-    result = with_provenance(decide(model, recipe, **chosen), chosen, content)
-    return Rung(label, settings.name, result, settings.shard_bytes)
+    @property
+    def memory(self) -> int | None:
+        """The bytes that llama.cpp takes with CONTEXT tokens, None if not known."""
+        try:
+            return estimate(self.result.model, context=CONTEXT).total
+        except GGUFError:
+            return None
 
 
 def decide_rungs(
@@ -102,25 +77,35 @@ def decide_rungs(
 ) -> tuple[list[Rung], list[Refusal]]:
     """Return the rungs that can be made of a model, and those that cannot, with the reasons.
 
-    If `options` have no importance data yet, but the settings promise some, it is assumed to cover
-    everything. Raises as `decide_rung` does.
+    `options` are those of `quantize`, and `content` the content digest of the model. Importance
+    data that the settings promise, but `options` do not have yet, are assumed to cover everything.
+    A target size is solved on samples of the tensors. Raises what `quantize` raises for a recipe,
+    and ShapeError for a target that is too small.
     """
     rungs: list[Rung] = []
     refusals: list[Refusal] = []
-    promised = settings.imatrix or settings.calibration
     for label in settings.rungs:
-        rung = decide_rung(model, label, settings, options, content)
+        rung = Rung(label, settings, _decided(model, label, settings, options, content))
         if rung.result.uncovered and not options.get("imatrix"):
-            reason = "" if promised else NO_DATA
-        elif rung.name == type_of(model):
-            reason = SAME_TYPE
+            reason = "" if settings.imatrix or settings.calibration else NO_DATA
         else:
-            reason = _refusal(rung.result)
+            reason = SAME_TYPE if rung.name == type_of(model) else _refusal(rung.result)
         if reason:
-            refusals.append(Refusal(rung.name, reason, is_problem=reason not in EXPECTED))
+            refusals.append((rung.name, reason))
         else:
             rungs.append(rung)
     return rungs, refusals
+
+
+def _decided(
+    model: Model, label: str, settings: Settings, options: QuantizeOptions, content: str
+) -> Quantization:
+    goal = settings.target(label)
+    recipe = None if goal else read_recipe(label) if label.endswith(RECIPE_SUFFIX) else label
+    chosen: QuantizeOptions = {**options, "keep_order": False}
+    if goal:
+        chosen["types"] = target(model, **goal, imatrix=options.get("imatrix"))  # type: ignore[arg-type]
+    return with_provenance(decide(model, recipe, **chosen), chosen, content)
 
 
 def _refusal(result: Quantization) -> str:
@@ -162,8 +147,3 @@ def groups(rungs: Sequence[Rung], room: int | None) -> Iterator[list[Rung]]:
         group = [*group, rung]
     if group:
         yield group
-
-
-def named(settings: Settings, stem: str) -> Settings:
-    """Return the settings with the name of the files."""
-    return replace(settings, name=settings.name or stem)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from ggufkit.errors import GGUFError, shortened
 from ggufkit.models.model import Model
@@ -22,20 +22,10 @@ MAX_PROBLEM: Final = 500  # characters
 StepOutcome = tuple[Sequence[Path], Facts]  # the files of a step, and what it found out
 
 
-class Tell(Protocol):
-    """Shows that a step is "begun", "done", "skipped" or "failed", or a "note"."""
-
-    def __call__(self, step: str, state: str, **facts: Any) -> None:
-        """Show it."""
-
-
-class Bar(Protocol):
-    """Shows the progress of a step."""
-
-    def __call__(
-        self, doing: str, *, in_bytes: bool = True
-    ) -> contextlib.AbstractContextManager[Progress | None]:
-        """Return what calls with the amount done and the total are shown by."""
+# tell(step, state, **facts): a step is "begun", "done", "skipped" or "failed", or a "note".
+Tell = Callable[..., None]
+# bar(doing, in_bytes=True) shows the progress of a step.
+Bar = Callable[..., contextlib.AbstractContextManager[Progress | None]]
 
 
 @dataclass(frozen=True)
@@ -58,16 +48,10 @@ class ReleaseJob:
     cluster: str = ""
 
 
-def no_bar(doing: str, *, in_bytes: bool = True) -> contextlib.AbstractContextManager[None]:  # noqa: ARG001 (as Bar)
-    """Show no progress."""
-    return contextlib.nullcontext()
-
-
 class Runner:
     """Does the steps of one job."""
 
-    def __init__(self, job: ReleaseJob, journal: Journal, tell: Tell | None, bar: Bar) -> None:
-        """Take the journal, whose folder is locked."""
+    def __init__(self, job: ReleaseJob, journal: Journal, tell: Tell, bar: Bar) -> None:
         self.job: ReleaseJob = job
         self.settings: Settings = job.settings
         self.journal: Journal = journal
@@ -75,13 +59,14 @@ class Runner:
         self._tell = tell
         self.folder: Path = job.folder
         self.work: Path = job.folder / WORK
+        size = job.settings.shard_bytes
+        self.writing: dict[str, Any] = {"shard_size": size, "threads": job.threads, "resume": True}
         self.problems: list[str] = []
 
     def tell(self, state: str, step: str = "", **facts: Any) -> None:
         """Show and log what happens."""
         self.journal.log(json.dumps({"step": step, "state": state, **facts}))
-        if self._tell:
-            self._tell(step, state, **facts)
+        self._tell(step, state, **facts)
 
     def problem(self, step: str, text: str) -> None:
         """Note what went wrong; the release goes on, and ends with code 1."""
@@ -111,25 +96,7 @@ class Runner:
             return False
         return True
 
-    def files(self, step: str) -> list[Path]:
-        """Return the files that a step made."""
-        return [self.folder / name for name in self.journal.steps.get(step, {}).get("files", ())]
-
     def written(self, model: Model, path: Path) -> list[Path]:
         """Write a model, split where it is too large; return its files."""
         with self.bar("writing") as progress:
-            return write(
-                model,
-                path,
-                shard_size=self.settings.shard_bytes,
-                threads=self.job.threads,
-                progress=progress,
-                resume=True,
-            )
-
-    def room(self) -> int | None:
-        """Return how many more bytes may be in the folder, None without a limit."""
-        if self.job.disk is None:
-            return None
-        files = (path for path in self.folder.rglob("*") if path.is_file())
-        return self.job.disk - sum(path.stat().st_size for path in files)
+            return write(model, path, progress=progress, **self.writing)

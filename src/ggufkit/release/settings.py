@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,60 +20,47 @@ RUNGS: Final = (
     *("Q3_K_L", "Q3_K_M", "IQ3_M", "Q3_K_S", "IQ3_XXS", "Q2_K", "IQ2_M", "IQ2_XS"),
 )
 HUB_FILE_BYTES: Final = 50 * 10**9  # the largest file that the Hub takes
-ABOUT: Final = {  # of each setting, what `release.toml` says
-    "rungs": "Recipes, recipe files (mine.toml), sizes (3.2GiB) or bits per weight (4.25bpw).",
-    "calibration": "A text for the importance data, like what the model will read.",
-    "calibration_chunks": "Read at most so many chunks of it; 0 reads all.",
-    "imatrix": "Importance data that is there; several are added.",
-    "gate": "Least cosine between half of the importance data and all of it, for each tensor.",
-    "hessian": "Feed errors back with a Hessian: slower, and better files.",
-    "search": "Look for better blocks: better or best.",
-    "texts": "Texts to measure quality on, not used for calibration.",
-    "text_chunks": "Read at most so many chunks of each text.",
-    "context": "Tokens of a chunk.",
-    "outtype": "Type of the converted model: auto, f16, bf16 or f32.",
-    "keep_base": "Publish the converted model too.",
-    "projector": "Convert the projector for pictures or sound, if any.",
-    "shard_bytes": "Split files at this size.",
-    "run": "Generate some tokens with each file in llama.cpp.",
-    "name": "Name of the files and the card; empty takes that of the source.",
-    "base_model": "The original on the Hub, such as org/model.",
-    "license": "Licence of the original, as the Hub calls it: apache-2.0, mit, ...",
-    "languages": "Languages of the model, such as en.",
-    "tags": "More tags for the card.",
-    "pipeline_tag": "What the model does, as the Hub calls it.",
-    "datasets": "Data sets on the Hub that the text for calibration came from.",
-    "quantized_by": "Who publishes the files.",
-}
+
+
+def _key(about: str, default: Any) -> Any:  # noqa: ANN401 (the default of the field)
+    return field(default=default, metadata={"about": about})
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a release consists of; `ABOUT` explains each field, a key of `release.toml`."""
+    """What a release consists of: each field is a key of `release.toml`, with what that says."""
 
-    rungs: tuple[str, ...] = RUNGS
-    calibration: str = ""
-    calibration_chunks: int = 0
-    imatrix: tuple[str, ...] = ()
-    gate: float = 0.9
-    hessian: bool = False
-    search: str = ""
-    texts: tuple[str, ...] = ()
-    text_chunks: int = 40
-    context: int = 512
-    outtype: str = "auto"
-    keep_base: bool = True
-    projector: bool = True
-    shard_bytes: int = HUB_FILE_BYTES
-    run: bool = True
-    name: str = ""
-    base_model: str = ""
-    license: str = ""
-    languages: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-    pipeline_tag: str = "text-generation"
-    datasets: tuple[str, ...] = ()
-    quantized_by: str = ""
+    rungs: tuple[str, ...] = _key(
+        "Recipes, recipe files (mine.toml), sizes (3.2GiB) or bits per weight (4.25bpw).", RUNGS
+    )
+    calibration: str = _key("A text for the importance data, like what the model will read.", "")
+    calibration_chunks: int = _key("Read at most so many chunks of it; 0 reads all.", 0)
+    imatrix: tuple[str, ...] = _key("Importance data that is there; several are added.", ())
+    gate: float = _key(
+        "Least cosine between half of the importance data and all of it, for each tensor.", 0.9
+    )
+    hessian: bool = _key(
+        "Feed errors back with a Hessian: slower, and better files.", default=False
+    )
+    search: str = _key("Look for better blocks: better or best.", "")
+    texts: tuple[str, ...] = _key("Texts to measure quality on, not used for calibration.", ())
+    text_chunks: int = _key("Read at most so many chunks of each text.", 40)
+    context: int = _key("Tokens of a chunk.", 512)
+    outtype: str = _key("Type of the converted model: auto, f16, bf16 or f32.", "auto")
+    keep_base: bool = _key("Publish the converted model too.", default=True)
+    projector: bool = _key("Convert the projector for pictures or sound, if any.", default=True)
+    shard_bytes: int = _key("Split files at this size.", HUB_FILE_BYTES)
+    run: bool = _key("Generate some tokens with each file in llama.cpp.", default=True)
+    name: str = _key("Name of the files and the card; empty takes that of the source.", "")
+    base_model: str = _key("The original on the Hub, such as org/model.", "")
+    license: str = _key("Licence of the original, as the Hub calls it: apache-2.0, mit, ...", "")
+    languages: tuple[str, ...] = _key("Languages of the model, such as en.", ())
+    tags: tuple[str, ...] = _key("More tags for the card.", ())
+    pipeline_tag: str = _key("What the model does, as the Hub calls it.", "text-generation")
+    datasets: tuple[str, ...] = _key(
+        "Data sets on the Hub that the text for calibration came from.", ()
+    )
+    quantized_by: str = _key("Who publishes the files.", "")
 
     def target(self, rung: str) -> dict[str, float] | None:
         """Return the target size of a rung as an argument of `target`, None for a recipe."""
@@ -93,7 +80,7 @@ def template() -> str:
     lines = ["# Settings of `ggufkit release`: remove # to change one."]
     for option in fields(Settings):
         plain = list(option.default) if isinstance(option.default, tuple) else option.default
-        lines += ["", f"# {ABOUT[option.name]}", f"# {option.name} = {json.dumps(plain)}"]
+        lines += ["", f"# {option.metadata['about']}", f"# {option.name} = {json.dumps(plain)}"]
     return "\n".join(lines) + "\n"
 
 

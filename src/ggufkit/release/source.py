@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from ggufkit.conversion.convert import convert
 from ggufkit.errors import CheckpointError, RemoteMissingError
-from ggufkit.format.file_name import parse_shard_name
+from ggufkit.format.file_name import parse_name, parse_shard_name
 from ggufkit.format.file_types import FILE_TYPES
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.values import Strings
@@ -23,11 +24,11 @@ from ggufkit.release.journal import identity_of
 from ggufkit.release.publish import REPOSITORY
 from ggufkit.release.settings import Settings
 from ggufkit.remote.hub.hub import Repository
+from ggufkit.remote.hub.settings import ENDPOINT
 from ggufkit.system.threads import Notify
 
+HUB: Final = f"{ENDPOINT}/"
 _GENERAL: Final = ("name", "architecture", "license")
-_HUB: Final = "https://huggingface.co/"
-_TYPES: Final = tuple(FILE_TYPES.values())
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,8 @@ class ReleaseSource:
         name = (path.resolve() if path.is_dir() else path).name
         shard = parse_shard_name(name)
         stem = shard[0] if shard else name.removesuffix(".gguf")
-        ends = (f"{mark}{kind}" for kind in _TYPES for mark in "-._")
-        end = next((end for end in ends if stem.lower().endswith(end.lower())), "")
-        return stem[: len(stem) - len(end)]
+        end = parse_name(f"{stem}.gguf").encoding
+        return re.sub(f"[-._]{re.escape(end)}$", "", stem, flags=re.IGNORECASE) if end else stem
 
     @property
     def identity(self) -> object:
@@ -108,9 +108,9 @@ def about(source: ReleaseSource, metadata: Metadata) -> dict[str, Any]:
     """
     facts: dict[str, Any] = {key: metadata.text(f"general.{key}") for key in _GENERAL}
     urls = (metadata.text(f"general.{key}") for key in ("source.repo_url", "repo_url"))
-    page = next((url for url in urls if url.startswith(_HUB)), "")
+    page = next((url for url in urls if url.startswith(HUB)), "")
     own = is_hub_name(source.name) and source.is_checkpoint
-    name = parse_hub_name(source.name).repository if own else page.removeprefix(_HUB)
+    name = parse_hub_name(source.name).repository if own else page.removeprefix(HUB)
     facts["base_model"] = name if REPOSITORY.fullmatch(name) else ""
     for key in ("languages", "tags"):
         value = metadata.get(f"general.{key}")

@@ -31,16 +31,12 @@ def require_runs(path: Path, threads: int) -> None:
         raise GGUFError(f"llama.cpp cannot run {path.name}: {message}")
 
 
-def generate(path: Path, threads: int) -> list[int]:
-    """Return the tokens that follow the beginning of a text, the likeliest each time.
-
-    Raises GGUFError for a file that does not load, or computes what is not a number.
-    """
+def _generate(path: Path, threads: int) -> None:
+    """Generate some tokens from the beginning of a text, the likeliest each time."""
     import numpy as np  # noqa: PLC0415 (only this process needs them)
 
     from ggufkit.llama_cpp.session import Session  # noqa: PLC0415
 
-    tokens: list[int] = []
     with Session(path, length=TOKENS + 1, batch=TOKENS + 1, threads=threads) as session:
         token = session.beginning or 0
         for place in range(TOKENS):
@@ -49,13 +45,11 @@ def generate(path: Path, threads: int) -> list[int]:
             if not np.isfinite(logits).all():
                 raise GGUFError("it computes values that are not numbers")
             token = int(logits.argmax())
-            tokens.append(token)
-    return tokens
 
 
 def main() -> None:
     """Be the process that generates: its arguments are the file and the number of threads."""
     try:
-        generate(Path(sys.argv[1]), int(sys.argv[2]))
+        _generate(Path(sys.argv[1]), int(sys.argv[2]))
     except GGUFError as error:
         sys.exit(error.message)

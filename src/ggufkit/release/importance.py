@@ -1,0 +1,123 @@
+"""Importance data of a release: computed in parts, so that a stopped run continues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, cast
+
+import numpy as np
+
+from ggufkit.imatrix import compute
+from ggufkit.imatrix.matrix import Imatrix, merge
+from ggufkit.llama_cpp.session import Session
+from ggufkit.quantization.quantize import QuantizeOptions
+from ggufkit.release.journal import Facts, digest_of, identity_of
+from ggufkit.release.runner import Runner, StepOutcome
+from ggufkit.system.cpu import worker_count
+from ggufkit.system.text_file import Most, read_small
+
+PART: Final = 16  # chunks: what a stopped run computes again at most
+
+
+def quantize_options(run: Runner, base: Facts) -> QuantizeOptions:
+    """Make the importance data and the Hessian, if asked for; return the options of `quantize`."""
+    settings = run.settings
+    options: dict[str, Any] = {"search": settings.search or None}
+    if settings.imatrix or settings.calibration:
+        target = run.folder / f"{settings.name}.imatrix.gguf"
+        hessian = run.folder / f"{settings.name}.hessian.gguf" if settings.hessian else None
+        facts = _importance(run, base, target, hessian)
+        if facts["cosine"] is not None and facts["cosine"] < settings.gate:
+            run.problem(
+                "importance data",
+                f"half of the text and all of it differ in {facts['weakest']} (cosine "
+                f"{facts['cosine']:.3f}); use a longer text",
+            )
+        options["imatrix"] = replace(Imatrix.open(target), path=Path(target.name))
+        options |= {"hessian": str(hessian)} if hessian else {}
+    return cast("QuantizeOptions", options)
+
+
+def _importance(run: Runner, base: Facts, target: Path, hessian: Path | None) -> Facts:
+    settings = run.settings
+    names = settings.imatrix or (settings.calibration,)
+    choices = (settings.context, settings.calibration_chunks, bool(hessian))
+    inputs = (base["content"], [identity_of(Path(name)) for name in names], *choices)
+
+    def make() -> StepOutcome:
+        if settings.imatrix:
+            parts = [Imatrix.open(name) for name in settings.imatrix]
+        else:
+            parts = _computed(run, base["path"], digest_of(*inputs)[:16], hessian)
+        texts = dict.fromkeys(Path(name).name for part in parts for name in part.datasets)
+        whole = merge(parts) if len(parts) > 1 else parts[0]
+        whole = replace(whole, datasets=tuple(texts), path=None)  # without paths of this machine
+        whole.save(target)
+        return [target, *([hessian] if hessian else [])], _coverage(parts, whole)
+
+    return run.step("importance data", inputs, make)
+
+
+def _computed(run: Runner, model: Path, key: str, hessian: Path | None) -> list[Imatrix]:
+    """Return the data of each part of the text, which is one part where a Hessian is written too.
+
+    Parts that are there, in files whose names begin with `key`, are kept.
+    """
+    settings = run.settings
+    text, chunks = settings.calibration, settings.calibration_chunks or None
+    options: dict[str, Any] = {"context": settings.context, "threads": run.job.threads}
+    with run.bar("computing", in_bytes=False) as progress:
+        if hessian:
+            options |= {"chunks": chunks, "hessian": hessian, "progress": progress}
+            return [compute.compute_imatrix(model, text, **options)]
+        total = _chunks(run, model)
+        parts = []
+        for first in range(0, total, PART):
+            path = run.work / f"{key}-{first:07}.gguf"
+            if not path.exists():
+                options |= {"from_chunk": first, "chunks": min(PART, total - first)}
+                compute.compute_imatrix(model, text, **options).save(path)
+            parts.append(Imatrix.open(path))
+            if progress:
+                progress(min(first + PART, total), total)
+    return parts
+
+
+def _chunks(run: Runner, model: Path) -> int:
+    """Return how many chunks to read; one for a text that is too short, which is then refused."""
+    settings = run.settings
+    text = read_small(Path(settings.calibration), Most.CALIBRATION).removesuffix(b"\n")
+    with Session(model, length=16, batch=16, threads=worker_count(run.job.threads)) as session:
+        chunks = len(session.tokenize(text)) // settings.context
+    return max(min(chunks, settings.calibration_chunks or chunks), 1)
+
+
+def _coverage(parts: Sequence[Imatrix], whole: Imatrix) -> dict[str, Any]:
+    """Return how well the text covers the model.
+
+    `unseen` of `matrices` (experts count each) had no token. `cosine` is the least cosine between
+    the first half of the parts and all of them, and `weakest` its tensor; None for a single part.
+    """
+    counts = [entry.counts for entry in whole.entries.values()]
+    half = merge(parts[: (len(parts) + 1) // 2])
+    cosine, weakest = min(_cosines(half, whole)) if len(parts) > 1 else (None, None)
+    return {
+        "chunks": whole.chunk_count,
+        "tokens": whole.chunk_count * whole.chunk_size,
+        "texts": list(whole.datasets),
+        "matrices": sum(map(len, counts)),
+        "unseen": sum(int((count == 0).sum()) for count in counts),
+        "cosine": cosine,
+        "weakest": weakest,
+    }
+
+
+def _cosines(half: Imatrix, whole: Imatrix) -> Iterator[tuple[float, str]]:
+    for name, entry in whole.entries.items():
+        first, second = (
+            sums.ravel().astype(float) for sums in (half.entries[name].sums, entry.sums)
+        )
+        lengths = float(np.linalg.norm(first) * np.linalg.norm(second))
+        yield (round(float(first @ second) / lengths, 6) if lengths else 0.0), name
