@@ -13,7 +13,8 @@ from ggufkit.conversion.card.front_matter import yaml_lines
 from ggufkit.errors import FormatError
 from ggufkit.frameworks.extras import library
 from ggufkit.llama_cpp.library import VERSION
-from ggufkit.release.journal import Facts
+from ggufkit.release.journal import Facts, Journal
+from ggufkit.release.source import HUB
 from ggufkit.reports.contents import QualityRow
 from ggufkit.reports.drawings import quality_drawing
 from ggufkit.reports.report import escaped, table_lines
@@ -23,12 +24,12 @@ CARD: Final = "README.md"
 CHART: Final = "quality.svg"
 PREFERRED: Final = "Q4_K_M"  # in examples
 MEMORIES: Final = (2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 512)
-_HUB: Final = "https://huggingface.co/"
-_QUANTIZE: Final = "- `ggufkit quantize {base} . {rungs} --provenance`"
+_MEASURES: Final = ("KLD", "99.9 % KLD", "same top token")
+_QUANTIZE: Final = "- `ggufkit quantize {base_file} . {rungs} --provenance`"
 _QUANTIZE_WITH: Final = (
-    "- `ggufkit quantize {base} . {rungs} --imatrix {name}.imatrix.gguf --provenance`"
+    "- `ggufkit quantize {base_file} . {rungs} --imatrix {name}.imatrix.gguf --provenance`"
 )
-_MEASURE: Final = "- `ggufkit eval {name}-*.gguf --base {base} --text {text}`"
+_MEASURE: Final = "- `ggufkit eval {name}-*.gguf --base {base_file} --text {text}`"
 _PROOF: Final = (
     "\nThe original has the digest `{content}` (`ggufkit hash --content`). SHA256SUMS has the "
     "digest of each file, and `ggufkit reproduce` proves that a file derives from the original. "
@@ -39,42 +40,32 @@ _STYLE: Final = (
 )
 
 
-def document_of(steps: dict[str, Facts]) -> Facts:
+def document_of(journal: Journal) -> Facts:
     """Return everything that a card says, from the steps of a journal, as plain data."""
-    base, chosen = steps["base"]["facts"], steps["set"]["facts"]
-    texts = [Path(name).name for name in chosen["texts"]]
+    base, chosen = journal.facts("base"), journal.facts("set")
+    texts = chosen["texts"]
     return {
         **chosen,
         "title": chosen["name"],
-        "license": chosen["license"] or base["license"],
-        "languages": chosen["languages"] or base["languages"],
-        "base_model": chosen["base_model"] or base["base_model"],
-        "architecture": base["architecture"],
-        "parameters": base["parameters"],
-        "content": base["content"],
-        "texts": texts,
-        "importance": steps.get("importance data", {}).get("facts"),
-        "base_quality": [quality for text in texts if (quality := _quality(steps, "base", text))],
-        "files": [_file(steps, name, texts) for name in chosen["rungs"]],
+        **{key: chosen[key] or base[key] for key in ("license", "languages", "base_model")},
+        **{key: base[key] for key in ("architecture", "parameters", "content")},
+        "importance": journal.facts("importance data"),
+        "base_quality": list(filter(None, (journal.facts(f"base on {text}") for text in texts))),
+        "files": [_file(journal, name, texts) for name in chosen["rungs"]],
         "ggufkit": __version__,
         "llama_cpp": VERSION,
     }
 
 
-def _quality(steps: dict[str, Facts], what: str, text: str) -> Facts | None:
-    facts: Facts | None = steps.get(f"{what} on {text}", {}).get("facts")
-    return facts
-
-
-def _file(steps: dict[str, Facts], name: str, texts: Sequence[str]) -> Facts:
-    step = steps[f"quantize {name}"]
-    qualities = (_quality(steps, f"measure {name}", text) for text in texts)
+def _file(journal: Journal, name: str, texts: Sequence[str]) -> Facts:
+    step = journal.steps[f"quantize {name}"]
+    qualities = (journal.facts(f"measure {name} on {text}") for text in texts)
     return {
         **step["facts"],
         "name": name,
         "files": sorted(step["files"]),
         "sha256": {file: entry["sha256"] for file, entry in step["files"].items()},
-        "qualities": [quality for quality in qualities if quality],
+        "qualities": list(filter(None, qualities)),
     }
 
 
@@ -117,7 +108,7 @@ def _front_matter(document: Facts) -> Facts:
 
 def _lines(document: Facts) -> Iterator[str]:
     base = document["base_model"]
-    origin = f"[{escaped(base)}]({_HUB}{base})" if base else "a model"
+    origin = f"[{escaped(base)}]({HUB}{base})" if base else "a model"
     yield f"# {escaped(document['title'])} as GGUF\n"
     yield (
         f"Quantized files of {origin}, made with ggufkit {document['ggufkit']}. Every program that "
@@ -125,7 +116,7 @@ def _lines(document: Facts) -> Iterator[str]:
     )
     yield from _choices(document["files"])
     yield "## Files\n"
-    yield from table_lines(*_file_table(document))
+    yield from _file_table(document["files"])
     if any(file["qualities"] for file in document["files"]):
         yield f"![Quality against size]({CHART})\n"
         yield from _explanation(document)
@@ -154,30 +145,29 @@ def _choices(files: Sequence[Facts]) -> Iterator[str]:
         yield from table_lines(("memory", "file"), rows)
 
 
-def _file_table(document: Facts) -> tuple[Sequence[str], list[Sequence[str]]]:
-    header = ["file", "recipe", "size", "bits per weight"]
-    is_measured = any(file["qualities"] for file in document["files"])
-    if is_measured:
-        header += ["KLD", "99.9 % KLD", "same top token"]
-    rows: list[Sequence[str]] = []
-    for file in sorted(document["files"], key=lambda file: -int(file["nbytes"])):
-        row = [file["files"][0], file["recipe"], _gigabytes(file["nbytes"])]
-        row.append(f"{file['bits_per_weight']:.2f}")
-        rows.append(row + (_figures(file["qualities"]) if is_measured else []))
-    return header, rows
+def _file_table(files: Sequence[Facts]) -> Iterator[str]:
+    is_measured = any(file["qualities"] for file in files)
+    rows = [
+        (
+            file["files"][0],
+            file["recipe"],
+            _gigabytes(file["nbytes"]),
+            f"{file['bits_per_weight']:.2f}",
+            *(_figures(file["qualities"]) if is_measured else ()),
+        )
+        for file in sorted(files, key=lambda file: -int(file["nbytes"]))
+    ]
+    measures = _MEASURES if is_measured else ()
+    yield from table_lines(("file", "recipe", "size", "bits per weight", *measures), rows)
 
 
-def _figures(qualities: Sequence[Facts]) -> list[str]:
+def _figures(qualities: Sequence[Facts]) -> Sequence[str]:
     """Return the cells of the first text."""
     apart = qualities[0]["quality"]["divergence"] if qualities else None
     if not apart:
-        return ["", "", ""]
-    kld, top = apart["kld"], apart["same_top"]
-    return [
-        _measured(kld["mean"], 1, 6),
-        f"{kld['percentiles']['99.9']:.6f}",
-        f"{_measured(top, 100, 3)} %",
-    ]
+        return ("",) * len(_MEASURES)
+    mean, top = _measured(apart["kld"]["mean"], 1, 6), _measured(apart["same_top"], 100, 3)
+    return (mean, f"{apart['kld']['percentiles']['99.9']:.6f}", f"{top} %")
 
 
 def _measured(figure: Facts, factor: float, digits: int) -> str:
@@ -203,7 +193,7 @@ def _explanation(document: Facts) -> Iterator[str]:
 
 def _how_made(document: Facts) -> Iterator[str]:
     yield "## How they were made\n"
-    importance, name = document["importance"], document["name"]
+    importance = document["importance"]
     if importance:
         cosine = importance["cosine"]
         similar = f" Half of the text gives the same data (cosine {cosine:.3f})." if cosine else ""
@@ -213,12 +203,10 @@ def _how_made(document: Facts) -> Iterator[str]:
             f"reached {importance['matrices'] - importance['unseen']:,} of "
             f"{importance['matrices']:,} matrices.{similar}\n"
         )
-    command = _QUANTIZE_WITH if importance else _QUANTIZE
     rungs = ",".join(file["name"] for file in document["files"])
-    words = {"base": document["base_file"], "name": name, "rungs": rungs}
-    yield command.format(**words)
+    yield (_QUANTIZE_WITH if importance else _QUANTIZE).format(**document | {"rungs": rungs})
     for text in document["texts"]:
-        yield _MEASURE.format(**words, text=text)
+        yield _MEASURE.format(**document, text=text)
     yield _PROOF.format(**document)
 
 
@@ -229,18 +217,14 @@ def _how_to_run(document: Facts) -> Iterator[str]:
     name = PREFERRED if PREFERRED in names else names[len(names) // 2]
     file = next(file for file in document["files"] if file["name"] == name)["files"][0]
     yield "## How to run them\n"
-    rows: tuple[tuple[str, str], ...]
     if repository := document["repository"]:
-        rows = (
-            ("llama.cpp", f"llama-cli -hf {repository}:{name}"),
-            ("Ollama", f"ollama run hf.co/{repository}:{name}"),
-            ("LM Studio", f"lms get {repository}"),
-            ("Python", f'llama_cpp.Llama.from_pretrained("{repository}", "{file}")'),
-        )
+        yield f"- llama.cpp: `llama-cli -hf {repository}:{name}`"
+        yield f"- Ollama: `ollama run hf.co/{repository}:{name}`"
+        yield f"- LM Studio: `lms get {repository}`"
+        yield f'- Python: `llama_cpp.Llama.from_pretrained("{repository}", "{file}")`'
     else:
-        rows = (("llama.cpp", f"llama-cli -m {file}"), ("Python", f'llama_cpp.Llama("{file}")'))
-    for program, command in rows:
-        yield f"- {program}: `{command}`"
+        yield f"- llama.cpp: `llama-cli -m {file}`"
+        yield f'- Python: `llama_cpp.Llama("{file}")`'
 
 
 def chart_of(document: Facts) -> str | None:
@@ -264,11 +248,8 @@ def evaluations(document: Facts) -> Iterator[tuple[str, str]]:
         qualities = [file["qualities"][number] for file in document["files"] if file["qualities"]]
         base = document["base_quality"][number : number + 1]
         first = (qualities or [{}])[0]
-        content = {key: first.get(key) for key in ("context", "chunks", "positions")} | {
-            "base": base[0]["quality"] if base else None,
-            "models": [quality["quality"] for quality in qualities],
-        }
-        yield (
-            f"quality-{Path(text).stem}.json",
-            json.dumps(content, allow_nan=False, sort_keys=True) + "\n",
-        )
+        content = {key: first.get(key) for key in ("context", "chunks", "positions")}
+        content["base"] = base[0]["quality"] if base else None
+        content["models"] = [quality["quality"] for quality in qualities]
+        written = json.dumps(content, allow_nan=False, sort_keys=True)
+        yield f"quality-{Path(text).stem}.json", f"{written}\n"

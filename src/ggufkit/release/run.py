@@ -228,7 +228,7 @@ class _Release(Runner):
 def write_pages(journal: Journal, chosen: Facts, template: Path | None) -> list[Path]:
     """Write the card, the chart and the figures; return their paths."""
     journal.record("set", "", (), chosen)
-    document = document_of(journal.steps)
+    document = document_of(journal)
     texts = dict(evaluations(document))
     if chart := chart_of(document):
         texts[CHART] = chart

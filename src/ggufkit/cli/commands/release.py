@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -13,15 +13,21 @@ from ggufkit.cli.output import emit, examples, is_quiet, note, paged, size, tabl
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import report
 from ggufkit.errors import GGUFError, OutputError, printable
+from ggufkit.release.forecast import forecast
+from ggufkit.release.journal import write_text
+from ggufkit.release.run import release
+from ggufkit.release.runner import ReleaseJob
+from ggufkit.release.settings import Settings, read_settings, template
+from ggufkit.release.source import ReleaseSource
+from ggufkit.reports.report import escaped
 from ggufkit.system.text_file import Most, decoded, read_small
-
-if TYPE_CHECKING:
-    from ggufkit.release.runner import ReleaseJob
 
 INIT: Final = "init"  # instead of a source: write the settings
 SETTINGS: Final = "release.toml"
 PROBLEMS: Final = "problems.md"
 NAME: Final = "{name}"  # in --upload, the name of each model of a list
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+_TEXT: Final = click.Path(exists=True, dir_okay=False)
 
 
 @click.command(
@@ -37,10 +43,7 @@ NAME: Final = "{name}"  # in --upload, the name of each model of a list
 @click.argument("source", required=False)
 @click.option("-o", "--output", "folder", metavar="FOLDER", help="The folder for all files.")
 @click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Settings that `ggufkit release init` wrote and you changed.",
+    "--config", type=_FILE, metavar="FILE", help="Settings of `ggufkit release init`, changed."
 )
 @click.option(
     "--rungs",
@@ -48,18 +51,9 @@ NAME: Final = "{name}"  # in --upload, the name of each model of a list
     metavar="LIST",
     help="Recipes, sizes or bits per weight: Q4_K_M,3.2GiB,4.25bpw.",
 )
+@click.option("--calibration", type=_TEXT, metavar="TEXT", help="The text for importance data.")
 @click.option(
-    "--calibration",
-    type=click.Path(exists=True, dir_okay=False),
-    metavar="TEXT",
-    help="The text for importance data.",
-)
-@click.option(
-    "--text",
-    "texts",
-    type=click.Path(exists=True, dir_okay=False),
-    multiple=True,
-    help="A text to measure quality on.  [repeatable]",
+    "--text", "texts", type=_TEXT, multiple=True, help="A text to measure quality on.  [repeatable]"
 )
 @click.option(
     "--upload",
@@ -76,14 +70,11 @@ NAME: Final = "{name}"  # in --upload, the name of each model of a list
     help="Let FOLDER take at most this; rungs are removed once they are published.",
 )
 @click.option(
-    "--card",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="A template for Jinja that makes the model card.",
+    "--card", type=_FILE, metavar="FILE", help="A template for Jinja that makes the model card."
 )
 @click.option(
     "--watch",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=_FILE,
     metavar="LIST",
     help="Work through the models in this file, one a line, each in a folder of its own.",
 )
@@ -112,12 +103,11 @@ def command(
         raise click.UsageError(
             "Name either a source or --watch LIST, and the folder: ggufkit release SOURCE -o FOLDER"
         )
-    names = [source] if source else _listed(watch)
-    failed = []
+    target, failed = Path(folder or "."), []
     if watch and not dry_run:
-        Path(folder or ".").mkdir(exist_ok=True)
-    for name in names:
-        job = _job(name, Path(folder or "."), is_listed=watch is not None, options=options)
+        target.mkdir(exist_ok=True)
+    for name in _listed(watch) if watch else [source or ""]:
+        job = _job(name, target, is_listed=watch is not None, options=options)
         if dry_run:
             _show(job, as_json=as_json)
             continue
@@ -127,18 +117,15 @@ def command(
             if watch is None:
                 raise
             problems = [str(error)]
-        failed += [(name, problem) for problem in problems]
+        failed += [f"- {escaped(name)}: {escaped(problem)}" for problem in problems]
     if watch and not dry_run:
-        _write_problems(Path(folder or ".") / PROBLEMS, failed)
+        lines = ["# Problems", "", *(failed or ["All models were released."]), ""]
+        write_text(target / PROBLEMS, "\n".join(lines))
     if failed:
         click.get_current_context().exit(1)
 
 
 def _job(source: str, folder: Path, *, is_listed: bool, options: dict[str, Any]) -> ReleaseJob:
-    from ggufkit.release.runner import ReleaseJob  # noqa: PLC0415 (slow to import)
-    from ggufkit.release.settings import Settings, read_settings  # noqa: PLC0415
-    from ggufkit.release.source import ReleaseSource  # noqa: PLC0415
-
     settings = read_settings(options["config"]) if options["config"] else Settings()
     changed = {key: options[key] for key in ("calibration", "texts", "rungs") if options[key]}
     settings = replace(settings, **changed)
@@ -154,33 +141,17 @@ def _job(source: str, folder: Path, *, is_listed: bool, options: dict[str, Any])
     )
 
 
-def _listed(path: Path | None) -> list[str]:
+def _listed(path: Path) -> list[str]:
     """Return the sources in a list, one a line; # begins a comment."""
-    if path is None:
-        return []
     lines = decoded(read_small(path, Most.RECIPE)).splitlines()
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
 def _write_settings(path: Path) -> Path:
-    from ggufkit.release.journal import write_text  # noqa: PLC0415 (slow to import)
-    from ggufkit.release.settings import template  # noqa: PLC0415
-
     if path.exists():
         raise OutputError(f"{path} exists already", remedy="Name another file with -o")
     write_text(path, template())
     return path
-
-
-def _write_problems(path: Path, failed: list[tuple[str, str]]) -> None:
-    """Write a page of what went wrong, for each model."""
-    from ggufkit.release.journal import write_text  # noqa: PLC0415 (slow to import)
-    from ggufkit.reports.report import escaped  # noqa: PLC0415
-
-    lines = [f"- {escaped(name)}: {escaped(problem)}" for name, problem in failed]
-    write_text(
-        path, "\n".join(["# Problems", "", *(lines or ["All models were released."])]) + "\n"
-    )
 
 
 # What is shown.
@@ -209,15 +180,13 @@ class _StepLines:
             click.echo(f"{printable(step)}{': ' if names else ''}{names}")
 
 
-def _emit(step: str, state: str, **facts: Any) -> None:
-    emit({"step": step, "state": state, **facts})
-
-
 def _released(job: ReleaseJob, *, as_json: bool) -> list[str]:
     """Run a release; return what went wrong with single files."""
-    from ggufkit.release.run import release  # noqa: PLC0415 (slow to import)
 
-    problems = release(job, _emit if as_json else _StepLines().tell, progress_bar)
+    def tell(step: str, state: str, **facts: Any) -> None:
+        emit({"step": step, "state": state, **facts})
+
+    problems = release(job, tell if as_json else _StepLines().tell, progress_bar)
     if problems and not as_json:
         label = click.style("error:", fg="red", bold=True)
         click.echo(f"{label} these went wrong; the other files are complete:", err=True)
@@ -228,25 +197,23 @@ def _released(job: ReleaseJob, *, as_json: bool) -> list[str]:
 
 def _show(job: ReleaseJob, *, as_json: bool) -> None:
     """Show what a release would do."""
-    from ggufkit.release.forecast import forecast  # noqa: PLC0415 (slow to import)
-
     document = forecast(job)
     if as_json:
         emit(document)
         return
+    rows = [
+        (
+            printable(file["file"]),
+            size(file["nbytes"]),
+            f"{file['bits_per_weight']:.2f}",
+            size(file["memory"]) if file["memory"] else "",
+        )
+        for file in document["files"]
+    ]
+    steps = [(step["step"], f"{step['seconds']:,.0f} s") for step in document["steps"]]
     with paged():
-        rows = [
-            (
-                printable(file["file"]),
-                size(file["nbytes"]),
-                f"{file['bits_per_weight']:.2f}",
-                size(file["memory"]) if file["memory"] else "",
-            )
-            for file in document["files"]
-        ]
         table(("FILE", "SIZE", "BITS PER WEIGHT", "MEMORY"), rows, right="lrrr")
         click.echo()
-        steps = [(step["step"], f"{step['seconds']:,.0f} s") for step in document["steps"]]
         table(("STEP", "ESTIMATED"), steps, right="lr")
         click.echo(f"\nat most {size(document['disk'])} on disk at once")
     for word in ("left_out", "doubts", "missing", "notes"):
