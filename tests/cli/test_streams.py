@@ -55,9 +55,10 @@ def test_full_output_is_named_and_finished_files_are_told(model, buffer):
     assert "writing standard output: No space left on device" in errors
     assert "The files are written" in errors
     assert (model.parent / "out.gguf").exists()
-    code, errors = in_shell(model, f"{run} inspect m.gguf > /dev/full")
-    assert "writing standard output" in errors
-    assert "The files are written" not in errors
+    for options in ("", "--json"):
+        code, errors = in_shell(model, f"{run} inspect m.gguf {options} > /dev/full")
+        assert "writing standard output" in errors
+        assert "The files are written" not in errors
     assert "standard output: No space" in in_shell(model, f"{run} copy m.gguf - > /dev/full")[1]
 
 

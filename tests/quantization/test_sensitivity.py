@@ -92,7 +92,7 @@ def test_sensitivities_come_back_from_a_file(measured, tmp_path):
     ("key", "value"),
     [
         *(("divergence", float("nan")), ("divergence", 10**400), ("error", -1.0), ("error", [])),
-        *(("bits", "x"), ("type", None)),
+        *(("bits", "x"), ("type", None), ("error", 5e-324), ("divergence", 1e300)),
     ],
 )
 def test_a_damaged_level_is_refused(measured, tmp_path, key, value):
@@ -125,6 +125,16 @@ def test_quantized_weights_are_refused(folder, tmp_path):
     path = ggufkit.quantize(folder / "model.gguf", "Q8_0").write(tmp_path / "q.gguf")[0]
     with pytest.raises(TensorTypeError, match="quantized already"):
         measure_sensitivity(path, folder / "text.txt", context=CONTEXT)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int8, np.int16, np.int32, np.int64])
+def test_types_at_which_llama_cpp_crashes_are_refused(folder, tmp_path, dtype):
+    with ggufkit.open(folder / "model.gguf") as model:
+        values = {"blk.0.attn_q.weight": np.ones((64, 64), dtype)}
+        ggufkit.save(tmp_path / "m.gguf", dict(model.tensors) | values, model.metadata)
+    for run in (measure_sensitivity, ggufkit.evaluate, compute_imatrix):
+        with pytest.raises(TensorTypeError, match="cannot multiply"):
+            run(tmp_path / "m.gguf", folder / "text.txt", context=CONTEXT)
 
 
 def test_a_loss_follows_the_levels_and_never_falls_with_more_error():

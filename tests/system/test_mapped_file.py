@@ -14,7 +14,7 @@ import pytest
 
 import ggufkit._native as _native
 from ggufkit.errors import ClosedError, FormatError
-from ggufkit.system import descriptors
+from ggufkit.system import descriptors, mapped_file
 from ggufkit.system.mapped_file import MappedBytes, MappedFile
 from platforms import CONTENT, FALLBACKS, posix
 
@@ -126,6 +126,20 @@ def test_closing_is_no_error_where_the_system_cannot_tell_the_size(path, monkeyp
     monkeypatch.setattr(MappedBytes, "size", failing)
     file.close()
     assert file.closed
+
+
+def test_the_beginning_is_copied_at_the_end_only_if_it_is_no_gigabyte(path, monkeypatch):
+    monkeypatch.setattr(mapped_file, "MAX_KEPT_BYTES", 4)
+    heads = []
+    for kept_bytes in (4, 5):
+        file = MappedFile(path)
+        file.kept_bytes = kept_bytes
+        file.close()
+        heads.append(file.data.head)
+        if kept_bytes > mapped_file.MAX_KEPT_BYTES:
+            with pytest.raises(ClosedError, match="closed before"), mapped_file.view(file.data):
+                pass
+    assert heads == [path.read_bytes()[:4], None]
 
 
 def test_descriptors_are_closed_with_the_file(path):

@@ -197,3 +197,15 @@ def test_a_full_disk_names_the_file(tmp_path):
     with pytest.raises(OSError, match=r"out\.npy") as caught:
         staged(tmp_path / "out.npy", fill)
     assert caught.value.filename == str(tmp_path / "out.npy")
+
+
+@posix
+def test_a_pipe_or_device_is_never_replaced(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "link").symlink_to(pipe)
+    for target in (pipe, tmp_path / "link"):
+        with pytest.raises(OutputError, match="is not a regular file"):
+            staged(target, lambda _stage: None)
+    assert names(tmp_path) == ["link", "pipe"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)

@@ -20,6 +20,7 @@ from ggufkit.errors import InterruptedEditWarning, WaitingWarning, printable
 from ggufkit.system.cancellation import shield
 
 AT_ONCE: Final = 1000  # lines of a table that are printed in one write
+PIECE: Final = 1 << 20  # characters of a text that are written at once
 _ARGUMENT: Final = re.compile(r"\(([a-z_]+)=(?:True|\.\.\.)\)")
 _NOTED: Final = (InterruptedEditWarning, WaitingWarning)
 _DEFAULTS: Final = ("clobber",)  # arguments that options turn off
@@ -169,7 +170,24 @@ def paged() -> Iterator[None]:
 
 def emit(document: object) -> None:
     """Print one JSON document, in ASCII with escapes so that it works on any terminal and pipe."""
-    click.echo(json.dumps(document, allow_nan=False))
+    sys.stdout.writelines(_json_pieces(document))
+    click.echo()
+
+
+def _json_pieces(value: object) -> Iterator[str]:
+    """Yield the JSON of a value; the pieces of a long text do not take its memory again."""
+    if isinstance(value, dict):
+        for number, (key, item) in enumerate(value.items()):
+            yield f"{', ' if number else '{'}{json.dumps(str(key))}: "
+            yield from _json_pieces(item)
+        yield "}" if value else "{}"
+    elif isinstance(value, str) and len(value) > PIECE:
+        yield '"'
+        for start in range(0, len(value), PIECE):
+            yield json.dumps(value[start : start + PIECE])[1:-1]
+        yield '"'
+    else:
+        yield json.dumps(value, allow_nan=False)
 
 
 def print_text(text: str, *, errors: str = "strict", nl: bool = False) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 from ggufkit.errors import GGUFError, OutputError
 
 _DESCRIPTORS: Final = (0, 1, 2)
+_PRINTERS: Final = ("click.", "ggufkit.cli.output")  # modules that write to standard output
 _REMEDIES: Final = (
     "Free some space, or send the output elsewhere",
     "The files are written, and only this report is lost",
@@ -80,7 +81,7 @@ def error_of(error: GGUFError | OSError) -> GGUFError | OSError:
     trace = error.__traceback__
     while trace and trace.tb_next:
         trace = trace.tb_next
-    is_printing = trace and trace.tb_frame.f_globals.get("__name__", "").startswith("click.")
+    is_printing = trace and trace.tb_frame.f_globals.get("__name__", "").startswith(_PRINTERS)
     if isinstance(error, GGUFError) or error.filename or not is_printing:
         return error
     drop()

@@ -23,6 +23,7 @@ from ggufkit.output.layout import layout
 from ggufkit.system.cancellation import shield
 from ggufkit.system.cluster import executor_of
 from ggufkit.system.descriptors import naming
+from ggufkit.system.staging import require_regular
 
 PIPE: Final = "-"
 
@@ -127,6 +128,7 @@ def require_place(out: str) -> None:
     path = Path(out)
     if path.is_dir():
         raise OutputError(f"{out} is a folder", remedy="Name a file in the folder")
+    require_regular(path)
     if not path.parent.is_dir():
         raise OutputError(f"the folder {path.parent} does not exist", remedy="Create it first")
     if path.exists() and not may_replace():

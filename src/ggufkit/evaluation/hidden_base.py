@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from ggufkit.errors import FormatError, TensorTypeError, ValueTypeError
+from ggufkit.errors import FormatError, ValueTypeError
 from ggufkit.evaluation.base_file import LEAST_CONTEXT, REMEDY, TokenChunks
 from ggufkit.evaluation.log_probabilities import decode, encode
 from ggufkit.evaluation.reading import Prediction, TextReader
@@ -140,11 +140,7 @@ class HiddenWriter:
 
 def output_matrix(tensor: Tensor) -> OutputMatrix:
     """Return a tensor as an output matrix; TensorTypeError for a type that ggml cannot multiply."""
-    if not library().multiplies(tensor.type.id):
-        raise TensorTypeError(
-            f"the type of {tensor.name} is {tensor.type.name}, which llama.cpp cannot multiply",
-            remedy=REMEDY,
-        )
+    library().require_multiplied(tensor, REMEDY)
     rows, width = tensor.shape
     blocks = np.frombuffer(tensor.raw(), np.uint8).copy()
     return OutputMatrix(library(), tensor.type.id, rows, width, blocks)

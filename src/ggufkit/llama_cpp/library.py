@@ -31,7 +31,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ggufkit.errors import GGUFError, MissingExtraError
+from ggufkit.errors import GGUFError, MissingExtraError, TensorTypeError
+from ggufkit.models.model import Tensor
 
 BINDING: Final = "xllamacpp"
 VERSION: Final = "2026.10.11549"  # the extra in pyproject.toml names the same
@@ -206,11 +207,14 @@ class Library:
         if level == LOG_ERROR:
             self.errors = [*self.errors, text.decode(errors="replace").strip()][-SHOWN_ERRORS:]
 
-    def multiplies(self, type_id: int) -> bool:
-        """Whether a matrix of this tensor type can be multiplied; ggml crashes for any other."""
-        if type_id >= TYPE_COUNT:
-            return False
-        return bool(self.functions.ggml_get_type_traits_cpu(type_id).contents.vec_dot)
+    def require_multiplied(self, tensor: Tensor, remedy: str) -> None:
+        """Raise TensorTypeError for a matrix that ggml cannot multiply: it would crash."""
+        traits = self.functions.ggml_get_type_traits_cpu
+        if tensor.type.id >= TYPE_COUNT or not traits(tensor.type.id).contents.vec_dot:
+            raise TensorTypeError(
+                f"the type of {tensor.name} is {tensor.type.name}, which llama.cpp cannot multiply",
+                remedy=remedy,
+            )
 
     def array(self, tensor: GraphTensor, dtype: type[Any]) -> npt.NDArray[Any]:
         """Return a node's elements in NumPy's order of axes; only device memory is copied."""

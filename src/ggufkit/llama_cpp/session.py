@@ -23,8 +23,10 @@ from ggufkit.llama_cpp.library import (
     Watcher,
     library,
 )
+from ggufkit.models.open import open as open_model
 
 MICRO_BATCH: Final = 512  # tokens that llama.cpp computes at once by default
+TABLE: Final = "tid2eid"  # DeepSeek-V4's experts by token, which llama.cpp only looks up
 ADDS_BEGINNING: Final = True
 DATA_TOO: Final = True
 _BEYOND_UNICODE: Final = re.compile(rb"(?:\xf4[\x90-\xbf]|[\xf5-\xf7][\x80-\xbf])[\x80-\xbf]{2}")
@@ -49,12 +51,16 @@ class Session:
         watcher: Watcher | None = None,
         llama: Library | None = None,
     ) -> None:
-        """Load the model; GGUFError with llama.cpp's message if that fails."""
+        """Load the model; GGUFError with llama.cpp's message if that fails.
+
+        Raises TensorTypeError for matrices at whose type llama.cpp would end the process.
+        """
         self.llama: Library = llama or library()
         self._model = self._context = None
         self._watcher = watcher
         self._raised: BaseException | None = None
         self._eval = Eval(self._watch)
+        _require_multiplied(path, self.llama)
         call = self.llama.functions
         self._model = call.llama_model_load_from_file(os.fsencode(path), self._model_parameters())
         if not self._model:
@@ -191,3 +197,11 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _require_multiplied(path: Path, llama: Library) -> None:
+    with open_model(path) as model:
+        for tensor in model.tensors.values():
+            is_matrix = len(tensor.shape) > 1 and tensor.name.endswith(".weight")
+            if is_matrix and TABLE not in tensor.name:
+                llama.require_multiplied(tensor, "Convert the model again")

@@ -32,7 +32,14 @@ from ggufkit.system.cancellation import check_cancelled, shield
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.descriptors import sync_folder, write_at
 from ggufkit.system.hidden_files import remove
-from ggufkit.system.staging import DISK_FULL, Staging, kept_bytes, require_space, sweep
+from ggufkit.system.staging import (
+    DISK_FULL,
+    Staging,
+    kept_bytes,
+    require_regular,
+    require_space,
+    sweep,
+)
 from ggufkit.system.threads import Progress, as_completed, pool_of
 
 Task = Callable[[], Future[list[Written]]]
@@ -194,11 +201,7 @@ def _prepare(orders: Sequence[Order]) -> None:
         if not folder.is_dir():
             raise OutputError(f"the folder {folder} does not exist", remedy="Create it first")
     for target in (target for order in orders for target in order.targets):
-        if target.exists() and not target.is_file():
-            raise OutputError(
-                f"{target} exists and is not a regular file",
-                remedy="Give a file name; to write to a pipe or device, use standard output",
-            )
+        require_regular(target)
     for folder in folders:
         own = [order for order in orders if order.folder == folder]
         needed = sum(order.plan.nbytes for order in own)

@@ -38,6 +38,7 @@ Bytes = npt.NDArray[np.uint8]
 Data: TypeAlias = "bytes | MappedBytes"  # the whole content of a file, or encoded values
 
 HEAD_BYTES: Final = 1 << 20  # identify a file: mostly the metadata
+MAX_KEPT_BYTES: Final = 1 << 28  # of a closed file: 4 million tokens take half of it
 REOPENED: Final = 64  # files sent by other processes stay open: they come again
 
 
@@ -256,7 +257,8 @@ class MappedFile:
     def close(self) -> None:
         """Close and unmap; if arrays still use the map, the last of them unmaps it.
 
-        The first `kept_bytes` are copied for values that were not decoded yet.
+        The first `kept_bytes` are copied for values that were not decoded yet, unless they are
+        more than `MAX_KEPT_BYTES`.
         """
         with self._lock:
             if self.closed:
@@ -265,7 +267,8 @@ class MappedFile:
             self._release()
         if isinstance(self.data, MappedBytes):
             self.data.watch()
-            head = self.data[: self.kept_bytes]
+            kept = self.kept_bytes <= MAX_KEPT_BYTES
+            head = self.data[: self.kept_bytes] if kept else None
             with contextlib.suppress(OSError):  # an output that was made of this file is whole
                 self.data.head = head if self.data.is_whole else None
             self.data.shut = True

@@ -88,9 +88,10 @@ class Staging:
         """Create or take over the hidden file of `target`, and lock it.
 
         Without `clobber` it never replaces a file, not even one that appears meanwhile.
-        Raises OutputError if another process writes it, ForeignFileError (an OutputError) if
-        something else has its name.
+        Raises OutputError for a device or pipe, or if another process writes it, ForeignFileError
+        (an OutputError) if something else has its name.
         """
+        require_regular(target)
         own, other = (RESUME, PART) if resumable else (PART, RESUME)
         self.target = target
         self.path: Path = hidden(target, own)
@@ -222,6 +223,15 @@ def staged(
             raise
         stage.publish()
     return result
+
+
+def require_regular(target: Path) -> None:
+    """Raise OutputError for a folder, pipe or device, which publishing would replace."""
+    if target.exists() and not target.is_file():
+        raise OutputError(
+            f"{target} exists and is not a regular file",
+            remedy="Give a file name; to write to a pipe or device, use standard output",
+        )
 
 
 def require_space(folder: Path, nbytes: int, remedy: str) -> None:

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import json
 import os
 import re
 import subprocess
 import sys
+import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -354,3 +358,19 @@ def test_a_table_fits_the_terminal(path, monkeypatch):
     assert "".join(line.split()[0] for line in lines[1:3]) == name
     monkeypatch.undo()
     assert name in done("inspect", path, "--tensors", "*").out
+
+
+def test_json_of_a_long_text_is_whole_and_takes_little_memory(monkeypatch):
+    text = 'ab"\n\u00e9\U0001f600\udcff' * (output.PIECE // 4)
+    document = {"a": {"x": text, "y": [1, text[:9]]}, "b": {}, "c": None}
+    printed = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", printed)
+    output.emit(document)
+    assert printed.getvalue() == json.dumps(document) + "\n"
+    with Path(os.devnull).open("w", encoding="utf-8") as null:
+        monkeypatch.setattr(sys, "stdout", null)
+        long_text = "a" * (64 << 20)
+        tracemalloc.start()
+        output.emit({"x": long_text})
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+        tracemalloc.stop()

@@ -32,6 +32,7 @@ from ggufkit.validation.typed_values import (
     short_text,
 )
 
+MOST: Final = 1e12  # of a figure, and of a divergence by its error: no measurement comes near
 FORMAT: Final = "ggufkit sensitivity 1"  # of the file
 # The loss of a tensor by its relative error.
 Losses = Mapping[str, Callable[[float], float]]
@@ -217,5 +218,9 @@ def _group(value: object) -> Group:
 
 def _level(value: object) -> Level:
     row = json_object(value, "a level")
-    numbers = (finite_number(row[key], key, least=0) for key in ("bits", "error", "divergence"))
-    return Level(short_text(row["type"], "type"), *numbers)
+    bits, error, divergence = (
+        finite_number(row[key], key, least=0, most=MOST) for key in ("bits", "error", "divergence")
+    )
+    if divergence > MOST * error > 0:
+        raise ValueError(divergence)
+    return Level(short_text(row["type"], "type"), bits, error, divergence)
