@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -127,3 +128,11 @@ def test_a_file_of_holes_is_refused_before_it_is_read(tmp_path):
         opened(path)
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_names_the_place():
+    with Path("/dev/full").open("wb", buffering=0) as file:
+        base = BaseFile("folder", file.fileno(), np.zeros((1, CONTEXT), np.int32), VOCABULARY)
+        with pytest.raises(OSError, match="No space left on device: 'folder'"):
+            base.put(0, 0, encode(np.zeros(VOCABULARY, np.float32)))

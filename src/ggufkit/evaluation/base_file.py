@@ -18,7 +18,7 @@ from ggufkit.errors import FormatError, NotGGUFError, TruncatedError
 from ggufkit.evaluation.log_probabilities import HEAD, LogitCodes, decode, units
 from ggufkit.evaluation.scores import counted
 from ggufkit.quants.parallel import Floats
-from ggufkit.system.descriptors import ShortReadError, read_at, write_at
+from ggufkit.system.descriptors import ShortReadError, naming, read_at, write_at
 
 TokenChunks = npt.NDArray[np.int32]
 MAGIC: Final = b"_logits_"
@@ -37,7 +37,7 @@ class BaseFile:
     """A base file by its descriptor, read or written by position."""
 
     def __init__(self, name: str, descriptor: int, tokens: TokenChunks, vocabulary: int) -> None:
-        """Take an open file; `tokens` are those of its chunks: (chunks, context)."""
+        """Take an open file and its name or folder; `tokens` are its chunks': (chunks, context)."""
         self.name = name
         self.tokens = tokens
         self.vocabulary = vocabulary
@@ -92,7 +92,8 @@ class BaseFile:
     def put(self, chunk: int, position: int, codes: LogitCodes) -> None:
         """Write the codes of a counted position."""
         data = codes.astype("<u2", copy=False).tobytes()
-        write_at(self._descriptor, data, self._offset_of(chunk, position))
+        with naming(Path(self.name)):
+            write_at(self._descriptor, data, self._offset_of(chunk, position))
 
     def _offset_of(self, chunk: int, position: int) -> int:
         return self._start + (chunk * counted(self.context) + position) * self._row_bytes

@@ -107,7 +107,9 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
             folder = Path(tempfile.gettempdir())
             file = tempfile.TemporaryFile(prefix="ggufkit-")  # noqa: SIM115 (the stack closes it)
             self._stack.enter_context(file)
-            self.base = BaseFile("", file.fileno(), self.tokens, reader.session.vocabulary_size)
+            self.base = BaseFile(
+                str(folder), file.fileno(), self.tokens, reader.session.vocabulary_size
+            )
             _require_space(folder, self.base.nbytes)
             self.base.begin()
             return self._pass(reader, _writing(self.base), None)

@@ -64,7 +64,9 @@ class Variants(contextlib.AbstractContextManager["Variants"]):
             self._session = self._reader.session
             self._changed: set[str] = set()
             tokens = self._reader.tokenize(content, chunks)
-            self._base = BaseFile("", file.fileno(), tokens, self._reader.session.vocabulary_size)
+            self._base = BaseFile(
+                tempfile.gettempdir(), file.fileno(), tokens, self._session.vocabulary_size
+            )
             self.scores: Scores = self._read(self._write)
             self._opened = opened.pop_all()
 

@@ -22,6 +22,7 @@ from ggufkit.system.descriptors import copy_at
 from ggufkit.system.staging import Staging, staged
 
 REPOSITORY: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+MAX_TEXT: Final = 300  # characters of a message, which may hold the whole answer of a server
 _DENIED: Final = (401, 403)
 _FOR_GOOD: Final = range(400, 429)  # statuses that another try does not change
 
@@ -108,7 +109,7 @@ class _Store(Publisher):
             try:
                 self._obstore.put(store, path.name, path)
             except Exception as error:  # noqa: PERF203 (obstore's; each file)
-                text = str(error).partition("\n")[0]
+                text = str(error).partition("\n")[0][:MAX_TEXT]
                 raise RemoteError(
                     f"{redacted(self._url)}/{path.name} cannot be written: {text}",
                     remedy=f"Set {STORES[scheme_of(self._url)]}, and run again to continue",

@@ -267,8 +267,8 @@ class MappedFile:
             self._release()
         if isinstance(self.data, MappedBytes):
             self.data.watch()
-            kept = self.kept_bytes <= MAX_KEPT_BYTES
-            head = self.data[: self.kept_bytes] if kept else None
+            is_short = self.kept_bytes <= MAX_KEPT_BYTES
+            head = self.data[: self.kept_bytes] if is_short else None
             with contextlib.suppress(OSError):  # an output that was made of this file is whole
                 self.data.head = head if self.data.is_whole else None
             self.data.shut = True
