@@ -22,7 +22,8 @@ TABLE: Final = re.compile(r"(?<=\| command \| does \|\n\|---\|---\|\n)(\|.*\n)*"
 
 DEPARTURES: Final = ROOT / "tests" / "oracle" / "departures.json"
 DIFFERENCES: Final = re.compile(
-    r"(?<=\| what \| llama\.cpp's converter \| ggufkit \|\n\|---\|---\|---\|\n)(\|.*\n)*"
+    r"(?<=\| what \| llama\.cpp's converter \| ggufkit \| `--exactly` \|\n"
+    r"\|---\|---\|---\|---\|\n)(\|.*\n)*"
 )
 
 
@@ -65,7 +66,8 @@ def index(page: str) -> str:
 def differences(page: str) -> str:
     """Return docs/convert.md with a row for each difference from llama.cpp's converter."""
     rows = json.loads(DEPARTURES.read_text(encoding="utf-8"))
-    lines = (f"| {row['what']} | {row['converter']} | {row['ggufkit']} |\n" for row in rows)
+    columns = ("what", "converter", "ggufkit", "exactly")
+    lines = (f"| {' | '.join(row[column] for column in columns)} |\n" for row in rows)
     return DIFFERENCES.sub(lambda _: "".join(lines), page, count=1)
 
 

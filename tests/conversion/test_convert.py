@@ -143,6 +143,16 @@ def test_names_fields_that_nothing_reads_and_refuses_them_if_strict(convert):
         convert(whole(), {"logit_scale": 0.5}, strict=True)
 
 
+def test_notes_what_it_refuses_if_it_follows_the_converter_exactly(convert):
+    notes = []
+    fields = {"hidden_act": "gelu", "tie_word_embeddings": False}
+    arrays = {name: array for name, array in whole().items() if name != "lm_head.weight"}
+    with pytest.raises(CheckpointError, match="hidden_act"):
+        convert(arrays, fields)
+    assert convert(arrays, fields, exactly=True, say=notes.append).tensors
+    assert any("hidden_act is 'gelu'" in note for note in notes)
+
+
 def test_reports_a_missing_layer(convert):
     arrays = {name: a for name, a in whole().items() if ".layers.0." not in name}
     assert any("first of them layer 0" in problem for problem in problems(convert, arrays))

@@ -2,8 +2,8 @@
 
     python asked.py LLAMA_CPP < REQUESTS
 
-A request is `{"folder", "out", "type"}`; the answer is `{"error"}`, empty if the file was made.
-Runs in the environment of requirements.txt.
+A request is `{"folder", "out", "type", "options"}`; the answer is `{"error"}`, empty if the file
+was made. Runs in the environment of requirements.txt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ def main(llama_cpp: str) -> None:
     os.dup2(2, 1)
     for line in sys.stdin:
         request = json.loads(line)
-        error = convert(Path(request["folder"]), Path(request["out"]), request["type"])
+        paths = Path(request["folder"]), Path(request["out"])
+        error = convert(*paths, request["type"], *request["options"])
         print(json.dumps({"error": error[-600:]}), file=answers, flush=True)
 
 

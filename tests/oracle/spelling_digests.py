@@ -5,7 +5,8 @@
 
 FOLDER holds `checkpoints` and the environment `venv`, as `make test-oracle` makes them. A row of
 the record has the digests of the converter's file. A row that departs names the row of
-departures.json, and either the `keys` that differ or why ggufkit refuses (`refused`).
+departures.json, and either the `keys` that differ (none if only bytes of tensors do) or why ggufkit
+refuses (`refused`). The digests `file` leave out the keys that differ, `whole` does not.
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ class Converter:
         if self.requests % MANY == 0:
             self._start()
         self.requests += 1
-        request = {"folder": str(checkpoint), "out": str(out), "type": "auto"}
+        overrides = checkpoint / spellings.OVERRIDES
+        options = ["--metadata", str(overrides)] if overrides.exists() else []
+        request = {
+            "folder": str(checkpoint), "out": str(out), "type": "auto", "options": options,
+        }  # fmt: skip
         process = self.process
         assert process
         assert process.stdin
@@ -65,13 +70,15 @@ class Converter:
         )
 
 
-def converted(checkpoint: Path, out: Path) -> str:
+def converted(checkpoint: Path, out: Path, *, exactly: bool = False) -> str:
     """Convert a checkpoint with ggufkit; return the error, empty if there is none."""
     import ggufkit
     from ggufkit.errors import GGUFError
 
+    path = checkpoint / spellings.OVERRIDES
+    chosen = {"overrides": json.loads(path.read_text("utf-8")) if path.exists() else None}
     try:
-        with ggufkit.convert(checkpoint, pre=PRE_TOKENIZER) as model:
+        with ggufkit.convert(checkpoint, pre=PRE_TOKENIZER, exactly=exactly, **chosen) as model:
             ggufkit.write(model, out)
     except GGUFError as error:
         return str(error)
@@ -101,7 +108,7 @@ def verdict(converter: Converter, case: str, seed: int, place: Path) -> str:
     """Return "same", or how ggufkit and the converter differ on a checkpoint."""
     import llama_loads
 
-    names = spellings.write_spelled(converter.folder / "checkpoints", case, seed, place)
+    names = spellings.write_spelled(converter.folder / "checkpoints", case, str(seed), place)
     ours, theirs = place / "ours.gguf", place / "theirs.gguf"
     wrong = converted(place / case, ours)
     if converter.convert(place / case, theirs):
@@ -132,10 +139,12 @@ def _record(converter: Converter, place: Path) -> None:
     record: dict[str, dict[str, Any]] = json.loads(RECORD.read_text())
     for name, row in record.items():
         case, _, seed = name.rpartition(" ")
-        spellings.write_spelled(converter.folder / "checkpoints", case, int(seed), place)
+        spellings.write_spelled(converter.folder / "checkpoints", case, seed, place)
         error = converter.convert(place / case, place / "theirs.gguf")
         assert not error, f"{name}: {error}"
         row["file"] = digests.of_file(place / "theirs.gguf", case, row.get("keys", ()))
+        if "departs" in row:
+            row["whole"] = digests.of_file(place / "theirs.gguf")
     lines = [f"{json.dumps(name)}: {json.dumps(row)}" for name, row in sorted(record.items())]
     RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 

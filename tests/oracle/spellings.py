@@ -290,13 +290,54 @@ SPELLINGS: Final = (
 )  # fmt: skip
 
 
-def write_spelled(checkpoints: Path, case: str, seed: int, out: Path) -> list[str]:
+def as_it_is(it: Checkpoint) -> None:
+    pass
+
+
+def marked_card(it: Checkpoint) -> None:
+    """A model card after a byte order mark."""
+    it.files["README.md"] = "\ufeff---\nlicense: mit\n---\n"
+
+
+def licensed(it: Checkpoint) -> None:
+    """The file for `--metadata`."""
+    it.files[OVERRIDES] = {"general.license": "mit", "general.author": "Someone"}
+
+
+def signalling_nan(it: Checkpoint) -> None:
+    """A signalling NaN as the first element of a matrix."""
+    name = next(name for name, (_, shape, _) in it.tensors.items() if len(shape) > 1)
+    kind, shape, data = it.tensors[name]
+    first = {"BF16": b"\x81\x7f", "F16": b"\x01\x7d", "F32": b"\x01\x00\x80\x7f"}[kind]
+    it.tensors[name] = (kind, shape, first + data[len(first) :])
+    it.is_renamed = True
+
+
+def mixed_experts(it: Checkpoint) -> None:
+    """One expert in F32, the others in BF16."""
+    name = next(name for name in it.tensors if ".experts." in name)
+    _, shape, data = it.tensors[name]
+    wide = b"".join(b"\0\0" + data[place : place + 2] for place in range(0, len(data), 2))
+    it.tensors[name] = ("F32", shape, wide)
+    it.is_renamed = True
+
+
+OVERRIDES: Final = "metadata.json"
+# What no seed makes, by the name that stands for the seed.
+NAMED: Final = {
+    change.__name__: change
+    for change in (as_it_is, marked_card, licensed, signalling_nan, mixed_experts)
+}
+
+
+def write_spelled(checkpoints: Path, case: str, seed: str, out: Path) -> list[str]:
     """Write the checkpoint of a case, changed by a seed, to `out/CASE`; return the spellings."""
     source, folder = checkpoints / case, out / case
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     it = _opened(source, random.Random(f"{case} {seed}"))
-    chosen = it.numbers.sample(SPELLINGS, it.numbers.randint(1, MOST))
+    change = NAMED.get(seed)
+    chosen = [change] if change else it.numbers.sample(SPELLINGS, it.numbers.randint(1, MOST))
     for spelling in chosen:
         spelling(it)
     files = {**it.files, "config.json": it.config}

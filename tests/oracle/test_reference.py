@@ -66,7 +66,8 @@ def test_file_matches_the_reference_byte_for_byte(case, kind, tmp_path):
     reference = FOLDER / "references" / f"{case}-{kind}.gguf"
     error = reference.with_suffix(".error")
     out = tmp_path / "out.gguf"
-    with ggufkit.convert(checkpoint, outtype=kind, pre=PRE_TOKENIZER) as model:
+    exactly = kind == "f32"  # changes nothing where nothing departs
+    with ggufkit.convert(checkpoint, outtype=kind, pre=PRE_TOKENIZER, exactly=exactly) as model:
         ggufkit.write(model, out)
     if not reference.exists() and digests.is_recorded(case, FOLDER / "checkpoints"):
         assert digests.of_file(out, case) == digests.recorded()[case][kind]

@@ -23,6 +23,7 @@ OPTION_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Types": ("--outtype", "--quantize", "--imatrix", "--search", "--fp8-as-q8"),
     "Text models": (
         *("--pre", "--vocab-only", "--mtp", "--dspark", "--target-model-dir", "--strict"),
+        "--exactly",
         *("--fuse-qkv", "--fuse-gate-up-exps", "--sentence-transformers-dense-modules"),
         *("--mistral-format", "--disable-mistral-community-chat-template"),
     ),

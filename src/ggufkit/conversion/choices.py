@@ -30,6 +30,12 @@ class Choices:
     dspark: bool = False
     no_community_template: bool = False
     strict: bool = False
+    exactly: bool = False
+
+    @property
+    def of_description(self) -> dict[str, Any]:
+        """The arguments of `describe` that the user chooses."""
+        return {"name": self.name, "overrides": self.overrides, "exactly": self.exactly}
 
     @property
     def keys(self) -> list[str]:

@@ -101,6 +101,7 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     part: str | None = None,
     loader: str = COMFYUI,
     strict: bool = False,
+    exactly: bool = False,
     say: Notify | None = None,
 ) -> Model:
     """Return the checkpoint in `folder` as a lazy model; `write` makes the file.
@@ -128,6 +129,8 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     files: params.json, consolidated*.safetensors, and tekken.json or a SentencePiece model.
     `strict` refuses fields of config.json that nothing reads although their names suggest that they
     change the model; otherwise a note lists them.
+    `exactly` makes what llama.cpp's converter makes even where ggufkit departs from it on purpose;
+    the table in docs/convert.md says in which cases.
     With `no_community_template` these files do not get the name of a template that llama.cpp has
     built in.
 
@@ -151,7 +154,7 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
             )
     choices = Choices(
         outtype, name, overrides, pre, arch_path, vocab_only, fuse_qkv, fuse_gate_up_exps,
-        fp8_as_q8, dense_modules, mtp, target, dspark, no_community_template, strict,
+        fp8_as_q8, dense_modules, mtp, target, dspark, no_community_template, strict, exactly,
     )  # fmt: skip
     with (
         shown_as("config.json", PARAMS if mistral_format else "config.json"),
@@ -167,7 +170,7 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
             model = converted(checkpoint, choices, say_note)
             model = restored(checkpoint, model, choices.keys, say_note)
             if not (vocab_only or mtp or dspark):
-                require_loadable(model, checkpoint.folder, say_note)
+                require_loadable(model, checkpoint.folder, say_note, exactly=exactly)
         return model.derived_from(model.inputs, checkpoint.readers_limit)
 
 
@@ -216,7 +219,7 @@ def converted(
     home, tokenizer, late = _tokenizer(checkpoint, architecture, choices.arch_path)
     if choices.mtp is False:
         checkpoint = without_prediction(checkpoint, architecture)
-    facts = ConfigFacts(checkpoint, architecture)
+    facts = ConfigFacts(checkpoint, architecture, exactly=choices.exactly)
     plain = decoded(checkpoint.tensors.values(), checkpoint.config)
     kind = outtype_type(choices.outtype) or automatic(checkpoint.tensors.values())
     facts.fields["file_type"] = _file_type(
@@ -230,15 +233,14 @@ def converted(
     later, wrong_later = parameters(facts, architecture.metadata)
     problems += [*wrong_early, *wrong_later]
     if not choices.vocab_only:
-        problems += facts.problems()
+        problems += facts.problems(say=say)
         problems = problems or list(_about_unread(facts, choices, say))
     if problems:
         raise CheckpointError(f"{checkpoint.folder} cannot be converted", problems)
-    name = choices.name
     metadata = {
         "general.architecture": architecture.name,
         **early,
-        **describe(checkpoint, name=name, overrides=choices.overrides, tensors=tensors, say=say),
+        **describe(checkpoint, **choices.of_description, tensors=tensors, say=say),
         **later,
         "general.quantization_version": np.uint32(QUANTIZATION_VERSION),
         **_vocabulary(facts, choices, home, tokenizer, say),
@@ -331,7 +333,7 @@ def _placed(
         tensors = fused_experts(tensors, name)
     if choices.fuse_qkv:
         tensors = fused_qkv(tensors, name)
-    outputs, unstored = stored_each(tensors, kind, types, from_fp8)
+    outputs, unstored = stored_each(tensors, kind, types, from_fp8, numpy_nan=choices.exactly)
     if not problems:
         # The numbers of some tensors are in keys.
         in_keys = [re.sub(r"\{\w+\}", "*", pattern) for pattern in facts.architecture.from_keys]

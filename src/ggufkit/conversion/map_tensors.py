@@ -27,6 +27,7 @@ from ggufkit.conversion.tensors.moves import concat, renamed, stack
 from ggufkit.conversion.tensors.operations import perform
 from ggufkit.errors import CheckpointError, GGUFError, brief, first_names
 from ggufkit.models.model import Tensor
+from ggufkit.models.sources import retyped
 
 ITEM: Final = re.compile(r"\{([\w.]+)\[i\]\}")  # in a target: the list
 _NUMBER: Final = re.compile(r"\{i(?: \+ (\w+))?\}")  # in a name to replace
@@ -130,7 +131,15 @@ def in_pattern_order(tensors: Iterable[Tensor], facts: ConfigFacts) -> list[Tens
 
 def map_tensors(tensors: Iterable[Tensor], facts: ConfigFacts) -> TensorMapping[Tensor]:
     """Return the tensors of the GGUF file; problems name each tensor without a place."""
-    return map_items(tensors, facts, Moves(perform, stack, concat, renamed))
+    join = _stack_of_any if facts.exactly else stack
+    return map_items(tensors, facts, Moves(perform, join, concat, renamed))
+
+
+def _stack_of_any(name: str, tensors: Sequence[Tensor]) -> Tensor:
+    """Return tensors along a new first axis, in F32 if their types differ."""
+    if len({tensor.type for tensor in tensors}) > 1:
+        tensors = [retyped(tensor, "F32") for tensor in tensors]
+    return stack(name, tensors)
 
 
 def map_items(items: Iterable[Item], facts: ConfigFacts, moves: Moves[Item]) -> TensorMapping[Item]:

@@ -59,14 +59,16 @@ def about_shapes(facts: ConfigFacts, tensors: Sequence[Tensor]) -> Iterator[str]
             )
 
 
-def require_loadable(model: Model, folder: Path, say: Notify) -> None:
+def require_loadable(model: Model, folder: Path, say: Notify, *, exactly: bool = False) -> None:
     """Raise CheckpointError if a model breaks a known requirement of llama.cpp's loader.
 
-    A missing key is only a note, for the converter writes such files too.
+    A missing key is only a note, for the converter writes such files too; so is all `exactly`.
     """
     broken = list(inconsistencies(ModelView.of(model)))
-    if problems := _messages(broken, REFUSED):
+    if (problems := _messages(broken, REFUSED)) and not exactly:
         raise CheckpointError(f"{folder} cannot be converted", problems)
+    for problem in problems:
+        say(f"{problem}: llama.cpp does not load the file")
     for message in _messages(broken, {"key-required"}):
         say(f"{message}. Set it with `ggufkit edit --set`")
 
@@ -79,7 +81,7 @@ def about_missing(model: Model, facts: ConfigFacts) -> list[str]:
     """Return problems: tensors that the checkpoint's other layers or config.json imply."""
     absent = _lacking(model.tensors, facts.architecture.uneven)
     missing = [f"the tensor {name!r} is missing: {why}" for name, why in absent]
-    if _has_own_head(facts) and "output.weight" not in model.tensors:
+    if _has_own_head(facts) and not facts.exactly and "output.weight" not in model.tensors:
         missing.append("output.weight is missing, but config.json says tie_word_embeddings: false")
     if not missing:
         return []

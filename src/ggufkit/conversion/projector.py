@@ -68,7 +68,7 @@ def _project(
     more = {"preprocessor": preprocessor(checkpoint), "root": config}
     if architecture.beside:
         more["beside"] = checkpoint.json(f"{architecture.beside}/config.json") or {}
-    facts = ConfigFacts(checkpoint, architecture, more)
+    facts = ConfigFacts(checkpoint, architecture, more, exactly=choices.exactly)
     for encoder in _ENCODERS.values():
         if encoder in architecture.required and facts.value(encoder) is None:
             raise CheckpointError(
@@ -83,17 +83,16 @@ def _project(
     kind = outtype_type(choices.outtype) or automatic(own)
     facts.fields["file_type"] = NUMBER_OF[kind]
     keys, wrong = parameters(facts, architecture.metadata)
-    stored, unstored = stored_each([*generate(facts), *placement.tensors], kind, architecture.types)
-    about_config = facts.problems("the configuration")
+    tensors = [*generate(facts), *placement.tensors]
+    stored, unstored = stored_each(tensors, kind, architecture.types, numpy_nan=choices.exactly)
+    about_config = facts.problems("the configuration", say)
     problems = [*placement.problems, *wrong, *about_config, *unstored]
     problems += _about_layers(keys, stored, architecture.uneven)
     if problems:
         raise CheckpointError(f"the projector of {checkpoint.folder} cannot be converted", problems)
     metadata = {
         "general.architecture": architecture.name,
-        **describe(
-            checkpoint, name=choices.name, overrides=choices.overrides, tensors=stored, say=say
-        ),
+        **describe(checkpoint, **choices.of_description, tensors=stored, say=say),
         "general.type": TYPE,
         **keys,
         "general.quantization_version": np.uint32(QUANTIZATION_VERSION),

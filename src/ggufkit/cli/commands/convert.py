@@ -30,14 +30,16 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 # Options that concern text models alone.
-_NOT_OF_DIFFUSION: Final = ("name", "overrides", "mmproj", "with_mmproj", "mistral_format")
+_NOT_OF_DIFFUSION: Final = (
+    "name", "overrides", "mmproj", "with_mmproj", "mistral_format", "exactly",
+)  # fmt: skip
 _OF_TEXT_MODELS: Final = (
     "pre", "vocab_only", "mtp", "fuse_qkv", "fuse_gate_up_exps", "fp8_as_q8", "dense_modules",
     "target", "dspark", "no_community_template", "strict",
 )  # fmt: skip
 _OF_ALL_MODELS: Final = (
     "outtype", "name", "overrides", "arch", "part", "loader", "arch_path", "follow_links",
-    "mistral_format",
+    "mistral_format", "exactly",
 )  # fmt: skip
 OUTTYPES: Final = ("auto", "f32", "f16", "bf16", "q8_0", "tq1_0", "tq2_0")
 
@@ -165,6 +167,11 @@ def _overrides(
     help="Write no name of a built-in chat template for Mistral's own format.",
 )
 @click.option("--strict", is_flag=True, help="Refuse fields of config.json that nothing reads.")
+@click.option(
+    "--exactly",
+    is_flag=True,
+    help="Follow llama.cpp's converter even where ggufkit departs from it on purpose.",
+)
 @click.option("--bigendian", is_flag=True, help="Write the file for a big-endian machine.")
 @click.option(
     "--shard-size",

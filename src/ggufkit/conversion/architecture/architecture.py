@@ -77,6 +77,7 @@ class Architecture:
     from_keys: Mapping[str, str] = field(default_factory=dict)  # tensors whose numbers are in a key
     parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # completed objects
     types: Mapping[str, str] = field(default_factory=dict)  # of some tensors, always
+    departures: tuple[str, ...] = ()  # defaults that `convert --exactly` does without
     skip: tuple[str, ...] = ()
     only: tuple[str, ...] = ()  # if any, all other tensors are skipped
     required: tuple[str, ...] = ()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from importlib import resources
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +22,7 @@ from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.errors import CheckpointError, GGUFError, brief
 from ggufkit.format.coerce import typed
 from ggufkit.format.values import TypedValue
+from ggufkit.system.threads import Notify
 
 # Fields that change what a model computes. A note names those that an architecture neither reads
 # nor states a value for, so that none is silently lost.
@@ -62,13 +65,17 @@ class ConfigFacts:
         checkpoint: Checkpoint,
         architecture: Architecture,
         more: Mapping[str, Any] | None = None,
+        *,
+        exactly: bool = False,
     ) -> None:
         """Add defaults to the configuration; CheckpointError if it contradicts itself.
 
-        `more` are objects of other files, for expressions to look into.
+        `more` are objects of other files, for expressions to look into. `exactly` leaves out the
+        defaults that llama.cpp's converter does not have.
         """
         self.checkpoint = checkpoint
         self.architecture = architecture
+        self.exactly = exactly
         self.more: Mapping[str, Any] = more or {}
         self.fields: dict[str, Any] = {
             **merged(checkpoint.config, architecture.config),
@@ -101,10 +108,13 @@ class ConfigFacts:
 
     def _lay_defaults(self) -> None:
         model_type = str(self.fields.get("model_type", ""))
-        table = {
-            **self.architecture.defaults,
-            **self.architecture.defaults_of.get(model_type, {}),
-        }
+        defaults = self.architecture.defaults
+        of_class = self.architecture.defaults_of.get(model_type, {})
+        if self.exactly:
+            is_known = self.checkpoint.config.get("model_type") in known_types()
+            of_class = _without(of_class, self.architecture.departures) if is_known else {}
+            defaults = _without(defaults, self.architecture.departures)
+        table = {**defaults, **of_class}
         # Fields are read by their other names too, before a default hides these.
         present = {name for name, value in self.fields.items() if value is not None}
         names = alternatives(self.architecture)
@@ -116,7 +126,7 @@ class ConfigFacts:
         constants = {name: value for name, value in table.items() if not isinstance(value, str)}
         self.fields = {**constants, **self.fields}
         # What stands for a null field is the same in all classes, unlike an absent field's default.
-        for name, value in (*table.items(), *self.architecture.defaults.items()):
+        for name, value in (*table.items(), *defaults.items()):
             if isinstance(value, str) and self.fields.get(name) is None:
                 self.fields[name] = self.value(value)
 
@@ -143,14 +153,21 @@ class ConfigFacts:
             self.functions,
         )
 
-    def problems(self, what: str = "config.json") -> Iterator[str]:
-        """Yield the fields that `what` lacks, and those that llama.cpp would not respect."""
+    def problems(self, what: str = "config.json", say: Notify = lambda _: None) -> Iterator[str]:
+        """Yield the fields that `what` lacks, and those that llama.cpp would not respect.
+
+        llama.cpp's converter ignores the latter: `exactly`, they are notes.
+        """
         for text in self.architecture.required:
             if self._quietly(text) is None:
                 yield f"{what} lacks {text}"
         for name, value, values in self._others(self.architecture.expects):
             allowed = " or ".join(repr(one) for one in values if one is not None) or "nothing"
-            yield f"{name} is {brief(value)}, but llama.cpp always computes with {allowed}"
+            text = f"{name} is {brief(value)}, but llama.cpp always computes with {allowed}"
+            if self.exactly:
+                say(text)
+            else:
+                yield text
 
     def _others(self, table: Mapping[str, list[Any] | str]) -> Iterator[tuple[str, Any, list[Any]]]:
         for name, allowed in table.items():
@@ -183,6 +200,21 @@ def _tells(name: str, value: Any) -> bool:  # noqa: ANN401 (as JSON is)
     is_told = TRAINING.search(name) or TOLD_OTHERWISE.search(name)
     is_empty = value is not True and value in (None, False, 0, 1, "", [], {})
     return bool(COMPUTING.search(name)) and not is_told and not is_empty
+
+
+@functools.cache
+def known_types() -> frozenset[str]:
+    """Return the values of `model_type` whose defaults llama.cpp's converter has: transformers'.
+
+    It reads config.json alone for those that transformers 4.57 does not know, and for hybrids of
+    Mamba 2.
+    """
+    folder = resources.files("ggufkit.conversion.architecture")
+    return frozenset((folder / "transformers_types.txt").read_text("utf-8").split())
+
+
+def _without(table: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in table.items() if name not in names}
 
 
 def alternatives(architecture: Architecture) -> dict[str, list[str]]:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from ggufkit.conversion.card.front_matter import front_matter
+from ggufkit.conversion.card.front_matter import BYTE_ORDER_MARK, front_matter
 from ggufkit.conversion.checkpoint.folder import KEPT, Checkpoint
 from ggufkit.errors import CheckpointError, ValueTypeError
 from ggufkit.format.coerce import typed
@@ -78,6 +78,7 @@ def describe(  # noqa: PLR0913 (what a caller knows)
     overrides: Mapping[str, Any] | None = None,
     tensors: Iterable[Tensor] = (),
     parameters: int | None = None,
+    exactly: bool = False,
     say: Notify | None = None,
 ) -> dict[str, TypedValue]:
     """Return the `general.*` keys of a checkpoint, typed and in llama.cpp's order.
@@ -86,6 +87,8 @@ def describe(  # noqa: PLR0913 (what a caller knows)
     number, negative for an adapter's, of which it is a part. `overrides` are keys of the file
     such as "general.author", with `general.base_models` and `general.datasets` as lists of
     mappings; `name` is `general.name`. A card that cannot be read is skipped with a note.
+    With `exactly`, as with llama.cpp's converter, so is a card after a byte order mark, and
+    `general.license` of `overrides` does not count.
     """
     say_note = say or (lambda _: None)
     counted = list(tensors)
@@ -94,7 +97,8 @@ def describe(  # noqa: PLR0913 (what a caller knows)
         has_adapters = any(tensor.name.endswith(".lora_a") for tensor in counted)
         parameters = 0 if has_adapters else sum(math.prod(tensor.shape) for tensor in counted)
     try:
-        card = front_matter(checkpoint.text("README.md") or "")
+        readme = checkpoint.text("README.md") or ""
+        card = {} if exactly and readme.startswith(BYTE_ORDER_MARK) else front_matter(readme)
     except CheckpointError as error:
         say_note(f"{error.message}: skipped the model card")
         card = {}
@@ -104,7 +108,8 @@ def describe(  # noqa: PLR0913 (what a caller knows)
             if fields.get(field) is None:
                 fields[field] = text
     fields.update(_sampling(checkpoint, say_note))
-    fields.update(_overridden(overrides or {}))
+    overridden = _overridden(overrides or {})
+    fields.update({k: v for k, v in overridden.items() if not exactly or k != "license"})
     if name is not None:
         fields["name"] = name
     if fields.get("size_label") is None and parameters > 0:

@@ -19,6 +19,7 @@ MAX_CHARACTERS: Final = 2 << 20  # the largest real cards, with benchmark result
 
 Node = str | None | list["Node"] | dict[str, "Node"]
 
+BYTE_ORDER_MARK: Final = "\ufeff"
 _FENCE: Final = "---"
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 # Fields of a card by their keys in a GGUF file.
@@ -39,7 +40,7 @@ def front_matter(card: str) -> dict[str, Node]:
 
     Raises CheckpointError with the line for text that is not YAML or uses refused parts of it.
     """
-    lines = card.removeprefix("\ufeff").splitlines()
+    lines = card.removeprefix(BYTE_ORDER_MARK).splitlines()
     if not lines or lines[0] != _FENCE:
         return {}
     end = lines.index(_FENCE, 1) if _FENCE in lines[1:] else len(lines)

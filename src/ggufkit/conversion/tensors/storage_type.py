@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
-from ggufkit.conversion.tensors.arithmetic import compute
+from ggufkit.conversion.tensors.arithmetic import Computed, compute, same
 from ggufkit.errors import GGUFError, TensorTypeError
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Tensor
@@ -63,19 +63,25 @@ def stored(
     types: Mapping[str, str] | None = None,
     *,
     from_fp8: bool = False,
+    numpy_nan: bool = False,
 ) -> Tensor:
     """Return the tensor as stored in a file whose matrices are `outtype`.
 
     `types` are patterns of names and the types that such tensors have in every file, in place of
-    the usual ones. A matrix `from_fp8` becomes Q8_0.
+    the usual ones. A matrix `from_fp8` becomes Q8_0. With `numpy_nan` NaNs are as
+    in llama.cpp's converter: those of BF16 become quiet, and those that become F16 keep bits.
     """
     kind = _kind(tensor, outtype, types or {}, from_fp8=from_fp8)
+    if numpy_nan and tensor.type == kind and kind.name == "BF16":
+        tensor = compute(tensor)
     if tensor.type == kind or tensor.type.is_quantized or tensor.name in _INTEGERS:
         return tensor
     if tensor.type.name not in _FLOATS:
         if tensor.type.dtype is None:
             raise TensorTypeError(f"{tensor.name!r} is of type {tensor.type}, but has no scales")
         tensor = compute(tensor)
+    if numpy_nan and kind.name == "F16":
+        return Tensor.over(tensor.name, kind, tensor.shape, Computed(tensor, kind, same))
     return retyped(tensor, kind)
 
 
@@ -109,10 +115,12 @@ def stored_each(
     kind: str,
     types: Mapping[str, str] | None = None,
     from_fp8: Collection[str] = (),
+    *,
+    numpy_nan: bool = False,
 ) -> tuple[list[Tensor], list[str]]:
     """Return the tensors in the types of the file, and the problems with those that cannot be.
 
-    `from_fp8` are the names of matrices to store as Q8_0.
+    `from_fp8` are the names of matrices to store as Q8_0; `numpy_nan` as for `stored`.
     """
     outputs: dict[str, Tensor] = {}
     problems: list[str] = []
@@ -120,7 +128,9 @@ def stored_each(
         if tensor.name in outputs:
             problems.append(f"two tensors become {tensor.name}")
         try:
-            outputs[tensor.name] = stored(tensor, kind, types, from_fp8=tensor.name in from_fp8)
+            outputs[tensor.name] = stored(
+                tensor, kind, types, from_fp8=tensor.name in from_fp8, numpy_nan=numpy_nan
+            )
         except GGUFError as error:
             problems.append(f"{tensor.name}: {error.message}")
     return list(outputs.values()), problems
