@@ -35,15 +35,15 @@ def main(llama_cpp: str, folder: str, out: str, *types: str) -> None:
                 print(f"{target.name}: {error.splitlines()[-1]}", file=sys.stderr)
 
 
-def converter(llama_cpp: str) -> Callable[..., str]:
+def converter(llama_cpp: str) -> Callable[[Path, Path, str], str]:
     """Return a function that converts a checkpoint to a file, and returns the error or nothing."""
     forget = prepared(llama_cpp)
     import convert_hf_to_gguf as converter
 
-    def convert(checkpoint: Path, target: Path, kind: str, *options: str) -> str:
+    def convert(checkpoint: Path, target: Path, kind: str) -> str:
         forget()
         sys.argv = ["convert", str(checkpoint), "--outfile", str(target), "--outtype", kind]
-        sys.argv += [*options, *["--no-lazy"] * (checkpoint.name in EAGER)]
+        sys.argv += ["--no-lazy"] * (checkpoint.name in EAGER)
         try:
             converter.main()
         except (Exception, SystemExit):

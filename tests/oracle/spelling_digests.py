@@ -42,10 +42,8 @@ class Converter:
             self._start()
         self.requests += 1
         overrides = checkpoint / spellings.OVERRIDES
-        options = ["--metadata", str(overrides)] if overrides.exists() else []
-        request = {
-            "folder": str(checkpoint), "out": str(out), "type": "auto", "options": options,
-        }  # fmt: skip
+        request = {"folder": str(checkpoint), "out": str(out), "type": "auto"}
+        request["metadata"] = str(overrides) if overrides.exists() else ""
         process = self.process
         assert process
         assert process.stdin
