@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from ggufkit.frameworks.torch import dequantize, load, load_packed, save
-from ggufkit.frameworks.torch_lazy import safe_open
+from ggufkit.frameworks.torch import dequantize, load, load_packed, safe_open, save
 
 if TYPE_CHECKING:
     from ggufkit.frameworks.torch_packed import PackedTensor, embedding, linear

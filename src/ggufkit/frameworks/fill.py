@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import chain
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from ggufkit.errors import TensorTypeError
+from ggufkit.conversion.diffusion.original_shapes import original_shape
+from ggufkit.errors import TensorTypeError, ValueTypeError
 from ggufkit.format.types import TensorType, tensor_type
+from ggufkit.models.any_model import AnyModel, opened
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import Source
 from ggufkit.models.sources import in_order
@@ -23,6 +26,8 @@ from ggufkit.system.threads import Progress, pool_of, result_of
 
 PIECE: Final = 1 << 20  # elements: large enough that a read is cheap, small beside any model
 BITS16: Final = np.dtype(np.uint16)  # NumPy has no bfloat16: its bits take the place
+FLOATS: Final = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64"}
+Wrapped = TypeVar("Wrapped")
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,15 @@ class _Piece:
     to_type: TensorType
     start: int
     out: Numbers  # of shape (rows, width)
+
+
+def float_type(dtype: object, known: Mapping[str, str] = FLOATS) -> str | None:
+    """Return the tensor type of a library's float dtype, or of its name; None for None."""
+    name = str(dtype).rpartition(".")[2]
+    if dtype is not None and name not in known:
+        remedy = f"Use None or one of {', '.join(known)}"
+        raise ValueTypeError(f"cannot decode to {dtype}", remedy=remedy)
+    return None if dtype is None else known[name]
 
 
 def decoded_type(tensor: Tensor, floats: str | None) -> TensorType:
@@ -62,10 +76,34 @@ def dtype_of(type: TensorType) -> np.dtype[Any]:
     return np.dtype(type.dtype or (np.uint8 if type.id < 0 else BITS16))
 
 
-def _shape(tensor: Tensor, type: TensorType) -> tuple[int, ...]:
-    """Return the shape of the array, whose last axis counts bytes where it holds bytes."""
+def decoded_model(
+    model: AnyModel,
+    type_of: Callable[[Tensor], TensorType],
+    wrap: Callable[[Numbers, TensorType], Wrapped],
+    *,
+    threads: int | None,
+    progress: Progress | None,
+) -> dict[str, Wrapped]:
+    """Return what `wrap` makes of each tensor's array, which is of the plain type by `type_of`.
+
+    Tensors of image models have the shapes of the checkpoint.
+    """
+    with opened(model) as source:
+        tensors = [*source.values()]
+        types = [*map(type_of, tensors)]
+        shapes = [original_shape(tensor, source.metadata) for tensor in tensors]
+        arrays = decoded_arrays(tensors, types, threads=threads, progress=progress)
+    return {
+        tensor.name: wrap(array if shape == tensor.shape else array.reshape(shape), kind)
+        for tensor, kind, shape, array in zip(tensors, types, shapes, arrays, strict=True)
+    }
+
+
+def _empty(tensor: Tensor, type: TensorType) -> Numbers:
+    """Return an array for a tensor, whose last axis counts bytes where it holds bytes."""
     is_bytes = tensor.shape and dtype_of(type) == np.uint8
-    return (*tensor.shape[:-1], tensor.row_bytes) if is_bytes else tensor.shape
+    shape = (*tensor.shape[:-1], tensor.row_bytes) if is_bytes else tensor.shape
+    return aligned(shape, dtype_of(type))
 
 
 def decoded_arrays(
@@ -80,19 +118,8 @@ def decoded_arrays(
     Memory beyond the arrays is a few MiB per thread. `progress(done, total)` counts elements.
     Raises what reading and decoding raise.
     """
-    arrays = [
-        aligned(_shape(tensor, kind), dtype_of(kind))
-        for tensor, kind in zip(tensors, types, strict=True)
-    ]
-    _run(
-        [
-            piece
-            for tensor, kind, array in zip(tensors, types, arrays, strict=True)
-            for piece in _pieces(tensor, kind, array)
-        ],
-        threads,
-        progress,
-    )
+    arrays = list(map(_empty, tensors, types))
+    _run(list(chain.from_iterable(map(_pieces, tensors, types, arrays))), threads, progress)
     return arrays
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ggufkit.conversion.diffusion.original_shapes import original_shape
-from ggufkit.errors import ValueTypeError
-from ggufkit.frameworks.fill import decoded_arrays, decoded_type
-from ggufkit.models.any_model import AnyModel, opened
+from ggufkit.format.types import TensorType
+from ggufkit.frameworks.fill import decoded_model, decoded_type, float_type
+from ggufkit.models.any_model import AnyModel
+from ggufkit.models.model import Tensor
 from ggufkit.output.write import WriteOptions
 from ggufkit.output.write import save as save_arrays
 from ggufkit.quants.parallel import Numbers
@@ -21,8 +21,6 @@ from ggufkit.system.threads import Progress
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-_FLOATS: Final = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64"}
 
 
 def load(
@@ -40,26 +38,16 @@ def load(
     Tensors of image models have the shapes of the checkpoint. What a safetensors file holds in
     types that NumPy lacks, such as F8, comes as its bytes.
     """
-    target = None if dtype is None else np.dtype(dtype)
-    floats = float_type(target and target.name)
-    with opened(model) as source:
-        tensors = [*source.tensors.values()]
-        types = [
-            decoded_type(tensor, "F32" if floats is None and tensor.type.dtype is None else floats)
-            for tensor in tensors
-        ]
-        shapes = [original_shape(tensor, source.metadata) for tensor in tensors]
-        arrays = decoded_arrays(tensors, types, threads=threads, progress=progress)
-    if target is not None:
-        arrays = [
-            array.view(target) if kind == "BF16" else array
-            for kind, array in zip(types, arrays, strict=True)
-        ]
-    rows = zip(tensors, shapes, arrays, strict=True)
-    return {
-        tensor.name: array if shape == tensor.shape else array.reshape(shape)
-        for tensor, shape, array in rows
-    }
+    target: Any = None if dtype is None else np.dtype(dtype)
+    floats = float_type(target)
+
+    def type_of(tensor: Tensor) -> TensorType:
+        return decoded_type(tensor, floats or (None if tensor.type.dtype else "F32"))
+
+    def wrap(array: Numbers, kind: TensorType) -> Numbers:
+        return array.view(target) if kind == "BF16" else array
+
+    return decoded_model(model, type_of, wrap, threads=threads, progress=progress)
 
 
 def save(
@@ -70,12 +58,3 @@ def save(
 ) -> list[Path]:
     """Write arrays and plain metadata as a GGUF file: `ggufkit.save` with the arrays first."""
     return save_arrays(path, tensors, metadata, **options)
-
-
-def float_type(name: str | None) -> str | None:
-    """Return the tensor type of a float dtype by its name; None for None."""
-    if name is not None and name not in _FLOATS:
-        raise ValueTypeError(
-            f"cannot decode to {name}", remedy=f"Use None or one of {', '.join(_FLOATS)}"
-        )
-    return None if name is None else _FLOATS[name]

@@ -9,8 +9,7 @@ from pathlib import Path
 from ggufkit.conversion.checkpoint.safetensors import lay_folder, open_safetensors
 from ggufkit.errors import OutputError
 from ggufkit.format.metadata import Metadata
-from ggufkit.frameworks.fill import decoded_type
-from ggufkit.frameworks.numpy import float_type
+from ggufkit.frameworks.fill import decoded_type, float_type
 from ggufkit.models.any_model import AnyModel, opened
 from ggufkit.models.model import Model, Tensors
 from ggufkit.models.sources import retyped

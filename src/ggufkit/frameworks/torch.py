@@ -13,9 +13,9 @@ from ggufkit.conversion.diffusion.original_shapes import original_shape
 from ggufkit.errors import TensorTypeError, ValueTypeError
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.frameworks.extras import library
-from ggufkit.frameworks.fill import decoded_arrays, decoded_type
-from ggufkit.models.any_model import AnyModel, opened
-from ggufkit.models.model import Tensor, Tensors
+from ggufkit.frameworks.fill import decoded_arrays, decoded_type, float_type
+from ggufkit.models.any_model import AnyModel, as_model, opened
+from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.rows import ComputedRows, rows_and_width
 from ggufkit.models.sources import in_order, retyped
 from ggufkit.models.tensors.in_memory import as_tensor, of_few_axes
@@ -39,7 +39,6 @@ DTYPES: Final = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
     "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8",
 }  # fmt: skip
-_FLOATS: Final = {DTYPES[name]: name for name in ("F32", "F16", "BF16", "F64")}
 _TYPES: Final = {dtype: name for name, dtype in DTYPES.items()}
 # Of safetensors files; what an older torch lacks comes as bytes.
 _FOREIGN: Final = {
@@ -79,27 +78,24 @@ def load(  # noqa: PLR0913 (one argument for each choice of a user)
         types = [decoded_type(tensor, floats) for tensor in tensors]
         shapes = [original_shape(tensor, source.metadata) for tensor in tensors]
         if place.type == "cpu":
-            shared = _mapped(tensors, types) if mmap else {}
-            rest = [index for index, tensor in enumerate(tensors) if tensor.name not in shared]
-            chosen = [tensors[position] for position in rest]
-            kinds = [types[position] for position in rest]
+            arrays = _mapped(tensors, types) if mmap else {}
+            others = [
+                pair for pair in zip(tensors, types, strict=True) if pair[0].name not in arrays
+            ]
+            chosen, kinds = [tensor for tensor, _ in others], [kind for _, kind in others]
             decoded = decoded_arrays(chosen, kinds, threads=threads, progress=progress)
-            state = shared | {
-                tensor.name: as_torch(array, kind)
-                for tensor, kind, array in zip(chosen, kinds, decoded, strict=True)
-            }
-            arrays = {tensor.name: state[tensor.name] for tensor in tensors}
+            names = [tensor.name for tensor in chosen]
+            arrays |= dict(zip(names, map(as_torch, decoded, kinds), strict=True))
         else:
             arrays = {
                 tensor.name: _on_device(tensor, kind, place)
                 for tensor, kind in zip(tensors, types, strict=True)
             }
-    rows = zip(tensors, shapes, strict=True)
     return {
         tensor.name: arrays[tensor.name]
         if shape == tensor.shape
         else arrays[tensor.name].reshape(shape)
-        for tensor, shape in rows
+        for tensor, shape in zip(tensors, shapes, strict=True)
     }
 
 
@@ -211,17 +207,6 @@ class TorchRows(ComputedRows):
         return data
 
 
-def float_type(dtype: torch.dtype | None) -> str | None:
-    """Return the tensor type that floats become, None to keep theirs."""
-    if dtype is None:
-        return None
-    dtype_found = _FLOATS.get(_name_of(dtype))
-    if dtype_found is None:
-        known = ", ".join(f"torch.{name}" for name in _FLOATS)
-        raise ValueTypeError(f"cannot decode to {dtype}", remedy=f"Use None or one of {known}")
-    return dtype_found
-
-
 def _name_of(dtype: object) -> str:
     return str(dtype).removeprefix("torch.")
 
@@ -260,7 +245,6 @@ class PrivateMaps:
     """Private maps of files, one for each: writing to their tensors changes no file."""
 
     def __init__(self) -> None:
-        """Start without maps."""
         self._maps: dict[MappedFile, Any] = {}
 
     def bytes_of(self, tensor: Tensor) -> torch.Tensor | None:
@@ -307,3 +291,82 @@ def _packed(
     from ggufkit.frameworks.torch_packed import PackedTensor as Packed  # noqa: PLC0415 (it imports torch)
 
     return Packed(data, tensor.type, tensor.shape)
+
+
+# Tensors one at a time.
+
+
+class safe_open:  # noqa: N801 (so safetensors calls it)
+    """Opens a model, of which `get_tensor` and `get_slice` read and decode only what they return.
+
+    Use it as a context manager, as `safetensors.safe_open`: code written for that runs with a GGUF
+    file. Tensors become `dtype` on `device`, as `load` gives them.
+    """
+
+    def __init__(
+        self,
+        model: AnyModel,
+        framework: str = "pt",
+        device: torch.device | str | int = "cpu",
+        *,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """Open the model; `framework` is safetensors' own argument, and "pt" its one value here."""
+        self._model = as_model(model)
+        self._is_own = self._model is not model
+        self._options: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.framework = framework
+
+    def __enter__(self) -> safe_open:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_own:
+            self._model.close()
+
+    def keys(self) -> list[str]:
+        """Return the names of the tensors, in the order of the file."""
+        return list(self._model)
+
+    def metadata(self) -> dict[str, Any]:
+        """Return the metadata as plain Python."""
+        return self._model.metadata.to_dict()
+
+    def get_tensor(self, name: str) -> torch.Tensor:
+        """Return a tensor; MissingTensorError (a KeyError) for an unknown name."""
+        return _loaded(self._model, self._model[name], self._options)
+
+    def get_slice(self, name: str) -> TensorSlice:
+        """Return a tensor of which indexing reads only the rows of the first axis that it names."""
+        return TensorSlice(self._model, self._model[name], self._options)
+
+
+class TensorSlice:
+    """A tensor that is read when it is indexed, as safetensors' `PySafeSlice`."""
+
+    def __init__(self, model: Model, tensor: Tensor, options: dict[str, Any]) -> None:
+        self._model, self._tensor, self._options = model, tensor, options
+
+    def get_shape(self) -> list[int]:
+        """Return the shape."""
+        return list(self._tensor.shape)
+
+    def get_dtype(self) -> str:
+        """Return the name of the type in the file."""
+        return self._tensor.type.name
+
+    def __getitem__(self, index: Any) -> torch.Tensor:  # noqa: ANN401 (as torch takes it)
+        first, *others = index if isinstance(index, tuple) else (index,)
+        tensor = self._tensor
+        if tensor.ndim > 1 and isinstance(first, int | slice):
+            tensor = tensor[first]
+            others = others if isinstance(first, int) else [slice(None), *others]
+        else:
+            others = [first, *others]
+        return _loaded(self._model, tensor, self._options)[tuple(others)].contiguous()
+
+
+def _loaded(model: Model, tensor: Tensor, options: dict[str, Any]) -> torch.Tensor:
+    whole = model[tensor.name].shape == tensor.shape
+    metadata = model.metadata if whole else {}  # which may give the whole tensor another shape
+    return load(model.replace(metadata=metadata, tensors=[tensor]), **options)[tensor.name]

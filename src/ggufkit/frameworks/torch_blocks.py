@@ -12,17 +12,14 @@ from typing import Any, Final
 from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
 from ggufkit.format.types import TensorType
 from ggufkit.frameworks.extras import library
+from ggufkit.frameworks.torch import DTYPES
 from ggufkit.quants.block_fields import LOOKUP_TABLES, ArrayLibrary, Blocks, lookup_table
 from ggufkit.quants.block_parts import LAYOUTS
 
 torch: Final[Any] = library("torch", "torch")
 TorchTensor = Any  # a torch.Tensor; torch is not there when types are checked
 
-PLAIN: Final = {
-    "F32": "float32", "F16": "float16", "F64": "float64", "BF16": "bfloat16",
-    "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64",
-}  # fmt: skip
-DECODABLE: Final = (*PLAIN, *LAYOUTS)
+DECODABLE: Final = (*DTYPES, *LAYOUTS)
 # A copy, because torch tensors are writable and the arrays are shared.
 _TABLES: Final = {name: torch.from_numpy(lookup_table(name).copy()) for name in LOOKUP_TABLES}
 _COPIES: Final[dict[tuple[str, str], TorchTensor]] = {}
@@ -47,8 +44,8 @@ def decode(data: TorchTensor, type: TensorType) -> TorchTensor:
         )
     width = data.shape[-1] // type.block_bytes * type.block_size
     blocks = Blocks(data.reshape(data.numel() // type.block_bytes, type.block_bytes), TORCH)
-    if type.name in PLAIN:
-        elements = blocks.floats(blocks.library.bits(blocks.data, PLAIN[type.name]))
+    if type.name in DTYPES:
+        elements = blocks.floats(blocks.library.bits(blocks.data, DTYPES[type.name]))
     else:
         elements = LAYOUTS[type.name](blocks).values()
     return elements.reshape(*data.shape[:-1], width)

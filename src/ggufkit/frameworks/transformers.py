@@ -12,9 +12,9 @@ from ggufkit.conversion.architecture.config_json import Draft
 from ggufkit.conversion.export import checkpoint_in_memory
 from ggufkit.errors import CheckpointError, brief, first_names
 from ggufkit.frameworks.extras import library
-from ggufkit.frameworks.fill import decoded_arrays, decoded_type
+from ggufkit.frameworks.fill import decoded_arrays, decoded_type, float_type
 from ggufkit.frameworks.tokenizer import errors_of_library
-from ggufkit.frameworks.torch import DTYPES, as_torch, float_type, packed_tensors
+from ggufkit.frameworks.torch import DTYPES, as_torch, packed_tensors
 from ggufkit.models.any_model import AnyModel, opened
 from ggufkit.models.layers import block_count
 from ggufkit.models.model import Model
