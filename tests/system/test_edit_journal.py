@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -160,8 +161,12 @@ def test_journal_is_private(path, journal):
     assert stat.S_IMODE(hidden(path, EDIT).stat().st_mode) == 0o600
 
 
-def test_does_not_read_an_oversized_journal(path):
+@pytest.mark.parametrize("nbytes", [1 << 40, 1 << 29, 3, 0])
+def test_reads_only_the_beginning_of_what_is_no_journal(path, nbytes):
     with hidden(path, EDIT).open("wb") as file:
-        file.truncate(1 << 40)
+        file.truncate(nbytes)
+    tracemalloc.start()
     with pytest.raises(FormatError, match="not a journal"):
         edit_journal.pending(path)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()

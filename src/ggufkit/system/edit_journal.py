@@ -303,7 +303,9 @@ def _load(path: Path) -> EditJournal | None:
         return None
     try:
         nbytes = os.fstat(descriptor).st_size
-        content = read_at(descriptor, nbytes, 0) if nbytes <= MAX_BYTES else b""
+        beginning = read_at(descriptor, min(nbytes, len(_MAGIC)), 0)
+        is_journal = beginning == _MAGIC and nbytes <= MAX_BYTES
+        content = read_at(descriptor, nbytes, 0) if is_journal else b""
     finally:
         close(descriptor)
     journal = EditJournal.decode(content)
