@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from ggufkit.errors import OutputError
 from ggufkit.system import descriptors
 from ggufkit.system import staging as staging_module
 from ggufkit.system.descriptors import lock, write_at
-from ggufkit.system.staging import Staging, staged, sweep
+from ggufkit.system.staging import Staging, require_regular, staged, sweep
 from platforms import posix
 
 
@@ -197,6 +198,14 @@ def test_a_full_disk_names_the_file(tmp_path):
     with pytest.raises(OSError, match=r"out\.npy") as caught:
         staged(tmp_path / "out.npy", fill)
     assert caught.value.filename == str(tmp_path / "out.npy")
+
+
+@posix
+@pytest.mark.usefixtures("capfd")  # makes it a file
+def test_standard_output_is_no_output_file():
+    assert Path("/dev/stdout").is_file()
+    with pytest.raises(OutputError, match="/dev/stdout exists and is not a regular file"):
+        require_regular(Path("/dev/stdout"))
 
 
 @posix

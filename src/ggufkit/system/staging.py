@@ -31,6 +31,7 @@ from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit, group_of_new_fi
 
 Filled = TypeVar("Filled")
 DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)})
+DEVICES: Final = Path("/dev")
 ATTEMPTS: Final = 100  # others may sweep or start the same output between calls
 
 
@@ -226,8 +227,12 @@ def staged(
 
 
 def require_regular(target: Path) -> None:
-    """Raise OutputError for a folder, pipe or device, which publishing would replace."""
-    if target.exists() and not target.is_file():
+    """Raise OutputError for a folder, pipe or device, which publishing would replace.
+
+    /dev/stdout may lead to a regular file, and publishing would replace the link for everybody.
+    """
+    is_file = target.is_file() and target.absolute().parent != DEVICES
+    if target.exists() and not is_file:
         raise OutputError(
             f"{target} exists and is not a regular file",
             remedy="Give a file name; to write to a pipe or device, use standard output",
