@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ import spelling_digests
 import spellings
 from departures import DEPARTURES
 
+import ggufkit
 from ggufkit.conversion.architecture.config import known_types
 
 pytestmark = pytest.mark.oracle
@@ -59,6 +61,17 @@ def test_exactly_follows_the_converter_where_the_table_says_so(name, tmp_path):
 
 def test_every_departure_that_exactly_follows_has_a_case():
     assert {row.get("departs") for row in RECORDED.values()} > FOLLOWED
+
+
+def test_exactly_notes_that_exponentials_need_pytorch():
+    notes = []
+    options = {"pre": spelling_digests.PRE_TOKENIZER, "say": notes.append}
+    ggufkit.convert(FOLDER / "checkpoints" / "mamba", exactly=True, **options).close()
+    assert any("PyTorch" in note for note in notes) == (find_spec("torch") is None)
+    notes.clear()
+    ggufkit.convert(FOLDER / "checkpoints" / "mamba", **options).close()
+    ggufkit.convert(FOLDER / "checkpoints" / "llama", exactly=True, **options).close()
+    assert not any("PyTorch" in note for note in notes)
 
 
 def test_types_with_defaults_are_those_of_transformers():

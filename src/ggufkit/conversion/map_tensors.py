@@ -24,7 +24,7 @@ from ggufkit.conversion.architecture.name_rules import (
     Target,
 )
 from ggufkit.conversion.tensors.moves import concat, renamed, stack
-from ggufkit.conversion.tensors.operations import perform
+from ggufkit.conversion.tensors.operations import perform, perform_exactly
 from ggufkit.errors import CheckpointError, GGUFError, brief, first_names
 from ggufkit.models.model import Tensor
 from ggufkit.models.sources import retyped
@@ -131,8 +131,8 @@ def in_pattern_order(tensors: Iterable[Tensor], facts: ConfigFacts) -> list[Tens
 
 def map_tensors(tensors: Iterable[Tensor], facts: ConfigFacts) -> TensorMapping[Tensor]:
     """Return the tensors of the GGUF file; problems name each tensor without a place."""
-    join = _stack_of_any if facts.exactly else stack
-    return map_items(tensors, facts, Moves(perform, join, concat, renamed))
+    act, join = (perform_exactly, _stack_of_any) if facts.exactly else (perform, stack)
+    return map_items(tensors, facts, Moves(act, join, concat, renamed))
 
 
 def _stack_of_any(name: str, tensors: Sequence[Tensor]) -> Tensor:

@@ -19,6 +19,7 @@ from ggufkit.conversion.architecture.architecture import (
 )
 from ggufkit.conversion.architecture.functions import FACTS, bound
 from ggufkit.conversion.checkpoint.folder import Checkpoint
+from ggufkit.conversion.tensors.operations import OF_TORCH, has_torch
 from ggufkit.errors import CheckpointError, GGUFError, brief
 from ggufkit.format.coerce import typed
 from ggufkit.format.values import TypedValue
@@ -158,6 +159,10 @@ class ConfigFacts:
 
         llama.cpp's converter ignores the latter: `exactly`, they are notes.
         """
+        targets = [target for rule in self.architecture.rules for target in rule.targets]
+        steps = (step for target in targets for step in (*target.steps, *target.joined_steps))
+        if self.exactly and not has_torch() and any(step.name in OF_TORCH for step in steps):
+            say("PyTorch is not installed: exponentials are the nearest floats, not PyTorch's")
         for text in self.architecture.required:
             if self._quietly(text) is None:
                 yield f"{what} lacks {text}"

@@ -129,6 +129,14 @@ def neg_exp(array: AnyFloats) -> AnyFloats:
     return -np.exp(array.astype(np.float64)).astype(array.dtype)
 
 
+def neg_exp_of_torch(array: AnyFloats) -> AnyFloats:
+    """Return -exp(x) as PyTorch computes it on this processor."""
+    import torch  # noqa: PLC0415 (an extra)
+
+    negated: AnyFloats = -torch.exp(torch.from_numpy(array)).numpy()
+    return negated
+
+
 def neg_exp_undone(array: AnyFloats) -> AnyFloats:
     """Return the numbers whose -exp is given."""
     return np.log(-array.astype(np.float64)).astype(array.dtype)

@@ -11,6 +11,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -285,9 +286,29 @@ OPERATIONS: Final[dict[str, Operation]] = {
 }
 
 
+# Operations that PyTorch rounds in its own way.
+OF_TORCH: Final = {"neg_exp": elementwise(arithmetic.neg_exp_of_torch, arithmetic.neg_exp_undone)}
+
+
 def perform(tensor: Tensor, name: str, arguments: Sequence[Any]) -> Tensor:
     """Return the tensor after the operation `name`."""
     return _act(OPERATIONS[name].do, tensor, name, arguments, "done")
+
+
+def perform_exactly(tensor: Tensor, name: str, arguments: Sequence[Any]) -> Tensor:
+    """Return the tensor after the operation `name`, with PyTorch where it rounds in its own way.
+
+    Without PyTorch it is the same as `perform`.
+    """
+    if name not in OF_TORCH or not has_torch():
+        return perform(tensor, name, arguments)
+    return _act(OF_TORCH[name].do, tensor, name, arguments, "done")
+
+
+@functools.cache
+def has_torch() -> bool:
+    """Whether PyTorch is installed."""
+    return find_spec("torch") is not None
 
 
 def undo(tensor: Tensor, name: str, arguments: Sequence[Any]) -> Tensor:
