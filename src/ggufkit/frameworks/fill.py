@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -22,9 +21,10 @@ from ggufkit.quants import codec
 from ggufkit.quants.parallel import Numbers, aligned
 from ggufkit.system.cancellation import check_cancelled
 from ggufkit.system.cpu import worker_count
-from ggufkit.system.threads import Progress, pool_of, result_of
+from ggufkit.system.threads import Progress, in_turn, pool_of
 
 PIECE: Final = 1 << 20  # elements: large enough that a read is cheap, small beside any model
+AHEAD: Final = 4  # pieces per thread that are decoded while the first is waited for
 BITS16: Final = np.dtype(np.uint16)  # NumPy has no bfloat16: its bits take the place
 FLOATS: Final = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64"}
 Wrapped = TypeVar("Wrapped")
@@ -134,33 +134,18 @@ def _pieces(tensor: Tensor, type: TensorType, array: Numbers) -> Iterator[_Piece
 
 
 def _run(pieces: Sequence[_Piece], threads: int | None, progress: Progress | None) -> None:
-    todo = deque(pieces)
-    total = sum(piece.out.size for piece in pieces)
-    count = min(worker_count(threads), len(todo)) or 1
-    counting, ready = threading.Lock(), [0]
-
-    def drain() -> None:
-        while True:
-            try:
-                piece = todo.popleft()
-            except IndexError:
-                return
-            check_cancelled()
-            _decode(piece)
-            if progress:
-                with counting:
-                    ready[0] += piece.out.size
-                    progress(ready[0], total)
-
+    done, total = 0, sum(piece.out.size for piece in pieces)
+    count = min(worker_count(threads), len(pieces)) or 1
     with pool_of(count) as pool:
-        try:
-            for task in [pool.submit(drain) for _ in range(count)]:
-                result_of(task)
-        finally:
-            todo.clear()  # after an error or Ctrl-C, stop all threads
+        tasks = (functools.partial(_decode, piece) for piece in pieces)
+        for piece, _ in zip(pieces, in_turn(pool, tasks, AHEAD * count), strict=True):
+            done += piece.out.size
+            if progress:
+                progress(done, total)
 
 
 def _decode(piece: _Piece) -> None:
+    check_cancelled()
     out = piece.out
     packed = piece.source.read(piece.start, piece.start + len(out))
     if piece.from_type == piece.to_type:

@@ -165,9 +165,8 @@ def as_gguf(name: str, value: object) -> Tensor:
     pair = value if isinstance(value, tuple) and len(value) == 2 else (value, None)  # noqa: PLR2004
     array, target = pair
     if isinstance(array, torch.Tensor) and hasattr(array, "blocks"):
-        packed = Tensor.over(
-            name, array.tensor_type, tuple(array.shape), TorchRows(array.detach().blocks)
-        )
+        rows = TorchRows(array.detach().blocks)
+        packed = Tensor.over(name, array.tensor_type, tuple(array.shape), rows)
         return packed if target is None else retyped(packed, target)
     if not isinstance(array, torch.Tensor):
         return as_tensor(name, value)
@@ -184,12 +183,9 @@ def as_gguf(name: str, value: object) -> Tensor:
             f"tensor {name!r}: GGUF has no type for torch's {_name_of(plain.dtype)}",
             remedy=f"Convert it to one of {', '.join(_TYPES)}",
         )
-    rows, width = rows_and_width(tuple(plain.shape))
-    tensor = of_few_axes(
-        Tensor.over(
-            name, tensor_type(kind), tuple(plain.shape), TorchRows(plain.reshape(rows, width))
-        )
-    )
+    shape = tuple(plain.shape)
+    source = TorchRows(plain.reshape(rows_and_width(shape)))
+    tensor = of_few_axes(Tensor.over(name, tensor_type(kind), shape, source))
     return tensor if target is None else retyped(tensor, target)
 
 
@@ -202,8 +198,7 @@ class TorchRows(ComputedRows):
     def read(self, start: int, stop: int) -> Bytes:
         """Return the bytes of rows `start` to `stop`."""
         torch = library("torch", EXTRA)
-        part = self.rows[start:stop].contiguous().cpu()
-        data: Bytes = part.view(torch.uint8).numpy()
+        data: Bytes = self.rows[start:stop].contiguous().cpu().view(torch.uint8).numpy()
         return data
 
 
@@ -251,8 +246,8 @@ class PrivateMaps:
         """Return a tensor's bytes in the map of its file; None if no map has all of them so."""
         torch = library("torch", EXTRA)
         span = tensor.source.span
-        is_here = span and span.nbytes and tensor.is_whole and tensor.source.byte_order == "little"
-        if not span or not is_here or not isinstance(span.file, MappedFile):
+        is_plain = tensor.is_whole and tensor.source.byte_order == "little"
+        if not (span and span.nbytes and is_plain and isinstance(span.file, MappedFile)):
             return None
         if span.file not in self._maps:
             self._maps[span.file] = span.file.private()
@@ -271,8 +266,7 @@ def _on_device(tensor: Tensor, type: TensorType, device: torch.device) -> torch.
     if device.type == "meta":
         return torch.empty(tensor.shape, dtype=dtype, device=device)
     if not tensor.type.is_quantized or tensor.type.id < 0:
-        array = decoded_arrays([tensor], [type])[0]
-        return as_torch(array, type).to(device)
+        return as_torch(decoded_arrays([tensor], [type])[0], type).to(device)
     return _packed(tensor, device).dequantize(dtype)
 
 

@@ -66,7 +66,6 @@ class PackedTensor(TorchTensor):  # type: ignore[misc]  # mypy runs without torc
         return int(self.blocks.nbytes)
 
     def __repr__(self, **_: object) -> str:
-        """Show type, shape and device."""
         return f"<PackedTensor {self.tensor_type} {tuple(self.shape)} on {self.device}>"
 
     def _elements(self, blocks: TorchTensor, dtype: torch.dtype) -> TorchTensor:
@@ -74,11 +73,6 @@ class PackedTensor(TorchTensor):  # type: ignore[misc]  # mypy runs without torc
 
         elements: TorchTensor = decode(blocks, self.tensor_type).to(dtype)
         return elements
-
-    def _rows(self, indexes: TorchTensor) -> TorchTensor:
-        """Return the elements of some rows of a matrix."""
-        rows = self._elements(self.blocks[indexes.reshape(-1)], self.dtype)
-        return rows.reshape(*indexes.shape, self.shape[-1])
 
     def _like(self, blocks: TorchTensor, dtype: torch.dtype | None = None) -> PackedTensor:
         return PackedTensor(blocks, self.tensor_type, self.shape, dtype or self.dtype)
@@ -121,10 +115,6 @@ class PackedTensor(TorchTensor):  # type: ignore[misc]  # mypy runs without torc
         return function(*plain[0], **plain[1])
 
 
-def _same(tensor: PackedTensor, *_: object, **__: object) -> PackedTensor:
-    return tensor._like(tensor.blocks)  # noqa: SLF001
-
-
 def _moved(tensor: PackedTensor, **options: Any) -> PackedTensor:
     dtype = options.pop("dtype", None)
     blocks = tensor.blocks.to(options.get("device") or tensor.device)
@@ -141,12 +131,13 @@ def _copied(tensor: PackedTensor, source: TorchTensor, *_: object) -> PackedTens
 
 
 def _embedded(tensor: PackedTensor, indexes: TorchTensor, *_: object, **__: object) -> TorchTensor:
-    return tensor._rows(indexes)  # noqa: SLF001
+    rows = tensor._elements(tensor.blocks[indexes.reshape(-1)], tensor.dtype)  # noqa: SLF001
+    return rows.reshape(*indexes.shape, tensor.shape[-1])
 
 
 _OWN: Final[dict[Any, Callable[..., Any]]] = {
-    _OPERATIONS.detach.default: _same,
-    _OPERATIONS.alias.default: _same,
+    _OPERATIONS.detach.default: lambda tensor: tensor._like(tensor.blocks),  # noqa: SLF001
+    _OPERATIONS.alias.default: lambda tensor: tensor._like(tensor.blocks),  # noqa: SLF001
     _OPERATIONS.clone.default: lambda tensor, **_: tensor._like(tensor.blocks.clone()),  # noqa: SLF001
     _OPERATIONS._to_copy.default: _moved,  # noqa: SLF001
     _OPERATIONS.copy_.default: _copied,

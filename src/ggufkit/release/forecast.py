@@ -84,11 +84,11 @@ def _steps(
 ) -> Iterator[tuple[str, float]]:
     """Yield the steps that take long, with their seconds."""
     settings = job.settings
-    rate = _flops() / (2 * _active(model))  # tokens per second
+    token_seconds = 2 * _active(model) / _flops()
 
     def reading(text: str, chunks: int) -> float:
         tokens = Path(text).stat().st_size / TOKEN_BYTES
-        return min(tokens, chunks * settings.context or tokens) / rate
+        return min(tokens, chunks * settings.context or tokens) * token_seconds
 
     if base:
         yield "convert", base / DISK_BYTES

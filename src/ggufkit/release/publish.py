@@ -149,7 +149,9 @@ class _Hub(Publisher):
     def put(self, paths: Sequence[Path], message: str) -> dict[str, str]:
         for attempt in range(TRIES):
             try:
-                self._commit(paths, message)
+                self._api.create_repo(self._repository, private=not self._public, exist_ok=True)
+                operations = [self._hub.CommitOperationAdd(path.name, str(path)) for path in paths]
+                self._api.create_commit(self._repository, operations, commit_message=message)
             except Exception as error:  # noqa: BLE001, PERF203 (see above; each try)
                 is_final = _reason(error)[1] in _FOR_GOOD or isinstance(error, MISFORMED)
                 if is_final or attempt + 1 == TRIES:
@@ -158,11 +160,6 @@ class _Hub(Publisher):
             else:
                 break
         return self.digests([path.name for path in paths])
-
-    def _commit(self, paths: Sequence[Path], message: str) -> None:
-        self._api.create_repo(self._repository, private=not self._public, exist_ok=True)
-        operations = [self._hub.CommitOperationAdd(path.name, str(path)) for path in paths]
-        self._api.create_commit(self._repository, operations, commit_message=message)
 
     def _failure(self, error: Exception) -> RemoteError:
         """Return an error that says what the Hub said, without addresses and the token."""

@@ -140,7 +140,7 @@ class RungSteps:
         """
         small = self.run.work / f"{digest_of(*self._reading(text))[:16]}.gguf"
         large, step = small.with_suffix(".kld"), f"base on {Path(text).name}"
-        is_there = small.exists() or large.exists()
+        is_there = step in self.run.journal.steps and (small.exists() or large.exists())
         if not is_there:
             settings = self.run.settings
             options: dict[str, Any] = {"base": self.base["path"], "context": settings.context}

@@ -16,7 +16,7 @@ from ggufkit.errors import GGUFError, OutputError, printable
 from ggufkit.release.forecast import forecast
 from ggufkit.release.journal import write_text
 from ggufkit.release.run import release
-from ggufkit.release.runner import ReleaseJob
+from ggufkit.release.runner import ReleaseJob, Tell
 from ggufkit.release.settings import Settings, read_settings, template
 from ggufkit.release.source import ReleaseSource
 from ggufkit.reports.report import escaped
@@ -157,27 +157,26 @@ def _write_settings(path: Path) -> Path:
 # What is shown.
 
 
-class _StepLines:
-    """Prints a line for each step that did something."""
+def _print_steps() -> Tell:
+    """Return what prints a line for each step that did something."""
+    skipped = 0
 
-    def __init__(self) -> None:
-        self._skipped = 0
-
-    def tell(self, step: str, state: str, **facts: Any) -> None:
+    def tell(step: str, state: str, **facts: Any) -> None:
+        nonlocal skipped
         if state == "note":
             note(facts["text"])
         elif state == "failed":
             click.echo(f"{step} failed: {printable(facts['text'])}", err=True)
         elif state == "skipped":
-            self._skipped += 1
-        elif is_quiet():
-            return
-        elif state == "begun" and self._skipped:
-            click.echo(f"continuing: {self._skipped} steps are done already")
-            self._skipped = 0
-        elif state == "done":
+            skipped += 1
+        elif state == "begun" and skipped and not is_quiet():
+            click.echo(f"continuing: {skipped} steps are done already")
+            skipped = 0
+        elif state == "done" and not is_quiet():
             names = ", ".join(map(printable, facts.get("files", ())))
             click.echo(f"{printable(step)}{': ' if names else ''}{names}")
+
+    return tell
 
 
 def _released(job: ReleaseJob, *, as_json: bool) -> list[str]:
@@ -186,7 +185,7 @@ def _released(job: ReleaseJob, *, as_json: bool) -> list[str]:
     def tell(step: str, state: str, **facts: Any) -> None:
         emit({"step": step, "state": state, **facts})
 
-    problems = release(job, tell if as_json else _StepLines().tell, progress_bar)
+    problems = release(job, tell if as_json else _print_steps(), progress_bar)
     if problems and not as_json:
         label = click.style("error:", fg="red", bold=True)
         click.echo(f"{label} these went wrong; the other files are complete:", err=True)
