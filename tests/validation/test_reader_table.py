@@ -88,11 +88,12 @@ TABLE = {
     "quantization/provenance.py": (MAPPED, "results"),
     "quantization/recipe_files.py": (VALUES, "results"),
     "quantization/recipes.py": ("validation.patterns:MOST_BITS", "results"),
-    "release/calibration.py": (VALUES, "system/test_small_files.py"),
     "release/card.py": (VALUES, "system/test_small_files.py"),
+    "release/importance.py": (VALUES, "system/test_small_files.py"),
     "release/journal.py": (VALUES, "release/test_journal.py"),
     "release/publish.py": (OWN, OWN),
     "release/settings.py": (VALUES, "system/test_small_files.py"),
+    "release/source.py": (OWN, OWN),  # its expression is escaped
     "remote/connections.py": ("remote.limits:ANSWER_SECONDS", "remote/test_faults.py"),
     "remote/hub/header_cache.py": ("remote.limits:MAX_HEADER_BYTES", "remote/test_remote_file.py"),
     "remote/hub/hub.py": ("remote.hub.hub:MAX_PAGE_BYTES", "remote/test_commands.py"),
