@@ -46,11 +46,11 @@ def read_journal(folder: Path) -> Facts:
     if not journal_path.exists():
         return {"steps": {}, "published": {}}
     try:
-        journal = json.loads(read_small(journal_path, Most.VALUES))
-        steps = dict(journal["steps"])
+        document = json.loads(read_small(journal_path, Most.VALUES))
+        steps = dict(document["steps"])
         published = {
             _file_name(name): short_text(digest, name)
-            for name, digest in journal["published"].items()
+            for name, digest in document["published"].items()
         }
         for name, step in steps.items():
             short_text(json_object(step, name)["inputs"], "inputs")
