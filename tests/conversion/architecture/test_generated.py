@@ -23,6 +23,7 @@ def facts(maker: str, fields: Mapping[str, Any], rope: object = None) -> ConfigF
     return cast(
         "ConfigFacts",
         SimpleNamespace(
+            exactly=False,
             architecture=SimpleNamespace(generated={"t": maker}),
             checkpoint=SimpleNamespace(tensors=tensors),
             value=lambda text: fields.get(text.split(" ")[0]),

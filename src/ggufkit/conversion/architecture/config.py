@@ -161,7 +161,8 @@ class ConfigFacts:
         """
         targets = [target for rule in self.architecture.rules for target in rule.targets]
         steps = (step for target in targets for step in (*target.steps, *target.joined_steps))
-        if self.exactly and not has_torch() and any(step.name in OF_TORCH for step in steps):
+        names = {step.name for step in steps}.union(self.architecture.generated.values())
+        if self.exactly and not has_torch() and names & {*OF_TORCH, "sinusoids"}:
             say("PyTorch is not installed: exponentials are the nearest floats, not PyTorch's")
         for text in self.architecture.required:
             if self._quietly(text) is None:

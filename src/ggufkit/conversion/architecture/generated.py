@@ -15,6 +15,8 @@ from ggufkit.conversion.architecture.rope import (
     llama3_factors,
     proportional_factors,
 )
+from ggufkit.conversion.tensors.arithmetic import of_numpy, of_torch
+from ggufkit.conversion.tensors.operations import has_torch
 from ggufkit.errors import CheckpointError, ValueTypeError, brief
 from ggufkit.models.model import Tensor
 from ggufkit.models.sources import from_array
@@ -115,10 +117,10 @@ def _sinusoids(facts: ConfigFacts) -> FactorArray | None:
     integer(channels, "audio.hidden_size", least=4)  # two frequencies
     step = np.log(LONGEST_PERIOD) / (channels // 2 - 1)
     exponents = np.float32(-step) * np.arange(channels // 2, dtype=np.float32)
-    frequencies = np.exp(exponents.astype(np.float64)).astype(np.float32)
+    function = of_torch if facts.exactly and has_torch() else of_numpy
+    frequencies = function("exp", exponents)
     times = np.arange(POSITIONS, dtype=np.float32)[:, None] * frequencies
-    angles = times.astype(np.float64)
-    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+    return np.concatenate([function("sin", times), function("cos", times)], axis=1)
 
 
 MAKERS: Final[dict[str, Callable[[ConfigFacts], FactorArray | None]]] = {

@@ -47,9 +47,9 @@ class Computed(ComputedRows):
 
     def read(self, start: int, stop: int) -> Bytes:
         """Read, compute and return rows."""
-        numbers = read_floats(self.tensor, self.type, start, stop)
         more = (start, self._prepared) if self.prepare else ()
         with np.errstate(all="ignore"):  # a file may hold anything
+            numbers = read_floats(self.tensor, self.type, start, stop)
             numbers = self.apply(numbers, *more)
             return np.ascontiguousarray(numbers, self.type.dtype).view(np.uint8)
 
@@ -126,15 +126,32 @@ def times(factor: float, array: AnyFloats) -> AnyFloats:
 
 def neg_exp(array: AnyFloats) -> AnyFloats:
     """Return -exp(x), the nearest float."""
-    return -np.exp(array.astype(np.float64)).astype(array.dtype)
+    return -of_numpy("exp", array)
+
+
+def of_numpy(name: str, array: AnyFloats) -> AnyFloats:
+    """Return the nearest floats to a function of NumPy, such as exp."""
+    numbers: AnyFloats = getattr(np, name)(array.astype(np.float64))
+    return numbers.astype(array.dtype)
+
+
+def of_torch(name: str, array: AnyFloats) -> AnyFloats:
+    """Return a function as PyTorch computes it on this processor."""
+    import torch  # noqa: PLC0415 (an extra)
+
+    function = getattr(torch, name, None) or getattr(torch.nn.functional, name)
+    numbers: AnyFloats = function(torch.from_numpy(array)).numpy()
+    return numbers
 
 
 def neg_exp_of_torch(array: AnyFloats) -> AnyFloats:
-    """Return -exp(x) as PyTorch computes it on this processor."""
-    import torch  # noqa: PLC0415 (an extra)
+    """Return -exp(x) as PyTorch computes it."""
+    return -of_torch("exp", array)
 
-    negated: AnyFloats = -torch.exp(torch.from_numpy(array)).numpy()
-    return negated
+
+def softplus_of_torch(array: AnyFloats) -> AnyFloats:
+    """Return log(1 + exp(x)) as PyTorch computes it."""
+    return of_torch("softplus", array)
 
 
 def neg_exp_undone(array: AnyFloats) -> AnyFloats:

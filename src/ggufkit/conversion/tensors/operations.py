@@ -287,7 +287,10 @@ OPERATIONS: Final[dict[str, Operation]] = {
 
 
 # Operations that PyTorch rounds in its own way.
-OF_TORCH: Final = {"neg_exp": elementwise(arithmetic.neg_exp_of_torch, arithmetic.neg_exp_undone)}
+OF_TORCH: Final = {
+    "neg_exp": elementwise(arithmetic.neg_exp_of_torch, arithmetic.neg_exp_undone),
+    "softplus": elementwise(arithmetic.softplus_of_torch, arithmetic.softplus_undone),
+}
 
 
 def perform(tensor: Tensor, name: str, arguments: Sequence[Any]) -> Tensor:
