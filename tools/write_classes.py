@@ -134,10 +134,10 @@ def rows(conversion: Path) -> list[list[str]]:
 def compared_projectors() -> set[str]:
     """Return the classes whose projectors are compared with the converter's."""
     import projector_folders  # noqa: PLC0415 (of the tests)
-    from ggufkit.conversion.projector import classes  # noqa: PLC0415
+    from ggufkit.conversion.architecture.architecture import classes  # noqa: PLC0415
 
     cases = projector_folders.cases().values()
-    return {case.get("class") or classes(case["config"])[0] for case in cases}
+    return {case.get("class") or classes(case["config"], "vision_config")[0] for case in cases}
 
 
 def _drafts() -> dict[str, dict[str, object]]:

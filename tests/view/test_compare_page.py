@@ -49,7 +49,8 @@ def test_equal_tensors_have_no_error(pair):
 
 def test_headers_are_side_by_side(pair):
     document = comparison(*pair)
-    assert [key["key"] for key in document["keys"]] == ["x", "y"]
+    keys = ["x", "y", "general.quantization_version"]
+    assert [key["key"] for key in document["keys"]] == keys
     sides = {
         tensor["name"]: (tensor["before_type"], tensor["after_type"])
         for tensor in document["tensors"]

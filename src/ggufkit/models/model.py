@@ -134,7 +134,8 @@ class Model(ModelVerbs, Mapping[str, Tensor]):
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse to change what a file says: AttributeError with the remedy."""
         if name in _FIXED and name in self.__dict__:
-            message = f"`{name}` of a model cannot be set. Use model.replace({name}=...)"
+            remedy = "model.replace(...) returns a model with other metadata or tensors"
+            message = f"`{name}` of a model cannot be set. {remedy}"
             raise AttributeError(message)
         super().__setattr__(name, value)
 

@@ -20,6 +20,7 @@ from ggufkit.remote.url import STORES, redacted, scheme_of
 from ggufkit.system.cancellation import pause
 from ggufkit.system.descriptors import copy_at
 from ggufkit.system.staging import Staging, staged
+from ggufkit.system.text_file import Most, read_small
 
 REPOSITORY: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 MAX_TEXT: Final = 300  # characters of a message, which may hold the whole answer of a server
@@ -53,7 +54,9 @@ def is_same(digest: str, path: Path, sha256: str) -> bool:
     """
     if len(digest) == len(sha256):
         return digest == sha256
-    data = path.read_bytes()
+    if path.stat().st_size > Most.VALUES:
+        return False
+    data = read_small(path, Most.VALUES)
     head = b"blob %d\0" % len(data)
     return digest == hashlib.sha1(head + data, usedforsecurity=False).hexdigest()
 

@@ -215,8 +215,8 @@ def known_types() -> frozenset[str]:
     It reads config.json alone for those that transformers 4.57 does not know, and for hybrids of
     Mamba 2.
     """
-    folder = resources.files("ggufkit.conversion.architecture")
-    return frozenset((folder / "transformers_types.txt").read_text("utf-8").split())
+    text = (resources.files(__package__) / "transformers_types.txt").read_text("utf-8")
+    return frozenset(text.split())
 
 
 def _without(table: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
