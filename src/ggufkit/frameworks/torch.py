@@ -13,7 +13,7 @@ from ggufkit.conversion.diffusion.original_shapes import original_shape
 from ggufkit.errors import TensorTypeError, ValueTypeError
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.frameworks.extras import library
-from ggufkit.frameworks.fill import decoded_arrays, decoded_type, float_type
+from ggufkit.frameworks.fill import DTYPES, decoded_arrays, decoded_type, float_type
 from ggufkit.models.any_model import AnyModel, as_model, opened
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.rows import ComputedRows, rows_and_width
@@ -34,11 +34,6 @@ if TYPE_CHECKING:
     from ggufkit.frameworks.torch_packed import PackedTensor
 
 EXTRA: Final = "torch"
-# The dtypes of torch that GGUF has, by the name of the tensor type.
-DTYPES: Final = {
-    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
-    "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8",
-}  # fmt: skip
 _TYPES: Final = {dtype: name for name, dtype in DTYPES.items()}
 # Of safetensors files; what an older torch lacks comes as bytes.
 _FOREIGN: Final = {

@@ -12,7 +12,7 @@ from typing import Any, Final
 from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
 from ggufkit.format.types import TensorType
 from ggufkit.frameworks.extras import library
-from ggufkit.frameworks.torch import DTYPES
+from ggufkit.frameworks.fill import DTYPES
 from ggufkit.quants.block_fields import LOOKUP_TABLES, ArrayLibrary, Blocks, lookup_table
 from ggufkit.quants.block_parts import LAYOUTS
 

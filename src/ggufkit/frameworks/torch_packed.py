@@ -80,7 +80,6 @@ class PackedTensor(TorchTensor):  # type: ignore[misc]  # mypy runs without torc
     # How torch takes such a tensor apart, for torch.compile, and puts it together.
 
     def __tensor_flatten__(self) -> tuple[list[str], tuple[str, tuple[int, ...], torch.dtype]]:
-        """Return the names of inner tensors, and all else."""
         return ["blocks"], (self.tensor_type.name, tuple(self.shape), self.dtype)
 
     @staticmethod
@@ -89,7 +88,6 @@ class PackedTensor(TorchTensor):  # type: ignore[misc]  # mypy runs without torc
         facts: tuple[str, tuple[int, ...], torch.dtype],
         *_: object,
     ) -> PackedTensor:
-        """Return the tensor of its parts."""
         return PackedTensor(inner["blocks"], *facts)
 
     @classmethod
@@ -100,7 +98,6 @@ class PackedTensor(TorchTensor):  # type: ignore[misc]  # mypy runs without torc
         args: tuple[Any, ...] = (),
         options: dict[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
-        """Run an operation of torch."""
         options = options or {}
         own = _OWN.get(function)
         if own and isinstance(args[0], PackedTensor):

@@ -12,9 +12,9 @@ from ggufkit.conversion.architecture.config_json import Draft
 from ggufkit.conversion.export import checkpoint_in_memory
 from ggufkit.errors import CheckpointError, brief, first_names
 from ggufkit.frameworks.extras import library
-from ggufkit.frameworks.fill import decoded_arrays, decoded_type, float_type
+from ggufkit.frameworks.fill import DTYPES, decoded_arrays, decoded_type, float_type
 from ggufkit.frameworks.tokenizer import errors_of_library
-from ggufkit.frameworks.torch import DTYPES, as_torch, packed_tensors
+from ggufkit.frameworks.torch import as_torch, packed_tensors
 from ggufkit.models.any_model import AnyModel, opened
 from ggufkit.models.layers import block_count
 from ggufkit.models.model import Model
@@ -148,7 +148,6 @@ def _config(draft: Draft) -> Any:  # noqa: ANN401 (a class of transformers)
 
 
 def _tokenizer(draft: Draft) -> Any:  # noqa: ANN401 (a class of transformers)
-    """Return the tokenizer that the files of the checkpoint describe."""
     rules = draft.text("tokenizer.json")
     if rules is None:
         return None

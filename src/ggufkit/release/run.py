@@ -125,7 +125,6 @@ class _Release(Runner):
         return facts | {"path": path}
 
     def projector(self, source: ReleaseSource) -> None:
-        """Convert the projector, if the source has one."""
 
         def make() -> StepOutcome:
             model = source.projector()
@@ -186,7 +185,6 @@ class _Release(Runner):
             )
 
     def publish(self, paths: Sequence[Path], message: str) -> None:
-        """Publish those files that are not published yet."""
         if self.place is None:
             return
         there = self.place.digests([path.name for path in paths])
@@ -204,7 +202,6 @@ class _Release(Runner):
         self.tell("done" if missing else "skipped", "publish")
 
     def finish(self, base: Facts, sound: Sequence[str]) -> None:
-        """Write and publish what is about all files."""
         journal = self.journal
         chosen = asdict(self.settings) | {
             "rungs": list(sound),

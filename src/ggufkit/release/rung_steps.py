@@ -72,7 +72,6 @@ class RungSteps:
         return self.run.journal.files(f"quantize {rung.name}")
 
     def _key(self, rung: Rung) -> str:
-        """Return the digest of what a rung is made from."""
         run = self.run
         known = run.journal.digests()
         data = sorted(
@@ -83,7 +82,6 @@ class RungSteps:
         return digest_of(self.base["content"], recipe, data, *settings)
 
     def _proofs(self, rung: Rung) -> Iterator[Proof]:
-        """Yield the steps that prove a rung."""
         known, settings = self.run.journal.digests(), self.run.settings
         digests = [known[name] for name in sorted(path.name for path in self.files(rung))]
         yield f"check {rung.name}", (digests,), self._check

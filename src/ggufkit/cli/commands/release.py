@@ -195,7 +195,6 @@ def _released(job: ReleaseJob, *, as_json: bool) -> list[str]:
 
 
 def _show(job: ReleaseJob, *, as_json: bool) -> None:
-    """Show what a release would do."""
     document = forecast(job)
     if as_json:
         emit(document)
