@@ -13,7 +13,7 @@ from ggufkit.errors import OutputError
 from ggufkit.system import descriptors
 from ggufkit.system import staging as staging_module
 from ggufkit.system.descriptors import lock, write_at
-from ggufkit.system.staging import Staging, require_regular, staged, sweep
+from ggufkit.system.staging import Staging, require_file, staged, sweep
 from platforms import posix
 
 
@@ -205,7 +205,7 @@ def test_a_full_disk_names_the_file(tmp_path):
 def test_standard_output_is_no_output_file():
     assert Path("/dev/stdout").is_file()
     with pytest.raises(OutputError, match="/dev/stdout exists and is not a regular file"):
-        require_regular(Path("/dev/stdout"))
+        require_file(Path("/dev/stdout"))
 
 
 @posix

@@ -23,7 +23,7 @@ from ggufkit.output.layout import layout
 from ggufkit.system.cancellation import shield
 from ggufkit.system.cluster import executor_of
 from ggufkit.system.descriptors import naming
-from ggufkit.system.staging import require_regular
+from ggufkit.system.staging import require_file
 
 PIPE: Final = "-"
 
@@ -128,7 +128,7 @@ def require_place(out: str) -> None:
     path = Path(out)
     if path.is_dir():
         raise OutputError(f"{out} is a folder", remedy="Name a file in the folder")
-    require_regular(path)
+    require_file(path)
     if not path.parent.is_dir():
         raise OutputError(f"the folder {path.parent} does not exist", remedy="Create it first")
     if path.exists() and not may_replace():

@@ -36,7 +36,7 @@ from ggufkit.system.staging import (
     DISK_FULL,
     Staging,
     kept_bytes,
-    require_regular,
+    require_file,
     require_space,
     sweep,
 )
@@ -201,7 +201,7 @@ def _prepare(orders: Sequence[Order]) -> None:
         if not folder.is_dir():
             raise OutputError(f"the folder {folder} does not exist", remedy="Create it first")
     for target in (target for order in orders for target in order.targets):
-        require_regular(target)
+        require_file(target)
     for folder in folders:
         own = [order for order in orders if order.folder == folder]
         needed = sum(order.plan.nbytes for order in own)

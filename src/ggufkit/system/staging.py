@@ -92,7 +92,7 @@ class Staging:
         Raises OutputError for a device or pipe, or if another process writes it, ForeignFileError
         (an OutputError) if something else has its name.
         """
-        require_regular(target)
+        require_file(target)
         own, other = (RESUME, PART) if resumable else (PART, RESUME)
         self.target = target
         self.path: Path = hidden(target, own)
@@ -226,13 +226,12 @@ def staged(
     return result
 
 
-def require_regular(target: Path) -> None:
+def require_file(target: Path) -> None:
     """Raise OutputError for a folder, pipe or device, which publishing would replace.
 
     /dev/stdout may lead to a regular file, and publishing would replace the link for everybody.
     """
-    is_file = target.is_file() and target.absolute().parent != DEVICES
-    if target.exists() and not is_file:
+    if target.exists() and (not target.is_file() or target.absolute().parent == DEVICES):
         raise OutputError(
             f"{target} exists and is not a regular file",
             remedy="Give a file name; to write to a pipe or device, use standard output",
