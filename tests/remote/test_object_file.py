@@ -230,7 +230,7 @@ def test_names_the_extra(monkeypatch):
 
 def test_release_publishes_its_files_in_a_bucket(bucket, tmp_path):
     from ggufkit.inspection.file_digest import file_digest
-    from ggufkit.release.publish import publisher
+    from ggufkit.release.publish import is_same, publisher
 
     place = publisher("s3://models/release", public=False)
     paths = [tmp_path / "a.gguf", tmp_path / "README.md"]
@@ -242,4 +242,4 @@ def test_release_publishes_its_files_in_a_bucket(bucket, tmp_path):
     assert bytes(obstore.get(bucket, "release/a.gguf").bytes()) == DATA
     digests = place.digests([*names, "absent"])
     assert digests == {path.name: file_digest(path) for path in paths}
-    assert all(place.same(digests[path.name], path, file_digest(path)) for path in paths)
+    assert all(is_same(digests[path.name], path, file_digest(path)) for path in paths)
