@@ -42,6 +42,9 @@ def forecast(job: ReleaseJob) -> dict[str, Any]:
         base = 0 if source.is_local_file else layout(model, "model.gguf").nbytes
         steps = list(_steps(job, model, rungs, base))
         known = about(source, model.metadata)
+    left_out: dict[str, list[str]] = {}
+    for name, reason in refusals:
+        left_out.setdefault(reason, []).append(name)
     batches = groups(rungs, None if job.disk is None else max(job.disk - base, 0))
     largest = max((sum(r.plan.nbytes for r in batch) for batch in batches), default=0)
     return {
@@ -50,7 +53,7 @@ def forecast(job: ReleaseJob) -> dict[str, Any]:
             {"file": rung.plan.files[0].name, "shards": len(rung.plan.files), **rung.facts}
             for rung in rungs
         ],
-        "left_out": [f"{name}: {reason}" for name, reason in refusals],
+        "left_out": [f"{', '.join(names)}: {reason}" for reason, names in left_out.items()],
         "doubts": list(doubts(rungs)),
         "missing": list(_missing(job, known)),
         "notes": notes,
