@@ -124,8 +124,13 @@ def test_fault_while_writing_the_output_loses_nothing(tmp_path, command):
     assert_loses_nothing(command, faults_of(command), "made", tmp_path)
 
 
+# Runs of many steps are killed at random moments in their own tests: where a call fails without a
+# kill, they note the step that failed and go on, so that the journal tells another story.
+ONE_OUTPUT = [name for name in OTHERS if name not in faulty.MAKES_MANY]
+
+
 @pytest.mark.parametrize(
-    "command", ["copy", *(pytest.param(c, marks=pytest.mark.matrix) for c in OTHERS)]
+    "command", ["copy", *(pytest.param(c, marks=pytest.mark.matrix) for c in ONE_OUTPUT)]
 )
 def test_command_killed_at_any_call_loses_nothing(tmp_path, command):
     rows = assert_loses_nothing(
