@@ -85,8 +85,7 @@ def assert_lost_nothing(row):
         return
     assert row["code"] in (0, 1), row
     assert row["code"] == 0 or "error: " in row["errors"], row
-    is_step_lost = row["makes_many"]  # all files may be there when a step of the run failed
-    assert row["code"] == 0 or row["output"] != "new" or row["is_in_place"] or is_step_lost, row
+    assert row["code"] == 0 or row["output"] != "new" or row["is_in_place"], row
     if row["call"] == "pread" and row["code"]:
         assert SOURCE.search(row["errors"]), row
 
@@ -110,11 +109,7 @@ def test_every_command_that_writes_meets_faults():
 def assert_loses_nothing(command, faults, places, folder):
     rows = runs(command, faults, places, folder)
     for row in rows:
-        of_command = {
-            "is_in_place": command in faulty.IN_PLACE,
-            "makes_many": command in faulty.MAKES_MANY,
-        }
-        assert_lost_nothing(row | of_command)
+        assert_lost_nothing(row | {"is_in_place": command in faulty.IN_PLACE})
     assert {row["fault"] for row in rows} == faults - UNMET.get(command, set())
     return rows
 
