@@ -708,10 +708,9 @@ def fields_of(own: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def make(folder: Path, name: str) -> None:
-    """Make the checkpoint of a case."""
+def model_of(name: str) -> Any:
+    """Return the random model of a case."""
     spec = CASES[name]
-    folder.mkdir(parents=True)
     config = getattr(transformers, spec["config"])(**fields_of(spec["fields"]))
     with no_init_weights():  # StableLM's own cannot initialize its norms of heads
         if spec["model"]:
@@ -724,7 +723,14 @@ def make(folder: Path, name: str) -> None:
         torch.nn.init.normal_(parameter, 0.1, 0.5)
     if spec["empty_rows"]:
         model.get_input_embeddings().weight.data[-spec["empty_rows"] :] = 0
-    model.to(getattr(torch, spec["dtype"]))
+    return model.to(getattr(torch, spec["dtype"]))
+
+
+def make(folder: Path, name: str) -> None:
+    """Make the checkpoint of a case."""
+    spec = CASES[name]
+    folder.mkdir(parents=True)
+    model = model_of(name)
     parameters = {name for name, _ in model.named_parameters()}
     parameters_to_save = {n: t for n, t in model.state_dict().items() if n in parameters}
     only = {"state_dict": parameters_to_save} if spec["only_parameters"] else {}

@@ -71,6 +71,7 @@ TABLE = {
     "edits/undo.py": (JOURNAL, "journal"),
     "evaluation/passes.py": (VALUES, "evaluation/test_base_file.py"),
     "evaluation/variants.py": (VALUES, "system/test_small_files.py"),
+    "frameworks/live/weights.py": (OWN, OWN),  # names of the weights of a class
     "frameworks/transformers.py": (CONFIG, "commands"),
     "imatrix/compute.py": (VALUES, "system/test_small_files.py"),
     "imatrix/matrix.py": ("imatrix.dat_file:MAX_LEGACY_NAME", "imatrix"),

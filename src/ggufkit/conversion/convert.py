@@ -31,6 +31,7 @@ from ggufkit.conversion.checkpoint.folder import (
     shown_as,
 )
 from ggufkit.conversion.checkpoint.nvfp4 import SCALES, is_nvfp4, with_modelopt_settings
+from ggufkit.conversion.checkpoint.state_dict import saved_parts, tensors_of
 from ggufkit.conversion.choices import Choices
 from ggufkit.conversion.diffusion.checkpoint_files import (
     COMFYUI,
@@ -78,8 +79,10 @@ ADAPTERS: Final = ("*.lora_A", "*.lora_B")  # for tasks: models of their own
 
 
 def convert(  # noqa: PLR0913 (one argument for each choice of a user)
-    folder: AnyPath,
+    folder: AnyPath | Mapping[str, Any],
     *,
+    config: object = None,
+    tokenizer: object = None,
     outtype: str = AUTO,
     name: str | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -106,6 +109,10 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
 ) -> Model:
     """Return the checkpoint in `folder` as a lazy model; `write` makes the file.
 
+    `folder` may also be a state dict: tensors of NumPy or PyTorch by their names in a checkpoint,
+    or a model that `ggufkit.safetensors.load` gives. `config` is then config.json as a mapping or
+    a configuration of transformers, `tokenizer` a tokenizer of transformers or the folder of one.
+
     `folder` may also be an image or video model: a file of tensors (.safetensors, .ckpt, .pth) or a
     folder of diffusers. Of the arguments, only these four concern it: `outtype`; `arch` names its
     architecture, which is otherwise recognized by the names and shapes of its tensors; `part` names
@@ -115,10 +122,10 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     `folder` may also be a repository on the Hub, "hf://org/repo", or the safetensors file of an
     image model there or at a URL: tensors are read from there while the file is written. `outtype`
     is auto, f32, f16, bf16, q8_0, tq1_0 or tq2_0. `name` and `overrides` (of `general.*`) replace
-    the checkpoint's own values, `pre` names the pre-tokenizer.
-    Architecture files in the folders `arch_path` come before ours. `follow_links` reads files that
-    links in the folder lead to, wherever they are. With `mmproj` the model is the projector of the
-    checkpoint: what makes embeddings of pictures or sound.
+    the checkpoint's own values, `pre` names the pre-tokenizer. Architecture files in the folders
+    `arch_path` come before ours. `follow_links` reads files that links in the folder lead to,
+    wherever they are. With `mmproj` the model is the projector of the checkpoint: what makes
+    embeddings of pictures or sound.
 
     `vocab_only` leaves out all tensors. `mtp` is True for only the layers that predict further
     tokens, False for a model without them. `fuse_qkv` and `fuse_gate_up_exps` join tensors that
@@ -128,15 +135,25 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     the draft model that a checkpoint of DeepSeek V4 contains. `mistral_format` reads Mistral's own
     files: params.json, consolidated*.safetensors, and tekken.json or a SentencePiece model.
     `strict` refuses fields of config.json that nothing reads although their names suggest that they
-    change the model; otherwise a note lists them.
-    `exactly` makes what llama.cpp's converter makes even where ggufkit departs from it on purpose;
-    the table in docs/convert.md says in which cases.
+    change the model; otherwise a note lists them. `exactly` makes what llama.cpp's converter makes
+    even where ggufkit departs from it on purpose; the table in docs/convert.md says in which cases.
     With `no_community_template` these files do not get the name of a template that llama.cpp has
     built in.
 
     `say` is called with each note for the user. Raises CheckpointError before anything is written;
     its `problems` list everything wrong.
     """
+    choices = Choices(
+        outtype, name, overrides, pre, arch_path, vocab_only, fuse_qkv, fuse_gate_up_exps,
+        fp8_as_q8, dense_modules, mtp, target, dspark, no_community_template, strict, exactly,
+    )  # fmt: skip
+    if isinstance(folder, Mapping):
+        if config is None:
+            raise ValueTypeError("a state dict has no configuration", remedy="Give config=...")
+        with saved_parts(config, tokenizer) as parts:
+            return convert_folder(parts, choices, state=folder, mmproj=mmproj, say=say)
+    if config is not None or tokenizer is not None:
+        raise ValueTypeError("a folder has its own", remedy="Leave out config= and tokenizer=")
     place = place_of(folder)
     if isinstance(place, UrlPath) or not is_hub_name(os.fsdecode(folder)):
         if part is not None and place.is_dir():
@@ -152,14 +169,28 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
             raise ValueTypeError(
                 f"{place} has no parts", remedy="Give a pipeline or its checkpoint"
             )
-    choices = Choices(
-        outtype, name, overrides, pre, arch_path, vocab_only, fuse_qkv, fuse_gate_up_exps,
-        fp8_as_q8, dense_modules, mtp, target, dspark, no_community_template, strict, exactly,
+    return convert_folder(
+        folder, choices, follow_links=follow_links, mistral_format=mistral_format, mmproj=mmproj,
+        say=say,
     )  # fmt: skip
+
+
+def convert_folder(  # noqa: PLR0913 (where a checkpoint is, and how it is read)
+    folder: AnyPath,
+    choices: Choices,
+    *,
+    state: Mapping[str, Any] | None = None,
+    follow_links: bool = False,
+    mistral_format: bool = False,
+    mmproj: bool = False,
+    say: Notify | None = None,
+) -> Model:
+    """Return a checkpoint as a lazy model; its tensors are those of `state` if there is one."""
     with (
         shown_as("config.json", PARAMS if mistral_format else "config.json"),
+        shown_as(str(folder), str(folder) if state is None else "the state dict"),
         opened_checkpoint(
-            folder, choices, follow_links=follow_links, mistral_format=mistral_format
+            folder, choices, follow_links=follow_links, mistral_format=mistral_format, state=state
         ) as checkpoint,
     ):
         # Names in files may have a million characters.
@@ -169,15 +200,17 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
         else:
             model = converted(checkpoint, choices, say_note)
             model = restored(checkpoint, model, choices.keys, say_note)
-            if not (vocab_only or mtp or dspark):
-                require_loadable(model, checkpoint.folder, say_note, exactly=exactly)
+            if not (choices.vocab_only or choices.mtp or choices.dspark):
+                require_loadable(model, checkpoint.folder, say_note, exactly=choices.exactly)
+        if isinstance(state, Model):
+            return model.derived_from(state.inputs, checkpoint.readers_limit, state.readers_limit)
         return model.derived_from(model.inputs, checkpoint.readers_limit)
 
 
 @contextlib.contextmanager
 def opened_checkpoint(
     folder: AnyPath, choices: Choices = DEFAULTS, *, follow_links: bool,
-    mistral_format: bool = False,
+    mistral_format: bool = False, state: Mapping[str, Any] | None = None,
 ) -> Iterator[Checkpoint]:  # fmt: skip
     """Provide a checkpoint; its tensors stay readable afterwards, unless there is an error."""
     with contextlib.ExitStack() as small_files:
@@ -192,6 +225,7 @@ def opened_checkpoint(
         checkpoint = open_checkpoint(
             folder, files, follow_links=follow_links, mistral_format=mistral_format,
             may_lack_tensors=choices.vocab_only and not is_remote,
+            tensors=None if state is None else tensors_of(state),
         )  # fmt: skip
         try:
             if choices.dense_modules:

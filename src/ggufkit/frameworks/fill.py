@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from ggufkit.conversion.checkpoint.state_dict import DTYPES
 from ggufkit.conversion.diffusion.original_shapes import original_shape
 from ggufkit.errors import TensorTypeError, ValueTypeError
 from ggufkit.format.types import TensorType, tensor_type
@@ -26,11 +27,6 @@ from ggufkit.system.threads import Progress, in_turn, pool_of
 PIECE: Final = 1 << 20  # elements: large enough that a read is cheap, small beside any model
 AHEAD: Final = 4  # pieces per thread that are decoded while the first is waited for
 BITS16: Final = np.dtype(np.uint16)  # NumPy has no bfloat16: its bits take the place
-# The dtypes of other libraries that GGUF has, by the name of the tensor type.
-DTYPES: Final = {
-    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
-    "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8",
-}  # fmt: skip
 FLOATS: Final = {DTYPES[kind]: kind for kind in ("F32", "F16", "BF16", "F64")}
 Wrapped = TypeVar("Wrapped")
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ggufkit.conversion.checkpoint.state_dict import DTYPES, TORCH_DTYPES, TorchRows, of_torch
 from ggufkit.conversion.diffusion.original_shapes import original_shape
 from ggufkit.errors import TensorTypeError, ValueTypeError
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.frameworks.extras import library
-from ggufkit.frameworks.fill import DTYPES, decoded_arrays, decoded_type, float_type
+from ggufkit.frameworks.fill import decoded_arrays, decoded_type, float_type
 from ggufkit.models.any_model import AnyModel, as_model, opened
 from ggufkit.models.model import Model, Tensor, Tensors
-from ggufkit.models.rows import ComputedRows, rows_and_width
 from ggufkit.models.sources import in_order, retyped
 from ggufkit.models.tensors.in_memory import as_tensor, of_few_axes
 from ggufkit.models.tensors.in_memory import model as model_of
@@ -24,7 +23,7 @@ from ggufkit.output.write import WriteOptions, write
 from ggufkit.quants.codec import AnyType
 from ggufkit.quants.parallel import Numbers
 from ggufkit.system.descriptors import AnyPath
-from ggufkit.system.mapped_file import Bytes, MappedFile
+from ggufkit.system.mapped_file import MappedFile
 from ggufkit.system.threads import Progress
 
 if TYPE_CHECKING:
@@ -34,14 +33,6 @@ if TYPE_CHECKING:
     from ggufkit.frameworks.torch_packed import PackedTensor
 
 EXTRA: Final = "torch"
-_TYPES: Final = {dtype: name for name, dtype in DTYPES.items()}
-# Of safetensors files; what an older torch lacks comes as bytes.
-_FOREIGN: Final = {
-    "U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64", "BOOL": "bool",
-    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz", "C64": "complex64",
-    "F4": "float4_e2m1fn_x2",
-}  # fmt: skip
 
 
 def load(  # noqa: PLR0913 (one argument for each choice of a user)
@@ -165,40 +156,13 @@ def as_gguf(name: str, value: object) -> Tensor:
         return packed if target is None else retyped(packed, target)
     if not isinstance(array, torch.Tensor):
         return as_tensor(name, value)
-    plain = array.detach()
-    if plain.layout != torch.strided or plain.is_meta:
+    tensor = of_few_axes(of_torch(name, array))
+    if tensor.type.id < 0:
         raise TensorTypeError(
-            f"tensor {name!r} has no elements one after the other: it is "
-            f"{'on the meta device' if plain.is_meta else plain.layout}",
-            remedy="Use tensor.to_dense(), or load it onto a device",
+            f"tensor {name!r}: GGUF has no type for {array.dtype}",
+            remedy=f"Convert it to one of {', '.join(DTYPES.values())}",
         )
-    kind = _TYPES.get(_name_of(plain.dtype))
-    if kind is None:
-        raise TensorTypeError(
-            f"tensor {name!r}: GGUF has no type for torch's {_name_of(plain.dtype)}",
-            remedy=f"Convert it to one of {', '.join(_TYPES)}",
-        )
-    shape = tuple(plain.shape)
-    source = TorchRows(plain.reshape(rows_and_width(shape)))
-    tensor = of_few_axes(Tensor.over(name, tensor_type(kind), shape, source))
     return tensor if target is None else retyped(tensor, target)
-
-
-@dataclass(frozen=True, eq=False)  # tensors do not compare to one bool
-class TorchRows(ComputedRows):
-    """Rows of a torch tensor, copied to the processor's memory when they are read."""
-
-    rows: torch.Tensor
-
-    def read(self, start: int, stop: int) -> Bytes:
-        """Return the bytes of rows `start` to `stop`."""
-        torch = library("torch", EXTRA)
-        data: Bytes = self.rows[start:stop].contiguous().cpu().view(torch.uint8).numpy()
-        return data
-
-
-def _name_of(dtype: object) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 # In the processor's memory.
@@ -215,7 +179,7 @@ def as_torch(array: Numbers, type: TensorType) -> torch.Tensor:
 def torch_dtype(type: TensorType) -> torch.dtype:
     """Return the dtype that holds a plain type; uint8 for what torch lacks."""
     torch = library("torch", EXTRA)
-    return getattr(torch, (DTYPES | _FOREIGN).get(type.name, "uint8"), torch.uint8)
+    return getattr(torch, TORCH_DTYPES.get(type.name, "uint8"), torch.uint8)
 
 
 def _mapped(tensors: list[Tensor], types: list[TensorType]) -> dict[str, torch.Tensor]:

@@ -155,20 +155,22 @@ class Checkpoint(CheckpointFolder):
             file.close()
 
 
-def open_checkpoint(
+def open_checkpoint(  # noqa: PLR0913 (where the files are, and which)
     folder: AnyPath,
     remote_files: Mapping[str, RangeFile | Path] | None = None,
     *,
     follow_links: bool = False,
     may_lack_tensors: bool = False,
     mistral_format: bool = False,
+    tensors: Tensors | None = None,
 ) -> Checkpoint:
     """Open a folder with config.json and safetensors or PyTorch files, lazily.
 
     `remote_files` are files of tensors that belong to the folder and are not in it, by name.
     `follow_links` allows links in the folder that lead out of it. With `may_lack_tensors` a folder
     without files of tensors, or with only some of them, can be opened. With `mistral_format` the
-    configuration is params.json, and the tensors are in consolidated*.safetensors.
+    configuration is params.json, and the tensors are in consolidated*.safetensors. `tensors` are
+    those of a checkpoint in memory, whose folder has none.
 
     Tensors come in llama.cpp's order: by file, then by name, or in the order of a PyTorch file.
     Raises CheckpointError, whose `problems` list everything wrong with the files, and OSError as
@@ -182,13 +184,17 @@ def open_checkpoint(
     config = _mistral_config(place) if mistral_format else place.json("config.json")
     forms = MISTRAL_FORMS if mistral_format else FORMS
     with contextlib.ExitStack() as opened:
-        tensors, files, problems = _tensors(place, remote_files or {}, opened, forms)
-        config = _recognized(place, tensors) if config is None else config
+        stored, files, problems = (
+            ([*tensors.values()], [], [])
+            if tensors is not None
+            else _tensors(place, remote_files or {}, opened, forms)
+        )
+        config = _recognized(place, stored) if config is None else config
         if problems and not may_lack_tensors:
             raise CheckpointError(f"the checkpoint {place.folder} is incomplete", problems)
         opened.pop_all()
     return Checkpoint(
-        place.folder, with_text_config(config), Tensors(tensors), tuple(files), remote_files or {},
+        place.folder, with_text_config(config), Tensors(stored), tuple(files), remote_files or {},
         follow_links=follow_links,
     )  # fmt: skip
 

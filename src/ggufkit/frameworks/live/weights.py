@@ -1,0 +1,180 @@
+"""The weights of a live model of transformers, by the names that `save_pretrained` writes."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ggufkit.conversion.checkpoint.state_dict import TorchRows, torch_type
+from ggufkit.errors import MissingExtraError, ValueTypeError
+from ggufkit.frameworks.extras import library
+from ggufkit.frameworks.live.parts import LivePart, is_shard, model_parts
+from ggufkit.models.model import Tensor
+from ggufkit.models.rows import ComputedRows, rows_and_width
+from ggufkit.system.mapped_file import Bytes
+
+EXTRA: Final = "transformers"
+RENAMING: Final = "transformers.core_model_loading"  # since version 5
+KEPT_GROUPS: Final = 2  # threads still read the last one when the first reads the next
+_WRAPPERS: Final = ("_orig_mod", "module")  # attributes of torch.compile, and of DDP and DeepSpeed
+
+
+class LiveWeights:
+    """The weights of a model, each computed when it is read: gathered, merged, split, renamed.
+
+    Of processes that share a model the first one reads and then calls `finish`, the others `serve`.
+    """
+
+    def __init__(self, model: Any) -> None:  # noqa: ANN401 (a model of transformers)
+        """Find out names and shapes; nothing is computed."""
+        torch = library("torch", EXTRA)
+        loading = library(RENAMING, EXTRA)
+        self._revert = functools.partial(loading.revert_weight_conversion, model)
+        self._parts = _saved(model_parts(model), model)
+        is_distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        self._is_shared = is_distributed and any(map(is_shard, model.parameters()))
+        self.is_first: bool = not self._is_shared or torch.distributed.get_rank() == 0
+        self._lock, self._computed = threading.Lock(), dict[frozenset[str], dict[str, Any]]()
+        stand_ins = {
+            name: torch.empty(part.shape, dtype=part.dtype, device="meta")
+            for name, part in self._parts.items()
+        }
+        with _origins(stand_ins) as origins:
+            self._stand_ins: dict[str, Any] = self._revert(stand_ins)
+        self._groups = {name: origins.of(tensor) for name, tensor in self._stand_ins.items()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors by their names in a checkpoint."""
+        return {
+            name: Tensor.over(
+                name, torch_type(name, tensor.dtype), tuple(tensor.shape), LiveRows(self, name)
+            )
+            for name, tensor in self._stand_ins.items()
+        }
+
+    def rows(self, name: str) -> Any:  # noqa: ANN401 (a torch tensor)
+        """Return a tensor as a matrix of its rows."""
+        group = self._groups[name]
+        shape = rows_and_width(tuple(self._stand_ins[name].shape))
+        with self._lock:
+            if group not in self._computed:
+                if len(self._computed) >= KEPT_GROUPS:
+                    self._computed.pop(next(iter(self._computed)))
+                if self._is_shared:
+                    _tell(group)
+                self._computed[group] = self._compute(group)
+            values = self._computed[group]
+            values[name] = values[name].detach().reshape(shape)
+            return values[name]
+
+    def serve(self) -> None:
+        """Take part in what the first process gathers, until it finishes."""
+        while (group := _tell(None)) is not None:
+            self._compute(group)
+
+    def finish(self) -> None:
+        """Let the other processes go on."""
+        if self._is_shared:
+            _tell(None)
+
+    def _compute(self, group: frozenset[str]) -> dict[str, Any]:
+        with library("torch", EXTRA).no_grad():
+            whole = {name: self._parts[name].whole() for name in sorted(group)}
+            values: dict[str, Any] = self._revert(whole)
+        return values
+
+
+@dataclass(frozen=True, eq=False)
+class LiveRows(ComputedRows):
+    """Rows of a weight, which is computed when they are read."""
+
+    weights: LiveWeights
+    name: str
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Return the bytes of rows `start` to `stop`."""
+        return TorchRows(self.weights.rows(self.name)).read(start, stop)
+
+
+def unwrapped(model: Any) -> Any:  # noqa: ANN401 (a model of torch)
+    """Return the model of transformers in what torch, PEFT or DeepSpeed wraps around it.
+
+    Raises MissingExtraError for transformers before version 5, and ValueTypeError for a model of
+    another library.
+    """
+    transformers = library("transformers", EXTRA)
+    if importlib.util.find_spec(RENAMING) is None:
+        raise MissingExtraError(
+            f"this needs transformers 5, but {transformers.__version__} is installed",
+            remedy="pip install -U transformers, or convert a saved checkpoint",
+        )
+    inner = model
+    while not isinstance(inner, transformers.PreTrainedModel):
+        if hasattr(inner, "get_base_model"):
+            inner = inner.get_base_model()
+            continue
+        name = next((name for name in _WRAPPERS if hasattr(inner, name)), None)
+        if name is None:
+            raise ValueTypeError(
+                f"{model.__class__.__name__} is not a model of transformers",
+                remedy="Use ggufkit.convert(state_dict, config=..., tokenizer=...)",
+            )
+        inner = getattr(inner, name)
+    if any(module.__class__.__name__ == "FullyShardedDataParallel" for module in model.modules()):
+        raise ValueTypeError(
+            "FSDP 1 shards the model, and its weights cannot be gathered one at a time",
+            remedy="Use FSDP 2 (fully_shard, or fsdp_version: 2), or convert a saved checkpoint",
+        )
+    return inner
+
+
+def tied_names(model: Any) -> re.Pattern[str]:  # noqa: ANN401
+    """Return the pattern of the names of weights that may be tied to another."""
+    modeling = library("transformers.modeling_utils", EXTRA)
+    return re.compile("|".join(modeling._get_tied_weight_keys(model)) or "$^")  # noqa: SLF001 (`save_pretrained` uses it)
+
+
+def _saved(parts: dict[str, LivePart], model: Any) -> dict[str, LivePart]:  # noqa: ANN401
+    """Return the parts that `save_pretrained` writes: of tied weights the one that it keeps."""
+    shared = defaultdict(list)
+    for name in sorted(parts):
+        shared[id(parts[name].tensor)].append(name)
+    tied, dropped = tied_names(model), {*(getattr(model, "_keys_to_ignore_on_save", None) or ())}
+    for names in shared.values():
+        dropped.update([name for name in names if tied.search(name)][: len(names) - 1])
+    return {name: part for name, part in parts.items() if name not in dropped}
+
+
+def _origins(tensors: Mapping[str, Any]) -> Any:  # noqa: ANN401 (a class that needs torch)
+    """Return a context that records of which `tensors` others are made."""
+    mode = library("torch.utils._python_dispatch", EXTRA).TorchDispatchMode
+    leaves = library("torch.utils._pytree", EXTRA).tree_leaves
+    known = {id(tensor): (tensor, frozenset({name})) for name, tensor in tensors.items()}
+
+    class Origins(mode):  # type: ignore[misc, valid-type]
+        """Follows tensors through the operations that make new ones of them."""
+
+        def of(self, tensor: Any) -> frozenset[str]:  # noqa: ANN401
+            """Return the names of the tensors that this one is made of."""
+            return known.get(id(tensor), (None, frozenset[str]()))[1]
+
+        def __torch_dispatch__(self, function: Any, _: object, args: Any, options: Any) -> Any:  # noqa: ANN401
+            result = function(*args, **(options or {}))
+            names = frozenset[str]().union(*map(self.of, leaves((args, options))))
+            known.update({id(tensor): (tensor, names) for tensor in leaves(result)})
+            return result
+
+    return Origins()
+
+
+def _tell(group: frozenset[str] | None) -> Any:  # noqa: ANN401
+    """Send what the first process says to the others; return it."""
+    message = [group]
+    library("torch", EXTRA).distributed.broadcast_object_list(message, src=0)
+    return message[0]
