@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ggufkit.inspection.histogram import NO_BINS, FineBins, Histogram
@@ -15,6 +15,8 @@ def bins_of(numbers):
 
 
 @given(NUMBERS)
+@example([5e-324])
+@example([5e-324, 3e-323])
 def test_counts_agree_with_numpy_on_the_same_edges(numbers):
     histogram = bins_of(numbers).histogram(16)
     assert sum(histogram.counts) == len(numbers)

@@ -19,7 +19,7 @@ BinCounts = npt.NDArray[np.int64]
 _FINE: Final = 4096  # bins while numbers are counted
 _HALF: Final = _FINE // 2
 _SHIFTS: Final = _HALF.bit_length() - 1  # after so many doublings only the sign is known
-_LEAST: Final = -1073  # the exponent of the smallest double
+_LEAST: Final = _SHIFTS - 1074  # a fine bin is at least as wide as the smallest double
 _LARGEST: Final = float(np.finfo(np.float64).max)
 
 

@@ -69,7 +69,7 @@ def candidates(model: Model, folders: Sequence[Path] = ()) -> list[Architecture]
     Raises CheckpointError if no architecture has the model's name.
     """
     name = str(model.metadata.get("general.architecture", ""))
-    known = architectures(folders)
+    known = architectures(folders, gguf_name=name)
     matches = [(stem, arch) for stem, arch in known.items() if arch.name == name]
     matches.sort(key=lambda item: item[0] == name)  # other names are special cases
     choices = [arch for _, arch in matches]
