@@ -74,8 +74,7 @@ def test_grid_types_give_the_bytes_of_ggml_and_refuse_what_aborts_it(monkeypatch
 
 @pytest.mark.real
 @pytest.mark.matrix
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("seed", "shape"), [*enumerate(SHAPES)])
 @pytest.mark.parametrize("name", oracle.GRID_TYPES)
 def test_grid_types_give_the_bytes_of_ggml_for_all_weights_and_shapes(
     monkeypatch, name, shape, seed
