@@ -80,7 +80,7 @@ test-oracle: $(ORACLE)/made  ## compare with llama.cpp's converter, transformers
 	GGUFKIT_ORACLE=$(ORACLE) $(ORACLE)/venv/bin/python -m pytest -m torch tests/frameworks tests/oracle/test_exponentials.py
 	GGUFKIT_ORACLE=$(ORACLE) $(ORACLE)/venv5/bin/python -m pytest -m torch \
 		tests/frameworks/test_transformers.py tests/frameworks/test_live_models.py \
-		tests/oracle/test_diffusion_loaders.py \
+		tests/frameworks/test_lm_eval.py tests/oracle/test_diffusion_loaders.py \
 		tests/oracle/test_image_adapters.py
 
 # Runs the converter on every checkpoint, and records what it made.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -63,7 +63,7 @@ class TextReader(contextlib.AbstractContextManager["TextReader"]):
     ) -> None:
         llama = library()
         self.output: OutputInputs | None = OutputInputs(llama) if keeps_inputs else None
-        watcher = {} if self.output is None else {"watcher": self.output}
+        watcher: dict[str, Any] = {} if self.output is None else {"watcher": self.output}
         self.path = path
         self.context = context
         self.sequences: int = max(1, min(BATCH // context, MOST_SEQUENCES))

@@ -172,6 +172,8 @@ _SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "llama_init_from_model": (c_void_p, (c_void_p, ContextParameters)),
     "llama_log_set": (None, (_Log, c_void_p)),
     "llama_memory_clear": (None, (c_void_p, c_bool)),
+    "llama_model_is_hybrid": (c_bool, (c_void_p,)),
+    "llama_model_is_recurrent": (c_bool, (c_void_p,)),
     "llama_model_default_params": (ModelParameters, ()),
     "llama_model_free": (None, (c_void_p,)),
     "llama_model_get_vocab": (c_void_p, (c_void_p,)),
@@ -185,6 +187,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "llama_vocab_bos": (c_int32, (c_void_p,)),
     "llama_vocab_get_add_bos": (c_bool, (c_void_p,)),
     "llama_vocab_get_add_eos": (c_bool, (c_void_p,)),
+    "llama_vocab_is_eog": (c_bool, (c_void_p, c_int32)),
     "llama_vocab_n_tokens": (c_int32, (c_void_p,)),
 }
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from ctypes import POINTER, c_int8, c_int32, c_void_p
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +27,17 @@ from ggufkit.models.open import open as open_model
 
 MICRO_BATCH: Final = 512  # tokens that llama.cpp computes at once by default
 TABLE: Final = "tid2eid"  # DeepSeek-V4's experts by token, which llama.cpp only looks up
-ADDS_BEGINNING: Final = True
 DATA_TOO: Final = True
 _BEYOND_UNICODE: Final = re.compile(rb"(?:\xf4[\x90-\xbf]|[\xf5-\xf7][\x80-\xbf])[\x80-\xbf]{2}")
+
+
+class BatchToken(NamedTuple):
+    """A token to compute at a position of one or more sequences, with logits or without."""
+
+    token: int
+    position: int
+    sequences: tuple[int, ...]
+    is_output: bool
 
 
 class Session:
@@ -119,8 +127,22 @@ class Session:
         token: int = self.llama.functions.llama_vocab_bos(self._vocabulary)
         return token
 
-    def tokenize(self, text: bytes, *, special: bool = False) -> list[int]:
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether the model has a state instead of a cache, at least in some layers."""
+        call = self.llama.functions
+        return bool(call.llama_model_is_recurrent(self._model)) or bool(
+            call.llama_model_is_hybrid(self._model)
+        )
+
+    def ends(self, token: int) -> bool:
+        """Return whether a token ends a generated text."""
+        return bool(self.llama.functions.llama_vocab_is_eog(self._vocabulary, token))
+
+    def tokenize(self, text: bytes, *, special: bool = False, whole: bool = True) -> list[int]:
         """Return the tokens of a text; `special` parses names of special tokens.
+
+        A `whole` text gets the tokens that the model's tokenizer adds at both ends.
 
         Raises ValueTypeError for characters beyond Unicode, at which llama.cpp ends the process.
         """
@@ -132,7 +154,7 @@ class Session:
         room = len(text) + 2
         tokens = (c_int32 * room)()
         count = self.llama.functions.llama_tokenize(
-            self._vocabulary, text, len(text), tokens, room, ADDS_BEGINNING, special
+            self._vocabulary, text, len(text), tokens, room, whole, special
         )
         if count < 0:
             raise self.llama.failure("cannot tokenize the text")
@@ -150,20 +172,26 @@ class Session:
 
         Positions from `first_output` on get logits.
         """
-        tokens = [token for sequence in sequences for token in sequence]
-        places = [start + place for sequence in sequences for place in range(len(sequence))]
-        owners = [number for number, sequence in enumerate(sequences) for _ in sequence]
-        is_output = [int(place >= first_output) for place in places]
+        self.decode_batch(
+            [
+                BatchToken(token, place, (number,), place >= first_output)
+                for number, sequence in enumerate(sequences)
+                for place, token in enumerate(sequence, start)
+            ]
+        )
+
+    def decode_batch(self, tokens: Sequence[BatchToken]) -> None:
+        """Compute tokens; the outputs among them get logits, in their order."""
         count = len(tokens)
-        ids = [(c_int32 * 1)(owner) for owner in owners]
+        ids = [(c_int32 * len(token.sequences))(*token.sequences) for token in tokens]
         batch = Batch(
             count,
-            (c_int32 * count)(*tokens),
+            (c_int32 * count)(*(token.token for token in tokens)),
             None,
-            (c_int32 * count)(*places),
-            (c_int32 * count)(*[1] * count),
+            (c_int32 * count)(*(token.position for token in tokens)),
+            (c_int32 * count)(*map(len, ids)),
             (POINTER(c_int32) * count)(*[ctypes.cast(array, POINTER(c_int32)) for array in ids]),
-            (c_int8 * count)(*is_output),
+            (c_int8 * count)(*(token.is_output for token in tokens)),
         )
         failed = self.llama.functions.llama_decode(self._context, batch)
         self.llama.functions.llama_synchronize(self._context)
@@ -171,7 +199,7 @@ class Session:
             raise self._raised
         if failed:
             raise self.llama.failure(f"failed to compute (code {failed})")
-        self._outputs = sum(is_output)
+        self._outputs = sum(token.is_output for token in tokens)
 
     def logits(self) -> npt.NDArray[np.float32]:
         """Return a copy of the logits last computed: (positions with logits, vocabulary)."""
