@@ -13,7 +13,6 @@ import ggufkit
 from ggufkit.cli.options import will_read
 from ggufkit.cli.output import note
 from ggufkit.cli.pipes import incoming
-from ggufkit.conversion.diffusion.checkpoint_files import INDEX, TENSOR_FILES
 from ggufkit.errors import GGUFError
 from ggufkit.format.header import HEADER_CUT
 from ggufkit.models.caches import SOURCES
@@ -96,8 +95,6 @@ complete_tensor: Completion = _completion("tensors")
 complete_setting: Completion = _completion("metadata", "=")
 
 
-# Files of an image model; .bin may also be a model from before GGUF.
-_FILES: Final = {*TENSOR_FILES} - {".bin"}
 MODEL: Final = ModelName()
 FILE: Final = ModelName(foreign=True)
 
@@ -105,9 +102,13 @@ FILE: Final = ModelName(foreign=True)
 def is_checkpoint(path: str) -> bool:
     """Whether `path` is a Hugging Face checkpoint without a GGUF file, or an image model's file."""
     place = Path(path)
-    has_config = (place / "config.json").is_file() or (place / INDEX).is_file()
-    is_folder = has_config and not any(place.glob("*.gguf"))
-    return is_folder or (place.is_file() and place.suffix.lower() in _FILES)
+    if place.is_file() and place.suffix.lower() in (".gguf", ".bin"):  # .bin: from before GGUF
+        return False
+    from ggufkit.conversion.diffusion import checkpoint_files  # noqa: PLC0415 (16 modules)
+
+    configs = ("config.json", checkpoint_files.INDEX)
+    is_folder = any((place / name).is_file() for name in configs) and not any(place.glob("*.gguf"))
+    return is_folder or (place.is_file() and place.suffix.lower() in checkpoint_files.TENSOR_FILES)
 
 
 def open_any(path: str) -> Model:

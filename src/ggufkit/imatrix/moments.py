@@ -5,14 +5,16 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sized
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from ggufkit.errors import ValueTypeError
 from ggufkit.imatrix.matrix import Counts
-from ggufkit.llama_cpp.library import GraphTensor
 from ggufkit.quants.parallel import Floats
+
+if TYPE_CHECKING:
+    from ggufkit.llama_cpp.library import GraphTensor
 
 PARTS: Final = 2  # the data to quantize with, and the data held out to judge by
 HELD_OUT_EVERY: Final = 4  # of this many batches one is held out
