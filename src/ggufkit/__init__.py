@@ -87,6 +87,7 @@ _HOMES: Final = {
     "bf16": "models.tensors.in_memory",
     "chat_template": "frameworks.chat_template",
     "check": "checks.check",
+    "cluster": "system.cluster",
     "compute_imatrix": "imatrix.compute",
     "conventional_name": "edits.conventional_name",
     "convert": "conversion.convert",

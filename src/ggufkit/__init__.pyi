@@ -123,3 +123,4 @@ from ggufkit.quants.bench import Rate as Rate
 from ggufkit.quants.bench import bench as bench
 from ggufkit.reports.report import report as report
 from ggufkit.rules.findings import Finding as Finding
+from ggufkit.system.cluster import cluster as cluster

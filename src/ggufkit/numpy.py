@@ -1,5 +1,6 @@
 """NumPy: `load` a model as arrays, `save` arrays as GGUF."""
 
-from ggufkit.frameworks.numpy import load, save
+from ggufkit.frameworks.numpy import load
+from ggufkit.output.write import save
 
 __all__ = ["load", "save"]

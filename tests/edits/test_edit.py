@@ -157,7 +157,7 @@ def test_items_of_big_endian_arrays_keep_their_order(model, tmp_path):
 
 
 def test_unknown_keys_suggest_the_nearest(model):
-    for edits in ({"unset": ["my.flat"]}, {"rename": {"my.flat": "x"}}):
+    for edits in ({"drop_keys": ["my.flat"]}, {"rename": {"my.flat": "x"}}):
         with pytest.raises(MissingKeyError, match=r"my\.flag"):
             edited(model, **edits)
 
@@ -173,7 +173,7 @@ def test_rename_never_loses_a_key(model):
 
 
 def test_renames_then_removes_then_sets_keys(model):
-    metadata = edited(model, rename={"my.flag": "a"}, unset=["a"], set={"a": "again"})
+    metadata = edited(model, rename={"my.flag": "a"}, drop_keys=["a"], set={"a": "again"})
     assert metadata["a"] == "again"
     assert "my.flag" not in metadata
 
@@ -239,8 +239,8 @@ def test_refuses_unknown_tokens_and_names(model):
             "array[string]",
         ),
         ({"set": {"a": [[1]]}}, "array of arrays"),
-        ({"unset": ["tokenizer.ggml.model"]}, "tokenizer.ggml.model is removed"),
-        ({"unset": ["llama.context_length"]}, "llama.context_length is removed"),
+        ({"drop_keys": ["tokenizer.ggml.model"]}, "tokenizer.ggml.model is removed"),
+        ({"drop_keys": ["llama.context_length"]}, "llama.context_length is removed"),
         ({"rename": {"llama.rope.freq_base": "rope"}}, "llama.rope.freq_base is removed"),
     ],
 )
@@ -271,7 +271,7 @@ def test_differences_are_listed_by_key(model):
     after = edited(
         model,
         set={"my.small": 8, "my.new": 1, "tokenizer.ggml.tokens[1]": "e"},
-        unset=["my.flags"],
+        drop_keys=["my.flags"],
         rename={"my.flag": "my.sign"},
     )
     by_key = {change.key: change for change in changes(model.metadata, after)}
@@ -309,8 +309,8 @@ def test_slack_is_not_a_difference(model):
         {"set": {"tokenizer.ggml.model": "sentencepiece"}},
         {"set": {"tokenizer.ggml.tokens[3]": "b"}},
         {"set": {"general.architecture": "qwen2"}},
-        {"unset": ["tokenizer.ggml.merges"]},
-        {"unset": ["general.architecture"]},
+        {"drop_keys": ["tokenizer.ggml.merges"]},
+        {"drop_keys": ["general.architecture"]},
     ],
     ids=str,
 )

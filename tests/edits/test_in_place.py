@@ -176,8 +176,8 @@ def test_undo_restores_every_byte_and_redo_repeats_it(request, where, edits):
 def test_edits_are_undone_one_by_one_and_redone(request, where):
     path = request.getfixturevalue(where)
     states = [path.read_bytes()]
-    for edits in (SAME, LONGER, {"text": "z" * 100}, {"unset": ["text"]}):
-        ggufkit.edit_in_place(path, **(edits if "unset" in edits else {"set": edits}))
+    for edits in (SAME, LONGER, {"text": "z" * 100}, {"drop_keys": ["text"]}):
+        ggufkit.edit_in_place(path, **(edits if "drop_keys" in edits else {"set": edits}))
         states.append(path.read_bytes())
     for before in reversed(states[:-1]):
         ggufkit.undo(path)
@@ -235,7 +235,7 @@ def test_edits_the_first_shard_of_a_set(path):
     assert [path.read_bytes() for path in paths[1:]] == others
     assert contents(paths[0]) == LONGER["text"]
     with pytest.raises(ValueTypeError, match=r"split\.count"):
-        ggufkit.edit_in_place(paths[0], unset=["split.count"])
+        ggufkit.edit_in_place(paths[0], drop_keys=["split.count"])
     with pytest.raises(ValueTypeError, match="5 blocks"):
         ggufkit.edit_in_place(paths[0], set={"llama.block_count": 2})
 
@@ -496,7 +496,7 @@ def test_llama_cpp_loads_an_edited_file(smollm2, tmp_path):
         {"set": {"general.name": "Another"}},
         {"chat_template": "{{ messages[0].content }}" * 900},
         {"reserve": 1 << 20},
-        {"unset": ["general.name"], "add_tags": ["a", "b"]},
+        {"drop_keys": ["general.name"], "add_tags": ["a", "b"]},
         {"set": {"tokenizer.ggml.tokens[11]": "<tool>"}, "special_tokens": {"eot": "<tool>"}},
     ]
     for edits in steps:

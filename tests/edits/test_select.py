@@ -95,14 +95,14 @@ def test_pattern_that_matches_nothing_is_an_error(model, choice):
 def test_renames_tensors(model, rename, old, new):
     if rename == "blk.?.ffn_*=f.?":
         rename = "blk.?.ffn_up.weight=f.?"
-    renamed = ggufkit.select(model, renames=[rename])
+    renamed = ggufkit.select(model, rename=[rename])
     assert list(model.tensors).index(old) == list(renamed.tensors).index(new)
     np.testing.assert_array_equal(renamed.tensors[new].numpy(), model.tensors[old].numpy())
 
 
 def test_two_tensors_can_exchange_their_names(model):
     swap = ["blk.0.attn_q.weight=blk.1.attn_q.weight", "blk.1.attn_q.weight=blk.0.attn_q.weight"]
-    swapped = ggufkit.select(model, renames=swap)
+    swapped = ggufkit.select(model, rename=swap)
     for new, old in ((0, 1), (1, 0), (2, 2)):
         np.testing.assert_array_equal(
             swapped.tensors[f"blk.{new}.attn_q.weight"].numpy(),
@@ -112,7 +112,7 @@ def test_two_tensors_can_exchange_their_names(model):
 
 def test_refuses_two_tensors_of_one_name(model):
     with pytest.raises(ShapeError, match="two tensors"):
-        ggufkit.select(model, renames=["blk.*=same"])
+        ggufkit.select(model, rename=["blk.*=same"])
 
 
 @pytest.mark.parametrize(
@@ -120,12 +120,12 @@ def test_refuses_two_tensors_of_one_name(model):
 )
 def test_refuses_an_invalid_rename(model, rename):
     with pytest.raises(ValueTypeError):
-        ggufkit.select(model, renames=[rename])
+        ggufkit.select(model, rename=[rename])
 
 
 def test_backslash_in_a_glob_is_a_plain_character(tmp_path):
     with saved(tmp_path / "m.gguf", ["a\\1", "[b"]) as model:
-        renamed = ggufkit.select(model, renames=["a\\*=c\\*", "[b=b]"])
+        renamed = ggufkit.select(model, rename=["a\\*=c\\*", "[b=b]"])
         assert list(renamed.tensors) == ["c\\1", "b]"]
 
 

@@ -62,7 +62,7 @@ def test_numpy_rounds_floats_and_keeps_integers(path, dtype):
 
 def test_numpy_saves_what_it_loads(path, tmp_path):
     loaded = ggufkit.numpy.load(path, dtype=ml_dtypes.bfloat16)
-    ggufkit.numpy.save(loaded, tmp_path / "x.gguf", {"general.name": "x"})
+    ggufkit.numpy.save(tmp_path / "x.gguf", loaded, {"general.name": "x"})
     again = ggufkit.numpy.load(tmp_path / "x.gguf", dtype=ml_dtypes.bfloat16)
     assert all(same(again[name], array) for name, array in loaded.items())
 
@@ -153,7 +153,7 @@ def test_mlx_arrays_hold_the_values_and_come_back(path, tmp_path, dtype):
         assert kind is None or array.dtype == (core.int64 if whole else kind)
         expected = core.array(exact[name]).astype(array.dtype)
         assert core.array_equal(array, expected, equal_nan=True).item()
-    ggufkit.mlx.save({**loaded, "q": (loaded["b.f32"], "Q8_0")}, tmp_path / "x.gguf")
+    ggufkit.mlx.save(tmp_path / "x.gguf", {**loaded, "q": (loaded["b.f32"], "Q8_0")})
     again = ggufkit.mlx.load(tmp_path / "x.gguf")
     for name, array in loaded.items():
         assert again[name].dtype == array.dtype

@@ -137,7 +137,7 @@ def test_saved_tensors_come_back_bit_for_bit(torch, tmp_path):
         "f": torch.randn(0, 4),
         "g": torch.tensor(1.5, dtype=torch.bfloat16),
     }
-    ggufkit.torch.save(tensors, tmp_path / "x.gguf", {"general.architecture": "llama"})
+    ggufkit.torch.save(tmp_path / "x.gguf", tensors, {"general.architecture": "llama"})
     loaded = ggufkit.torch.load(tmp_path / "x.gguf")
     for name, tensor in tensors.items():
         assert loaded[name].dtype == tensor.dtype
@@ -148,7 +148,7 @@ def test_saved_tensors_come_back_bit_for_bit(torch, tmp_path):
 def test_saving_quantizes_as_asked(torch, tmp_path):
     weight = torch.from_numpy(NUMBERS)
     arrays = {"a": (weight, "Q8_0"), "b": (weight.bfloat16(), "Q4_K"), "c": (NUMBERS, "Q8_0")}
-    ggufkit.torch.save(arrays, tmp_path / "x.gguf")
+    ggufkit.torch.save(tmp_path / "x.gguf", arrays)
     with ggufkit.open(tmp_path / "x.gguf") as model:
         raw = {name: tensor.raw() for name, tensor in model.tensors.items()}
     assert np.array_equal(raw["a"], quants.quantize(NUMBERS, "Q8_0"))
@@ -158,7 +158,7 @@ def test_saving_quantizes_as_asked(torch, tmp_path):
 
 @needs_torch
 def test_packed_tensors_are_saved_as_they_are(path, tmp_path):
-    ggufkit.torch.save(ggufkit.torch.load_packed(path), tmp_path / "x.gguf")
+    ggufkit.torch.save(tmp_path / "x.gguf", ggufkit.torch.load_packed(path))
     with ggufkit.open(path) as one, ggufkit.open(tmp_path / "x.gguf") as other:
         assert [*one.tensors] == [*other.tensors]
         for name, tensor in one.tensors.items():
@@ -169,11 +169,11 @@ def test_packed_tensors_are_saved_as_they_are(path, tmp_path):
 @needs_torch
 def test_a_dtype_that_gguf_lacks_is_refused(torch, path, tmp_path):
     with pytest.raises(TensorTypeError, match="complex64"):
-        ggufkit.torch.save({"a": torch.zeros(2, dtype=torch.complex64)}, tmp_path / "x.gguf")
+        ggufkit.torch.save(tmp_path / "x.gguf", {"a": torch.zeros(2, dtype=torch.complex64)})
     with pytest.raises(ValueTypeError, match="int8"):
         ggufkit.torch.load(path, dtype=torch.int8)
-    with pytest.raises(ValueTypeError, match="save\\(state_dict, path"):
-        ggufkit.torch.save(tmp_path / "x.gguf", {})
+    with pytest.raises(ValueTypeError, match="save\\(path, state_dict"):
+        ggufkit.torch.save(tmp_path / "x.gguf", [])
 
 
 def test_without_torch_the_error_names_the_extra():
@@ -218,7 +218,7 @@ def test_a_type_that_cannot_be_decoded_is_named(tmp_path):
 def test_tensors_without_elements_are_named(torch, tmp_path):
     for tensor in (torch.eye(4).to_sparse(), torch.empty(4, device="meta")):
         with pytest.raises(TensorTypeError, match=r"tensor 't' .*(sparse|meta)"):
-            ggufkit.torch.save({"t": tensor}, tmp_path / "m.gguf")
+            ggufkit.torch.save(tmp_path / "m.gguf", {"t": tensor})
 
 
 @needs_torch

@@ -223,5 +223,5 @@ def test_reports_a_set_without_the_number_of_tensors(tmp_path):
     ggufkit.save(whole, tensors(), keys())
     with ggufkit.open(whole) as model:
         first, *_ = ggufkit.write(model, tmp_path / "set.gguf", shard_size=40_000)
-    ggufkit.edit_in_place(first, unset=["split.tensors.count"], force=True)
+    ggufkit.edit_in_place(first, drop_keys=["split.tensors.count"], force=True)
     assert "split-key" in [finding.rule for finding in ggufkit.check(first)]

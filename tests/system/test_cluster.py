@@ -18,7 +18,7 @@ from ggufkit.models.sources import retyped
 from ggufkit.output import execute
 from ggufkit.output.chunks import Sizes
 from ggufkit.system import cluster as clusters
-from ggufkit.system.cluster import executor_of
+from ggufkit.system.cluster import cluster as executor_of
 from plain_checkpoint import ARCH, CONFIG
 from plain_checkpoint import whole as checkpoint_tensors
 from shell import ggufkit as run_ggufkit

@@ -176,7 +176,7 @@ def test_undone_edit_restores_the_same_file(folder, content, values, left_out):
     path.write_bytes(content)
     with ggufkit.open(path) as model:
         keys = [key for key in model.metadata if key != "general.alignment"]
-    done = ggufkit.edit_in_place(path, set=values, unset=keys[:left_out], force=True)
+    done = ggufkit.edit_in_place(path, set=values, drop_keys=keys[:left_out], force=True)
     assume(done.way != "nothing")
     assert path.read_bytes() != content
     ggufkit.undo(path)

@@ -132,7 +132,7 @@ def test_quantize_in_a_chain(path, tmp_path):
 
 
 def test_drop_a_tensor_and_rename_the_rest(path):
-    selected = ggufkit.select(path, drop="output_norm.weight", renames="blk.*=layer.*")
+    selected = ggufkit.select(path, drop="output_norm.weight", rename="blk.*=layer.*")
     assert "output_norm.weight" not in selected
     assert any(name.startswith("layer.") for name in selected)
 

@@ -115,7 +115,7 @@ def assignments(options: EditOptions) -> Assignments:
     special = options["special_token"]
     tokens = dict(_split(pair, "--special-token", "NAME=ID|TEXT") for pair in special)
     others: Edits = {
-        "unset": options["unset"],
+        "drop_keys": options["unset"],
         "rename": dict(_split(pair, "--rename", "A=B") for pair in options["rename"]),
         "special_tokens": {name: _token(text) for name, text in tokens.items()},
         "add_tags": [

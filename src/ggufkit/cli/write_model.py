@@ -21,7 +21,7 @@ from ggufkit.format.file_name import parse_shard_name
 from ggufkit.models.model import Model
 from ggufkit.output.layout import layout
 from ggufkit.system.cancellation import shield
-from ggufkit.system.cluster import executor_of
+from ggufkit.system.cluster import cluster as executor_of
 from ggufkit.system.descriptors import naming
 from ggufkit.system.staging import require_file
 

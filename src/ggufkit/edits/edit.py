@@ -13,7 +13,7 @@ from ggufkit.checks.model_view import TOKENS
 from ggufkit.edits.header_slack import require_slack, slack, visible
 from ggufkit.edits.loadability import obstacles
 from ggufkit.errors import FormatError, MissingKeyError, ValueTypeError, brief
-from ggufkit.format.arguments import mapping, texts
+from ggufkit.format.arguments import mapping, old_arguments, texts
 from ggufkit.format.coerce import typed, typed_value
 from ggufkit.format.metadata import Metadata, alignment_of
 from ggufkit.format.values import Array, Arrays, Strings, TypedValue, type_name
@@ -51,20 +51,21 @@ class Edits(TypedDict, total=False):
 
     set: Mapping[str, object]
     types: Mapping[str, str]
-    unset: str | Iterable[str]
+    drop_keys: str | Iterable[str]
     rename: Mapping[str, str]
     chat_template: str
     special_tokens: Mapping[str, int | str]
     add_tags: str | Iterable[str]
 
 
+@old_arguments(unset="drop_keys")
 @derives_model
 def edit(  # noqa: PLR0913 (each is one kind of edit)
     model: Model,
     *,
     set: Mapping[str, object] | None = None,
     types: Mapping[str, str] | None = None,
-    unset: str | Iterable[str] = (),
+    drop_keys: str | Iterable[str] = (),
     rename: Mapping[str, str] | None = None,
     chat_template: str | None = None,
     special_tokens: Mapping[str, int | str] | None = None,
@@ -87,7 +88,7 @@ def edit(  # noqa: PLR0913 (each is one kind of edit)
     """
     require_slack(reserve)
     metadata = _renamed(model.metadata, mapping("rename", rename))
-    keys = texts("unset", unset)
+    keys = texts("drop_keys", drop_keys)
     for key in keys:
         metadata.entry(key)
     metadata = metadata.without(*keys)

@@ -20,6 +20,7 @@ from ggufkit.edits.edit import Edits, edit
 from ggufkit.edits.header_slack import refit, require_slack
 from ggufkit.edits.recover import settle
 from ggufkit.errors import FormatError, GGUFError, OutputError, ShardError
+from ggufkit.format.arguments import old_arguments
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import padded
 from ggufkit.models.model import Model
@@ -72,6 +73,7 @@ class Edited:
     changes: tuple[Change, ...]
 
 
+@old_arguments(unset="drop_keys")
 def edit_in_place(
     path: AnyPath,
     *,

@@ -66,7 +66,7 @@ def repairs(model: Model) -> Edits:
     values |= _split_values(model)
     if is_quantized and VERSION_KEY not in model.metadata:
         values[VERSION_KEY] = np.uint32(QUANTIZATION_VERSION)
-    return Edits(set={k: v for k, v in values.items() if k not in removed}, unset=removed)
+    return Edits(set={k: v for k, v in values.items() if k not in removed}, drop_keys=removed)
 
 
 def _file_type(tensors: list[Tensor]) -> int:

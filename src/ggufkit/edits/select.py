@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from ggufkit.edits.name_patterns import matching, pattern, rename
+from ggufkit.edits.name_patterns import matching, pattern
+from ggufkit.edits.name_patterns import rename as rename_rule
 from ggufkit.errors import MissingKeyError, ShapeError, ValueTypeError
-from ggufkit.format.arguments import refusal, texts, whole_numbers
+from ggufkit.format.arguments import old_arguments, refusal, texts, whole_numbers
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import SPLIT_KEYS
 from ggufkit.models.any_model import AnyModel, as_model, derives_model
@@ -20,6 +21,7 @@ OpenGrafts: TypeAlias = list[tuple[Model, str]]
 Names: TypeAlias = "str | Sequence[str]"  # one or several
 
 
+@old_arguments(renames="rename")
 @derives_model
 def select(  # noqa: PLR0913 (each is one choice)
     model: Model,
@@ -27,7 +29,7 @@ def select(  # noqa: PLR0913 (each is one choice)
     keep: Names = (),
     drop: Names = (),
     prune: Iterable[int] = (),
-    renames: Names = (),
+    rename: Names = (),
     graft: Grafts = (),
     keep_keys: Names = (),
     drop_keys: Names = (),
@@ -39,7 +41,7 @@ def select(  # noqa: PLR0913 (each is one choice)
 
     Tensors that match a pattern of `keep` stay (all, if `keep` is empty); then those that match one
     of `drop` are removed. The layers `prune` are removed by `ggufkit.models.layers.prune_layers`.
-    `renames` are "PATTERN=NAME"; the first match counts. `graft` adds tensors of other models: each
+    `rename` are "PATTERN=NAME"; the first match counts. `graft` adds tensors of other models: each
     replaces the tensor of its name, or comes at the end; new layers update the keys that count
     layers. `keep_keys`, `drop_keys` and `graft_keys` then do the same for keys. `vocab_only` leaves
     only what the vocabulary needs, and `tensors=False` no tensors. One pattern may be a string.
@@ -55,7 +57,7 @@ def select(  # noqa: PLR0913 (each is one choice)
     )
     removed = list(whole_numbers("prune", prune))
     chosen = resized(prune_layers(chosen, removed), chosen) if removed else chosen
-    rules = [rename(text) for text in texts("renames", renames)]
+    rules = [rename_rule(text) for text in texts("rename", rename)]
     for rule in rules:
         matching(chosen.tensors, rule.pattern)
     renamed_tensors = [

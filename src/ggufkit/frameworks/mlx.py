@@ -1,4 +1,4 @@
-"""MLX: load a model as arrays; `frameworks.numpy.save` writes them."""
+"""MLX: load a model as arrays; `ggufkit.save` writes them."""
 
 from __future__ import annotations
 

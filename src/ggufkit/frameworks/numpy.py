@@ -1,10 +1,8 @@
-"""NumPy: load a model as arrays, decoded in parallel, and save arrays as GGUF."""
+"""NumPy: load a model as arrays, decoded in parallel; `ggufkit.save` writes them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,14 +11,8 @@ from ggufkit.format.types import TensorType
 from ggufkit.frameworks.fill import decoded_model, decoded_type, float_type
 from ggufkit.models.any_model import AnyModel
 from ggufkit.models.model import Tensor
-from ggufkit.output.write import WriteOptions
-from ggufkit.output.write import save as save_arrays
 from ggufkit.quants.parallel import Numbers
-from ggufkit.system.descriptors import AnyPath
 from ggufkit.system.threads import Progress
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 def load(
@@ -48,13 +40,3 @@ def load(
         return array.view(target) if kind == "BF16" else array
 
     return decoded_model(model, type_of, wrap, threads=threads, progress=progress)
-
-
-def save(
-    tensors: Mapping[str, Any],
-    path: AnyPath | IO[bytes],
-    metadata: Mapping[str, object] | None = None,
-    **options: Unpack[WriteOptions],
-) -> list[Path]:
-    """Write arrays and plain metadata as a GGUF file: `ggufkit.save` with the arrays first."""
-    return save_arrays(path, tensors, metadata, **options)

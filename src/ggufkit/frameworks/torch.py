@@ -11,6 +11,7 @@ import numpy as np
 from ggufkit.conversion.checkpoint.state_dict import DTYPES, TORCH_DTYPES, TorchRows, of_torch
 from ggufkit.conversion.diffusion.original_shapes import original_shape
 from ggufkit.errors import TensorTypeError, ValueTypeError
+from ggufkit.format.arguments import old_arguments
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.frameworks.extras import library
 from ggufkit.frameworks.fill import decoded_arrays, decoded_type, float_type
@@ -122,9 +123,10 @@ def dequantize(data: torch.Tensor, type: AnyType, dtype: torch.dtype | None = No
     return elements if dtype is None else elements.to(dtype)
 
 
+@old_arguments(mapping_first=True)
 def save(
-    tensors: Mapping[str, Any],
     path: AnyPath | IO[bytes],
+    tensors: Mapping[str, Any],
     metadata: Mapping[str, object] | None = None,
     **options: Unpack[WriteOptions],
 ) -> list[Path]:
@@ -139,7 +141,7 @@ def save(
     if not isinstance(tensors, Mapping):
         raise ValueTypeError(
             f"`tensors` is a {tensors.__class__.__name__}",
-            remedy="Write save(state_dict, path, metadata)",
+            remedy="Write save(path, state_dict, metadata)",
         )
     gguf_tensors = Tensors(as_gguf(name, value) for name, value in tensors.items())
     return write(model_of(gguf_tensors, metadata), path, **options)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from ggufkit.errors import OutputError
+from ggufkit.format.arguments import old_arguments
 from ggufkit.models.any_model import AnyModel, opened, takes_model
 from ggufkit.models.byte_ranges import reading_threads
 from ggufkit.models.model import Model
@@ -61,7 +62,7 @@ def write(  # noqa: PLR0913 (who does it and how)
     not given keep the model's value. `progress(done, total)` counts bytes.
 
     An `executor` of `concurrent.futures` replaces threads: other processes, or a cluster
-    (`ggufkit.system.cluster`), which must see inputs and outputs under the same paths. Work that
+    (`ggufkit.cluster`), which must see inputs and outputs under the same paths. Work that
     cannot be sent to it is done here. `resume` keeps finished bytes if the job ends early, and
     continues from there when called again. With `clobber=False` an output that already exists
     raises OutputError before anything is written.
@@ -144,6 +145,7 @@ def _refuse_inputs(model: Model, plan: Layout, folder: Path) -> None:
             )
 
 
+@old_arguments(mapping_first=True)
 def save(
     path: AnyPath | IO[bytes],
     tensors: Mapping[str, Any],

@@ -24,7 +24,7 @@ from ggufkit.release.rung_steps import RungSteps
 from ggufkit.release.rungs import EXPECTED, Rung, decide_rungs, groups
 from ggufkit.release.runner import Bar, ReleaseJob, Runner, StepOutcome, Tell
 from ggufkit.release.source import ReleaseSource, about, type_of
-from ggufkit.system.cluster import executor_of
+from ggufkit.system.cluster import cluster as executor_of
 
 SUMS = "SHA256SUMS"
 

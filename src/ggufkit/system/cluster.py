@@ -26,7 +26,7 @@ _ADDRESS: Final = re.compile(
 
 
 @contextlib.contextmanager
-def executor_of(address: str) -> Iterator[Executor]:
+def cluster(address: str) -> Iterator[Executor]:
     """Provide the executor of the Dask scheduler at `address`, such as "tcp://host:8786".
 
     Its workers need this version of ggufkit, and inputs and output under the same paths as here.

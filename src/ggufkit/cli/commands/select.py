@@ -123,7 +123,7 @@ def command(  # noqa: PLR0913 (click passes each option)
         selected = ggufkit.select(
             model,
             prune=prune_layers or (),
-            renames=rename,
+            rename=rename,
             graft=_opened(graft, opened),
             graft_keys=_opened(graft_keys, opened),
             tensors=not no_tensors,
