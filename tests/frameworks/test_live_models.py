@@ -241,6 +241,16 @@ def test_shards_of_fsdp_are_gathered_by_all_processes(tiny, words, tmp_path):
 
 
 @needs_5
+def test_only_the_first_process_writes_a_model_that_all_have(llama, words, tmp_path, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    assert ggufkit.transformers.save(llama, words, tmp_path / "live.gguf") == []
+    assert not (tmp_path / "live.gguf").exists()
+
+
+@needs_5
 def test_partitions_of_deepspeed_are_gathered_one_at_a_time(llama, words, tmp_path, monkeypatch):
     import contextlib
 

@@ -38,8 +38,8 @@ def save(  # noqa: PLR0913 (what is saved, and how)
     the tokenizer or processor, or the folder of one.
 
     `model` may be in training: PEFT's adapters are merged in the file only, layers of bitsandbytes
-    are decoded, and shards of FSDP 2 and DeepSpeed are gathered one at a time. Call it in all
-    processes that have a shard; the first one writes, and the others return an empty list.
+    are decoded, and shards of FSDP 2 and DeepSpeed are gathered one at a time. Of several processes
+    the first one writes, and the others return an empty list; call it in all that have a shard.
 
     `name` and `pre` are those of `ggufkit.convert`, `imatrix` is that of `ggufkit.quantize`, and
     `options` are those of `ggufkit.write`. Raises what these raise, ValueTypeError for a model of

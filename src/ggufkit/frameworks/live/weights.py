@@ -39,7 +39,7 @@ class LiveWeights:
         self._parts = _saved(model_parts(model), model)
         is_distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         self._is_shared = is_distributed and any(map(is_shard, model.parameters()))
-        self.is_first: bool = not self._is_shared or torch.distributed.get_rank() == 0
+        self.is_first: bool = not is_distributed or torch.distributed.get_rank() == 0
         self._lock, self._computed = threading.Lock(), dict[frozenset[str], dict[str, Any]]()
         stand_ins = {
             name: torch.empty(part.shape, dtype=part.dtype, device="meta")
@@ -75,7 +75,7 @@ class LiveWeights:
 
     def serve(self) -> None:
         """Take part in what the first process gathers, until it finishes."""
-        while (group := _tell(None)) is not None:
+        while self._is_shared and (group := _tell(None)) is not None:
             self._compute(group)
 
     def finish(self) -> None:
