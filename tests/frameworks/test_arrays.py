@@ -164,6 +164,25 @@ def test_mlx_arrays_hold_the_values_and_come_back(path, tmp_path, dtype):
         ggufkit.mlx.load(path, dtype=core.int8)
 
 
+@pytest.mark.torch
+def test_packed_mlx_arrays_are_those_of_mlx(tmp_path):
+    core = importlib.import_module("mlx.core")
+    numbers = np.random.default_rng(5).standard_normal((2, 3, 96)).astype(np.float32)
+    kinds = ("Q4_0", "Q4_1", "Q8_0")
+    weights = {f"{kind}.weight": (numbers, kind) for kind in kinds}
+    path = tmp_path / "x.gguf"
+    ggufkit.save(path, {**weights, "matrix.weight": (numbers[0], "Q4_1"), "norm.weight": numbers})
+    theirs, ours = core.load(str(path)), ggufkit.mlx.load_packed(path)
+    assert theirs.keys() == ours.keys()
+    for name, array in theirs.items():
+        assert (ours[name].dtype, ours[name].shape) == (array.dtype, array.shape)
+        assert core.array_equal(ours[name], array).item()
+    ggufkit.save(path, {"k.weight": (np.ones((2, 256), "f4"), "Q4_K")})
+    assert core.array_equal(
+        ggufkit.mlx.load_packed(path)["k.weight"], ggufkit.mlx.load(path)["k.weight"]
+    )
+
+
 def safetensors_of(path, **tensors):
     """Write tensors given as a dtype, a shape and bytes."""
     fields, offset = {}, 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import io
 
 import numpy as np
@@ -102,3 +103,22 @@ def test_slices_read_no_other_rows(path, torch, monkeypatch):
         assert sum(piece.out.size for piece in decoded) == 2 * 256
         with pytest.raises(MissingTensorError):
             file.get_tensor("none")
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_K"])
+def test_layers_of_diffusers_take_the_blocks(torch, tmp_path, kind):
+    utils = pytest.importorskip("diffusers.quantizers.gguf.utils")
+    types = importlib.import_module("gguf").GGMLQuantizationType
+    numbers = np.random.default_rng(1).standard_normal((3, 512)).astype(np.float32)
+    ggufkit.save(tmp_path / "x.gguf", {"a": (numbers, kind)})
+    weight = ggufkit.torch.load_packed(tmp_path / "x.gguf")["a"]
+    layer = utils.GGUFLinear(512, 3, bias=False, compute_dtype=torch.float32)
+    layer.weight = utils.GGUFParameter(weight.blocks, quant_type=types(weight.tensor_type.id))
+    assert layer.weight.data_ptr() == weight.blocks.data_ptr()
+    inputs = torch.randn(2, 512)
+    # diffusers decodes with float16.
+    decoded = utils.dequantize_gguf_tensor(layer.weight).float()
+    torch.testing.assert_close(decoded, weight.dequantize(), atol=5e-3, rtol=5e-3)
+    torch.testing.assert_close(
+        layer(inputs), ggufkit.torch.linear(weight)(inputs), atol=0.1, rtol=0
+    )
