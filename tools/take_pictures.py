@@ -10,9 +10,13 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
+
+import ggufkit
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
@@ -20,6 +24,7 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 import real  # noqa: E402 (of the tests)
 
 # Name, state of the page, colours, what must be there, width and height.
+Picture = tuple[str, str, str, str, int, int]
 PICTURES = (
     ("overview", "overview?model=1&colour=deviation", "light", ".layers", 1000, 1330),
     ("overview-dark", "overview?model=0&group=attention", "dark", ".layers", 1000, 700),
@@ -41,21 +46,25 @@ PICTURES = (
         "memory",
         "memory?model=1&context=32768&cache=Q8_0&devices=0.75,0.75",
         "dark",
-        ".big",
+        ".curve",
         1000,
-        560,
+        960,
     ),
+)
+COMPARISONS = (
+    ("compare", "compare?model=0", "light", "text=All errors are measured", 1000, 640),
+    ("compare-narrow", "compare?model=0", "dark", "text=All errors are measured", 390, 1000),
 )
 
 
-def take(page: Page, url: str, picture: tuple[str, str, str, str, int, int], folder: Path) -> None:
+def take(page: Page, url: str, picture: Picture, folder: Path) -> None:
     """Take one picture."""
     name, state, scheme, selector, width, height = picture
     page.set_viewport_size({"width": width, "height": height})
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     page.goto("about:blank")
     page.goto(f"{url}#{state}")
-    page.wait_for_selector(selector)
+    page.wait_for_selector(selector, timeout=120_000)
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(1000)
     path = folder / f"view-{name}.png"
@@ -63,14 +72,14 @@ def take(page: Page, url: str, picture: tuple[str, str, str, str, int, int], fol
     print(f"{path}: {path.stat().st_size:,} bytes")
 
 
-def main() -> None:
-    """Serve the models, and take every picture."""
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "pictures"
-    folder.mkdir(exist_ok=True)
-    models = [path.name for path in (real.smollm2(), real.gemma3())]
-    command = [sys.executable, "-m", "ggufkit", "view", *models, "--no-browser"]
+def take_all(models: list[Path], pictures: Sequence[Picture], folder: Path) -> None:
+    """Serve models, and take pictures of them."""
+    names = [path.name for path in models]
+    command = [sys.executable, "-m", "ggufkit", "view", *names, "--no-browser"]
     with (
-        subprocess.Popen(command, cwd=real.CACHE, stdout=subprocess.PIPE, text=True) as served,
+        subprocess.Popen(
+            command, cwd=models[0].parent, stdout=subprocess.PIPE, text=True
+        ) as served,
         sync_playwright() as playwright,
     ):
         url = served.stdout.readline().strip() if served.stdout else ""
@@ -78,10 +87,24 @@ def main() -> None:
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
         page = browser.new_page()
-        for picture in PICTURES:
+        for picture in pictures:
             take(page, url, picture, folder)
         browser.close()
         served.terminate()
+
+
+def main() -> None:
+    """Take every picture."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "pictures"
+    folder.mkdir(exist_ok=True)
+    base = real.smollm2()
+    take_all([base, real.gemma3()], PICTURES, folder)
+    with tempfile.TemporaryDirectory() as quants:
+        names = ("Q8_0", "Q4_K_M", "Q3_K_M", "Q2_K")
+        paths = [Path(quants) / f"smollm2-135m-{name}.gguf" for name in names]
+        for name, path in zip(names, paths, strict=True):
+            ggufkit.open(base).quantize(name, allow_requantize=True).write(path)
+        take_all(paths, COMPARISONS, folder)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import pytest
 
 import ggufkit
 from ggufkit.errors import GGUFError
-from ggufkit.view.compare_page import comparison, error_tile, tensor_error
+from ggufkit.view.compare_page import comparison, error_tile, family, tensor_error
 from ggufkit.view.picture import TilePlace, tile
 
 VALUES = np.random.default_rng(2).standard_normal((64, 512)).astype(np.float32)
@@ -62,6 +62,26 @@ def test_headers_are_side_by_side(pair):
         "d": (None, "F32"),
     }
     assert [tensor["comparable"] for tensor in document["tensors"]] == [True, True, False, False]
+
+
+def test_an_error_is_measured_once(pair, monkeypatch):
+    error = tensor_error(*pair, 0)
+    monkeypatch.setattr("ggufkit.view.compare_page.diff", None)
+    assert tensor_error(*pair, 0) == error
+
+
+def test_models_of_one_base_are_recognized_in_any_order(model_page):
+    names = [f"blk.{layer}.ffn_up.weight" for layer in range(4)]
+    base = model_page(dict.fromkeys(names, VALUES), {}, "base.gguf")
+    small = model_page(dict.fromkeys(names, (VALUES, "Q4_K")), {}, "small.gguf")
+    middle = model_page(dict.fromkeys(names[:3], (VALUES, "Q8_0")), {}, "middle.gguf")
+    other = model_page(dict.fromkeys(names, VALUES[:2]), {}, "other.gguf")
+    empty = model_page({}, {}, "empty.gguf")
+    pages = [small, other, base, empty, middle]
+    for page in (small, base, middle):
+        assert family(page, pages) == {"base": 2, "quants": [0, 4]}
+    assert family(other, pages) == {"base": 1, "quants": []}
+    assert family(empty, pages) == {"base": None, "quants": []}
 
 
 def test_a_difference_picture_is_the_second_minus_the_first(pair):

@@ -7,7 +7,8 @@ import pytest
 
 import ggufkit
 from ggufkit.errors import ValueTypeError
-from ggufkit.view.memory_page import expert_bytes, memory, memory_facts
+from ggufkit.inspection.estimate import largest_context
+from ggufkit.view.memory_page import expert_bytes, memory, memory_curves, memory_facts
 
 MIB = 1 << 20
 
@@ -18,6 +19,31 @@ def test_figures_are_those_of_estimate(gemma3_page):
     for name in ("weights", "cache", "state", "compute", "output", "total", "context"):
         assert document[name] == getattr(expected, name)
     assert len(document["layers"]) == len(expected.layers)
+
+
+def test_curves_are_those_of_plan_memory(gemma3_page):
+    model, options = gemma3_page.model, {"cache_type": "Q8_0", "sequences": 2}
+    document = memory_curves(gemma3_page, {**options, "devices": [1000 * MIB]})
+    assert document["contexts"][0] == 512
+    assert document["contexts"][-1] == memory_facts(gemma3_page)["trained_context"]
+    recipes = [curve["recipe"] for curve in document["curves"]]
+    assert recipes[0] == "as it is"
+    assert "Q8_0" not in recipes  # which would make it larger
+    for curve in document["curves"]:
+        recipe = None if curve["recipe"] == "as it is" else curve["recipe"]
+        planned = ggufkit.plan_memory(model, [recipe], document["contexts"], **options)
+        assert curve["totals"] == [plan.estimate.total for plan in planned]
+        longest = curve["largest_context"]
+        fits = [
+            ggufkit.plan_memory(model, [recipe], [context], **options)[0].estimate.fit(1000 * MIB)
+            for context in (longest, longest + 1024)
+        ]
+        assert [fit.is_whole for fit in fits] == [True, False]
+
+
+def test_without_devices_no_context_is_the_longest(gemma3_page):
+    curves = memory_curves(gemma3_page, {})["curves"]
+    assert {curve["largest_context"] for curve in curves} == {None}
 
 
 @pytest.mark.parametrize("room", [0, 150 * MIB, 400 * MIB, 10_000 * MIB])
@@ -79,3 +105,11 @@ def test_what_llama_cpp_would_refuse_is_refused(gemma3_page, settings):
 def test_half_a_layer_is_refused(gemma3_page):
     with pytest.raises(ValueTypeError, match="layers"):
         memory(gemma3_page, {"layers": 1.5, "devices": [MIB]})
+
+
+def test_two_devices_that_need_a_buffer_each_are_not_one_of_their_sum(gemma3_page):
+    two = {"devices": [400 * MIB, 400 * MIB]}
+    curve = memory_curves(gemma3_page, two)["curves"][0]
+    expected = largest_context(gemma3_page.model, [400 * MIB] * 2, context=1 << 20)
+    assert curve["largest_context"] == memory(gemma3_page, two)["largest_context"] == expected
+    assert expected < largest_context(gemma3_page.model, 800 * MIB, context=1 << 20)

@@ -359,7 +359,6 @@ def test_memory_is_that_of_estimate(tab, models):
 
 def test_errors_are_those_of_diff(tab, models):
     page = tab.show("compare", 1, other=MODELS.index("quantized"))
-    page.get_by_role("button", name="Measure errors").click()
     page.wait_for_selector("text=Overall SNR", timeout=60_000)
     difference = ggufkit.diff(models["gemma3"].model, models["quantized"].model)
     worst = min(
@@ -370,6 +369,46 @@ def test_errors_are_those_of_diff(tab, models):
     assert rows.locator("td").nth(4).text_content() == f"{worst.deviation.snr_db:.4g}"
     page.get_by_role("button", name=worst.name, exact=True).click()
     page.wait_for_selector("canvas[data-drawn=yes]")
+
+
+def test_the_heat_map_shows_the_error_of_each_tensor(tab, models):
+    quantized = MODELS.index("quantized")
+    page = tab.show("compare", 1, other=quantized)
+    page.wait_for_selector("text=Overall SNR", timeout=60_000)
+    maps = tab.texts(".heats figcaption")
+    number = next(index for index, text in enumerate(maps) if "quantized" in text)
+    titles = page.locator(".heats figure").nth(number).locator("rect title").all_text_contents()
+    before, after = models["gemma3"].model, models["quantized"].model
+    compared = [name for name in after if name.startswith("blk.")]
+    assert compared
+    for name in compared:
+        _, layer, role = name.split(".", 2)
+        (title,) = [text for text in titles if text.startswith(f"layer {layer}, {role}: ")]
+        values = np.asarray(before[name], np.float64)
+        error = np.linalg.norm(np.asarray(after[name], np.float64) - values) / np.linalg.norm(
+            values
+        )
+        if error:
+            percent = re.search(r"error ([\d.]+)% of the signal", title)
+            assert float(percent[1]) == pytest.approx(100 * error, abs=0.06)
+        else:
+            assert title.endswith(": same")
+    assert sum("not measured" not in title for title in titles) == len(compared)
+
+
+def test_curves_of_memory_end_where_estimate_says(tab, models):
+    page = tab.show("memory", 1, context=4096, devices=1)
+    table = page.get_by_role("table", name="Recipes")
+    table.wait_for()
+    model = models["gemma3"].model
+    cells = table.locator("tbody tr").first.locator("td").all_text_contents()
+    total = ggufkit.estimate(model).total
+    assert (cells[0], cells[2]) == ("as it is", f"{total / 1e6:.1f} MB")
+    assert cells[3] == f"{largest_context(model, 10**9, context=1 << 20):,} tokens"
+    points = page.locator(".curve.p1").first.get_attribute("points").split()
+    heights = [100 - float(point.split(",")[1]) for point in points]
+    first = ggufkit.estimate(model, context=512).total
+    assert heights[0] / heights[-1] == pytest.approx(first / total)
 
 
 def test_the_answer_leads(tab, models):

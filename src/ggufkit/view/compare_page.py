@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from ggufkit.errors import MissingTensorError, ShapeError
@@ -41,6 +42,22 @@ def compared_keys(before: PageModel, after: PageModel) -> dict[str, Any]:
         ],
         "changed_keys": len(changes),
     }
+
+
+def family(page: PageModel, models: Sequence[PageModel]) -> dict[str, Any]:
+    """Return the models of the same base, by number, and the largest of them: it is the base."""
+    shapes = _shapes(page)
+    related = []
+    for index, other in enumerate(models):
+        others = _shapes(other)
+        if 2 * len(shapes & others) >= min(len(shapes), len(others)) > 0:
+            related.append(index)
+    base = max(related, key=lambda index: models[index].nbytes, default=None)
+    return {"base": base, "quants": [index for index in related if index != base]}
+
+
+def _shapes(page: PageModel) -> set[tuple[str, tuple[int, ...]]]:
+    return {(tensor.name, tensor.shape) for _, tensor in page.tensor_rows}
 
 
 def _side(page: PageModel) -> dict[str, Any]:
@@ -89,7 +106,12 @@ def pair_of(before: PageModel, after: PageModel, number: int) -> tuple[Tensor, T
 
 
 def tensor_error(before: PageModel, after: PageModel, tensor_number: int) -> dict[str, Any]:
-    """Return the deviation of one tensor from another, which reads both."""
+    """Return the deviation of one tensor from another, which reads both once."""
+    key = (f"error {id(after)}", tensor_number)
+    return before.cached(key, lambda: _measured(before, after, tensor_number))
+
+
+def _measured(before: PageModel, after: PageModel, tensor_number: int) -> dict[str, Any]:
     old, new = pair_of(before, after, tensor_number)
     difference = diff(before.model.replace(tensors=[old]), after.model.replace(tensors=[new]))
     deviations = [change.deviation for change in difference.tensors if change.deviation]

@@ -18,12 +18,15 @@ from ggufkit.inspection.estimate import (
 )
 from ggufkit.models.layers import layer_of
 from ggufkit.models.model import Model
+from ggufkit.quantization.quantize import decide
 from ggufkit.validation.typed_values import integer, json_list
 from ggufkit.view.page_model import PageModel
 
 MAX_DEVICES: Final = 16  # GGML_CUDA_MAX_DEVICES of llama.cpp
 MAX_INT32: Final = (1 << 31) - 1  # of layers, sequences and tokens
 LONG_CONTEXT: Final = 1 << 20  # tokens, as long as contexts of models are today
+CURVES: Final = ("Q8_0", "Q6_K", "Q4_K_M", "Q2_K")  # recipes beside the model as it is
+LEAST_CONTEXT: Final = 512  # tokens, where the curves begin
 MAX_MEMORY: Final = 1 << 50  # bytes of one device
 _FIGURES: Final = (
     *("context", "weights", "cache", "state", "compute", "output", "total"),
@@ -49,31 +52,64 @@ def memory(page: PageModel, query: dict[str, Any]) -> dict[str, Any]:
     `devices` (bytes of each), `layers` (on the devices, as `--n-gpu-layers`), and `cpu_experts`
     (layers whose experts stay with the processor, as `--n-cpu-moe`). Raises as `estimate` does.
     """
-    options: dict[str, Any] = {
+    options = _options(query)
+    devices = _devices(query.get("devices"))
+    result = estimate(page.model, **options)
+    return {
+        **{name: getattr(result, name) for name in _FIGURES},
+        "layers": [vars(layer) | {"nbytes": layer.nbytes} for layer in result.layers],
+        "split": split(result, page.model, devices, query) if devices else None,
+    } | (
+        _largest_context(page.model, devices, options)
+        if sum(devices)
+        else {"largest_context": None, "fits_more": False}
+    )
+
+
+def _options(query: dict[str, Any]) -> dict[str, Any]:
+    return {
         "context": _whole(query, "context"),
         "cache_type": query.get("cache_type") or "F16",
         "value_cache_type": query.get("value_cache_type") or None,
         "sequences": _whole(query, "sequences") or 1,
         "flash_attention": query.get("flash_attention") is not False,
     }
+
+
+def memory_curves(page: PageModel, query: dict[str, Any]) -> dict[str, Any]:
+    """Return the memory by context of a model as it is and in recipes that make it smaller.
+
+    `query` is that of `memory`. The contexts are powers of two and the trained one. Each curve also
+    has the longest context with which all fits, None without devices.
+    """
+    options = _options(query)
     devices = _devices(query.get("devices"))
-    result = estimate(page.model, **options)
-    total = sum(devices)
-    return {
-        **{name: getattr(result, name) for name in _FIGURES},
-        "layers": [vars(layer) | {"nbytes": layer.nbytes} for layer in result.layers],
-        "split": split(result, page.model, devices, query) if devices else None,
-    } | (
-        _largest_context(page.model, total, options)
-        if total
-        else {"largest_context": None, "fits_more": False}
-    )
+    trained = max(trained_context(page.model) or DEFAULT_CONTEXT, LEAST_CONTEXT)
+    powers = (LEAST_CONTEXT << power for power in range(MAX_INT32.bit_length()))
+    contexts = [*itertools.takewhile(lambda context: context < trained, powers), trained]
+    curves = []
+    for recipe, model in page.cached(("recipes", 0), lambda: _variants(page.model)).items():
+        totals = [estimate(model, **options | {"context": context}).total for context in contexts]
+        longest = (
+            _largest_context(model, devices, options) if sum(devices) else {"largest_context": None}
+        )
+        curves.append({"recipe": recipe, "totals": totals} | longest)
+    return {"contexts": contexts, "curves": curves}
 
 
-def _largest_context(model: Model, total: int, options: dict[str, Any]) -> dict[str, Any]:
+def _variants(model: Model) -> dict[str, Model]:
+    """Return the model as it is, and in the recipes of CURVES that make it smaller."""
+    variants = {recipe: decide(model, recipe).model for recipe in CURVES}
+    smaller = {name: variant for name, variant in variants.items() if variant.nbytes < model.nbytes}
+    return {"as it is": model} | smaller
+
+
+def _largest_context(
+    model: Model, devices: Sequence[int], options: dict[str, Any]
+) -> dict[str, Any]:
     """Return the longest context that fits, and whether one beyond all that were tried may fit."""
     most = max(trained_context(model) or 0, LONG_CONTEXT)
-    longest = largest_context(model, total, **options | {"context": most})
+    longest = largest_context(model, devices, **options | {"context": most})
     return {"largest_context": longest, "fits_more": longest >= most}
 
 

@@ -51,3 +51,29 @@ export function stack(label, parts, whole_) {
     h("ul", { class: "legend" }, parts.map(([text, nbytes, kind]) => h("li", null,
       h("span", { class: `swatch ${kind}`, "aria-hidden": "true" }), `${text} `, h("b", null, bytes(nbytes)), h("small", null, ` ${percent(total ? nbytes / total : 0)}`)))));
 }
+
+/** Lines of bytes over contexts (on a log axis), [label, bytes, class], with the device across them. */
+export function curves(label, contexts, lines, { device, at }) {
+  const largest = Math.max(...lines.flatMap(([, values]) => values), 1);
+  const most = 1.06 * (device && device < 2 * largest ? Math.max(device, largest) : largest);
+  const [first, last] = [Math.log(contexts[0]), Math.log(contexts.at(-1))];
+  const x = (tokens) => (100 * (Math.log(tokens) - first)) / (last - first || 1);
+  const y = (nbytes) => 100 - (100 * nbytes) / most;
+  const ticks = [0.25, 0.5, 0.75, 1].map((part) => (part * most) / 1.06);
+  const tag = (text, top, side) => {
+    const element = h("span", { class: `scale ${side}` }, text);
+    element.style.top = `${top}%`;
+    return element;
+  };
+  const text = lines.map(([recipe, values]) => `${recipe} from ${bytes(values[0])} to ${bytes(values.at(-1))}`).join(", ");
+  return h("figure", { class: "curves" },
+    h("div", { class: "plot" }, svg("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", role: "img", "aria-label": `${label}: ${text}` },
+      ticks.map((nbytes) => svg("line", { x1: 0, x2: 100, y1: y(nbytes), y2: y(nbytes), class: "axis" })),
+      at >= contexts[0] && at <= contexts.at(-1) && svg("line", { x1: x(at), x2: x(at), y1: 0, y2: 100, class: "zero" }),
+      device > 0 && device <= most && svg("line", { x1: 0, x2: 100, y1: y(device), y2: y(device), class: "device" }),
+      lines.map(([recipe, values, kind]) => svg("polyline", { class: `curve ${kind}`, points: values.map((nbytes, index) => `${x(contexts[index])},${y(nbytes)}`).join(" ") }, svg("title", null, recipe)))),
+    ticks.map((nbytes) => tag(bytes(nbytes), y(nbytes), "start")),
+    device > 0 && device <= most && tag(`devices: ${bytes(device)}`, y(device), "end")),
+    h("div", { class: "axis-labels" }, h("span", null, `${whole(contexts[0])} tokens`), h("span", null, `${whole(contexts.at(-1))} tokens`)),
+    device > most && h("p", { class: "good" }, `All of this fits in ${bytes(device)}.`));
+}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ggufkit._version import __version__
 from ggufkit.errors import GGUFError
 from ggufkit.frameworks.extras import library
+from ggufkit.remote.url import scheme_of
 from ggufkit.view import overview, picture
 from ggufkit.view.page_model import PageModel
 
@@ -103,7 +104,10 @@ Endpoint = Callable[["Request"], Coroutine[Any, Any, "Response"]]
 
 
 def _index(query: Query) -> dict[str, Any]:
-    names = [{"name": page.name, "nbytes": page.nbytes} for page in query.models]
+    names = [
+        {"name": page.name, "nbytes": page.nbytes, "local": not scheme_of(page.name)}
+        for page in query.models
+    ]
     return {"version": __version__, "models": names}
 
 
@@ -133,6 +137,7 @@ GETS: Final[dict[str, RouteAnswer]] = {
     "comparison": lambda query: _page("compare_page").comparison(
         query.model(), query.model("other")
     ),
+    "family": lambda query: _page("compare_page").family(query.model(), query.models),
     "error": lambda query: _page("compare_page").tensor_error(
         query.model(), query.model("other"), query.number("tensor")
     ),
@@ -153,6 +158,7 @@ POSTS: Final[dict[str, PostAnswer]] = {
     ),
     "prompt": lambda query, body: _page("prompt_page").prompt(query.model(), body),
     "memory": lambda query, body: _page("memory_page").memory(query.model(), body),
+    "memory-curves": lambda query, body: _page("memory_page").memory_curves(query.model(), body),
     "template-lines": lambda _, body: _page("prompt_page").compare_templates(
         str(body.get("before", "")), str(body.get("after", ""))
     ),

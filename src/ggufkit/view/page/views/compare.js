@@ -1,8 +1,9 @@
 // Two models side by side: keys, types, and the error of each tensor.
 
-import { get, Refusal } from "../api.js";
+import { get } from "../api.js";
 import { choice, h, name, table } from "../dom.js";
-import { basename, bytes, percent, real, whole } from "../format.js";
+import { bytes, distinct, percent, real, whole } from "../format.js";
+import { errorsOf, heatMaps, measure } from "../heat.js";
 import { picture } from "../picture.js";
 import { link, note } from "../state.js";
 
@@ -13,32 +14,39 @@ export async function show(state) {
   if (state.models.length < 2) {
     return h("div", { class: "grid" }, h("section", { class: "card" }, h("h1", null, "Compare"), h("p", null, "Open two files: "), h("p", null, h("code", null, "ggufkit view FILE OTHER"))));
   }
-  const before = state.model;
-  const other = Number(state.other ?? (before === 0 ? 1 : 0));
+  const { base, quants } = await get("family", { model: state.model });
+  const isOfBase = state.other === undefined && quants.length > 0; // the base is the reference
+  const before = isOfBase ? base : state.model;
+  const other = Number(state.other ?? (isOfBase ? (state.model === base ? quants[0] : state.model) : before === 0 ? 1 : 0));
   const comparison = await get("comparison", { model: before, other });
-  const others = state.models.map((model, number) => [number, basename(model.name)]).filter(([number]) => number !== before);
+  const short = distinct(state.models.map((model) => model.name));
+  const others = state.models.map((model, number) => [number, short[number]]).filter(([number]) => number !== before);
   const chooser = h("label", { class: "field" }, h("span", null, "Compared with"), choice(others, other, (value) => { location.hash = link({ view: "compare", model: before, other: value }); }));
-  return h("div", { class: "grid" }, drawSides(comparison, chooser), drawTensors(comparison, { ...state, other }), drawKeys(comparison));
+  const shown = { ...state, model: before, other };
+  const isFamily = before === base && quants.includes(other);
+  const heat = isFamily ? heatMaps(await get("layers", { model: base }), shown, base, quants) : null;
+  return h("div", { class: "grid" }, heat?.section, drawSides(comparison, chooser, heat ? "h2" : "h1", [short[before], short[other]]), drawTensors(comparison, shown, heat, quants), drawKeys(comparison));
 }
 
-function drawSides(comparison, chooser) {
+function drawSides(comparison, chooser, heading, names) {
   const rows = [["Bytes of tensors", (side) => bytes(side.nbytes)], ["Recipe", (side) => side.recipe ?? "–"], ["Bits per weight", (side) => real(side.bits_per_weight, 3)], ["Parameters", (side) => whole(side.parameters)]];
-  return h("section", { class: "card wide" }, h("h1", null, "Compare"), chooser,
-    table("Two models", [[""], ...comparison.models.map((side) => [name(basename(side.name))])], rows.map(([label, value]) => [label, ...comparison.models.map(value)])),
+  return h("section", { class: "card wide" }, h(heading, null, heading === "h1" ? "Compare" : "Two models"), chooser,
+    table("Two models", [[""], ...names.map((side) => [name(side)])], rows.map(([label, value]) => [label, ...comparison.models.map(value)])),
     h("p", { class: "muted" }, comparison.models[0].nbytes ? `The second has ${percent(comparison.models[1].nbytes / comparison.models[0].nbytes)} of the bytes of the first.` : ""));
 }
 
 // Tensors: measured one after the other, because each is read whole.
 
-function drawTensors(comparison, state) {
+function drawTensors(comparison, state, heat, quants) {
   if (!comparison.tensors.some((row) => row.comparable)) {
     return h("section", { class: "card wide" }, h("h2", null, "Tensors"), h("p", { class: "warning-text" }, "These models are unrelated: no tensor has the same name and shape in both."));
   }
-  const errors = new Map();
+  const errors = errorsOf(state.model, state.other);
   const rows = comparison.tensors;
   const measurable = rows.filter((row) => row.comparable);
   let sort = SORTS[state.sort] ? state.sort : "damage";
   let stopped = true;
+  let wasShown = false;
   const list = h("div");
   const progress = h("span", { class: "muted", role: "status" }, `${whole(rows.length)} tensors`);
   const difference = h("div");
@@ -62,28 +70,31 @@ function drawTensors(comparison, state) {
       range: Promise.resolve(Number(error.rmse) * 3 || 1), state: {} }));
     difference.scrollIntoView({ block: "nearest" });
   };
-  const measure = async () => {
+  const goes = () => !stopped && (!wasShown || list.isConnected);
+  const tell = () => {
+    wasShown ||= list.isConnected;
+    progress.textContent = `${whole(errors.size)} of ${whole(measurable.length)} tensors measured`;
+    if (errors.size % 20 === 0) draw();
+    heat?.paint();
+  };
+  const start = async () => {
     stopped = !stopped;
     button.textContent = stopped ? "Measure errors" : "Stop";
-    for (const row of measurable) {
-      if (stopped || (errors.size && !list.isConnected)) return;
-      if (errors.has(row.before)) continue;
-      try {
-        errors.set(row.before, await get("error", { model: state.model, other: state.other, tensor: row.before }));
-      } catch (error) {
-        if (!(error instanceof Refusal)) throw error;
-        errors.set(row.before, { rmse: "NaN", snr_db: "NaN", cosine: "NaN", max_abs: "NaN" });
-      }
-      progress.textContent = `${whole(errors.size)} of ${whole(measurable.length)} tensors measured`;
-      if (errors.size % 20 === 0) draw();
+    if (stopped || !await measure(state.model, state.other, measurable.map((row) => row.before), goes, tell)) return;
+    draw();
+    chart.replaceChildren(...drawQuality(comparison, errors));
+    for (const quant of heat ? quants : []) {
+      const { tensors } = await get("comparison", { model: state.model, other: quant });
+      const numbers = tensors.filter((row) => row.comparable).map((row) => row.before);
+      if (!await measure(state.model, quant, numbers, goes, heat.paint)) return;
     }
     stopped = true;
     button.hidden = true;
-    draw();
-    chart.replaceChildren(...drawQuality(comparison, errors));
+    progress.textContent = "All errors are measured";
   };
-  const button = h("button", { type: "button", onclick: measure }, "Measure errors");
+  const button = h("button", { type: "button", onclick: start }, "Measure errors");
   draw();
+  if ([state.model, state.other].every((number) => state.models[number].local)) start();
   if (state.t !== undefined) {
     const row = rows.find((candidate) => String(candidate.before) === state.t && candidate.comparable);
     if (row) drawPicture(row);

@@ -1,7 +1,7 @@
 // Memory: context, cache types, devices, and what fits.
 
 import { get, post, Refusal } from "../api.js";
-import { stack } from "../charts.js";
+import { curves, stack } from "../charts.js";
 import { choice, h, later, name, table } from "../dom.js";
 import { bytes, whole } from "../format.js";
 import { slider } from "../parts.js";
@@ -20,6 +20,7 @@ export async function show(state) {
   };
   const result = h("div", { "aria-live": "polite" });
   const controls = h("div", { class: "controls" });
+  const lines = h("div");
   const draw = async () => {
     note({ context: request.context, cache: request.cache_type === "F16" ? "" : request.cache_type, sequences: request.sequences > 1 ? request.sequences : "",
       devices: request.devices.join(","), layers: request.layers ?? "", experts: request.cpu_experts || "" });
@@ -27,6 +28,7 @@ export async function show(state) {
       const estimate = await post("memory", { model: state.model }, { ...request, devices: request.devices.map((size) => Math.round(size * GB)) });
       if (!controls.firstChild) drawControls(controls, request, facts, most, estimate, draw);
       result.replaceChildren(...drawResult(estimate, facts));
+      drawCurves(lines, await post("memory-curves", { model: state.model }, { ...request, devices: request.devices.map((size) => Math.round(size * GB)) }), request, facts);
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       result.replaceChildren(h("p", { class: "warning-text", role: "alert" }, name(`${error.message}. ${error.remedy}`, "")));
@@ -35,7 +37,21 @@ export async function show(state) {
   await draw();
   return h("div", { class: "grid" }, h("section", { class: "card" }, h("h1", null, "Memory"),
     h("p", { class: "muted" }, "What llama.cpp takes. Weights and caches are exact, the compute buffer is an estimate."), controls),
-  h("section", { class: "card" }, h("h2", null, "Needed"), result));
+  h("section", { class: "card" }, h("h2", null, "Needed"), result),
+  h("section", { class: "card wide" }, h("h2", null, "Memory by context"), lines));
+}
+
+/** Context against memory, for the model as it is and for recipes that make it smaller. */
+function drawCurves(holder, { contexts, curves: rows }, request, facts) {
+  const device = request.devices.reduce((sum, size) => sum + size, 0) * GB;
+  const longest = ({ largest_context: tokens, fits_more: more }) => (tokens === null ? "–" : tokens ? `${more ? "at least " : ""}${whole(tokens)} tokens` : "does not fit");
+  const kind = (index) => `p${index + 1}`;
+  holder.replaceChildren(
+    curves("Memory by context", contexts, rows.map((row, index) => [row.recipe, row.totals, kind(index)]), { device, at: request.context }),
+    h("p", { class: "muted" }, `The right edge is ${facts.trained_context ? "the context that the model was trained with" : "a common context: the file does not say how long its training context was"}. `,
+      device && "“Longest context” is the longest with which all layers fit in the devices together."),
+    table("Recipes", [["Recipe"], [`${whole(contexts[0])} tokens`, "number"], [`${whole(contexts.at(-1))} tokens`, "number"], ["Longest context", "number"]],
+      rows.map((row, index) => [h("span", null, h("span", { class: `swatch ${kind(index)}`, "aria-hidden": "true" }), row.recipe), bytes(row.totals[0]), bytes(row.totals.at(-1)), longest(row)])));
 }
 
 function drawControls(holder, request, facts, most, estimate, now) {
@@ -62,6 +78,12 @@ function drawControls(holder, request, facts, most, estimate, now) {
 
 const PARTS = [["weights", "weights", "p1"], ["cache", "keys and values", "p2"], ["state", "state", "p3"], ["compute", "compute buffer", "p4"], ["output", "output", "p5"]];
 
+function longestOf({ largest_context: longest, fits_more: more }, { trained_context: trained }) {
+  if (!longest) return " No context is short enough for all to fit.";
+  const beyond = trained && longest > trained ? `, though the model was trained with ${whole(trained)}` : "";
+  return ` The longest context with which all fits: ${more ? "at least " : ""}${whole(longest)} tokens${beyond}.`;
+}
+
 function drawResult(estimate, facts) {
   const parts = PARTS.filter(([key]) => estimate[key]).map(([key, text, kind]) => [text, estimate[key], kind]);
   const split = estimate.split;
@@ -69,7 +91,7 @@ function drawResult(estimate, facts) {
     h("p", { class: "big" }, bytes(estimate.total)), h("p", { class: "muted" }, `for ${whole(estimate.context)} tokens`), stack("All memory", parts),
     split && h("div", null, h("h3", null, "Devices"),
       h("p", { class: split.fits ? "good" : "warning-text" }, split.fits ? (split.layers === split.all_layers ? "All layers fit." : `The ${whole(split.layers)} layers fit.`) : `${whole(split.layers)} of ${whole(split.wanted)} layers fit.`,
-        estimate.largest_context !== null && split.devices.length === 1 ? ` The longest context with which all fits: ${estimate.fits_more ? "at least " : ""}${whole(estimate.largest_context)} tokens${facts.trained_context && estimate.largest_context > facts.trained_context ? `, though the model was trained with ${whole(facts.trained_context)}` : ""}.` : ""),
+        estimate.largest_context !== null && split.devices.length === 1 ? longestOf(estimate, facts) : ""),
       split.devices.map((device, index) => stack(`Device ${index + 1}: ${whole(device.layers)} layers`, [[`device ${index + 1}, ${whole(device.layers)} layers`, device.nbytes, "p1"]], Math.max(device.room, device.nbytes))),
       h("p", null, `On the processor: ${bytes(split.host)}`), h("p", null, h("code", null, `--n-gpu-layers ${split.layers}`))),
     h("details", null, h("summary", null, "By layer"), table("Memory by layer", [["Layer", "number"], ["Weights", "number"], ["Keys and values", "number"], ["State", "number"]],
