@@ -5,7 +5,7 @@ import { h, name, svg } from "./dom.js";
 import { distinct, percent } from "./format.js";
 import { go } from "./state.js";
 
-const kept = new Map(); // errors of two models, by the number of the first one's tensor
+const errorsByModels = new Map(); // errors of two models, by the number of the first one's tensor
 const UNKNOWN = { rmse: "NaN", snr_db: "NaN", cosine: "NaN", max_abs: "NaN" };
 const [LOWEST, HIGHEST] = [0.003, 0.3]; // errors in parts of the signal, without and with full colour
 const CELL = 13; // height; the width follows from the number of layers
@@ -13,8 +13,8 @@ const [NARROW, WIDE, ROOM] = [8, 18, 540];
 
 export function errorsOf(before, after) {
   const key = `${before},${after}`;
-  if (!kept.has(key)) kept.set(key, new Map());
-  return kept.get(key);
+  if (!errorsByModels.has(key)) errorsByModels.set(key, new Map());
+  return errorsByModels.get(key);
 }
 
 /** Measures the tensors of `numbers` while `goes()`, and tells each. */

@@ -22,10 +22,10 @@ export async function show(state) {
   const short = distinct(state.models.map((model) => model.name));
   const others = state.models.map((model, number) => [number, short[number]]).filter(([number]) => number !== before);
   const chooser = h("label", { class: "field" }, h("span", null, "Compared with"), choice(others, other, (value) => { location.hash = link({ view: "compare", model: before, other: value }); }));
-  const shown = { ...state, model: before, other };
+  const pair = { ...state, model: before, other };
   const isFamily = before === base && quants.includes(other);
-  const heat = isFamily ? heatMaps(await get("layers", { model: base }), shown, base, quants) : null;
-  return h("div", { class: "grid" }, heat?.section, drawSides(comparison, chooser, heat ? "h2" : "h1", [short[before], short[other]]), drawTensors(comparison, shown, heat, quants), drawKeys(comparison));
+  const heat = isFamily ? heatMaps(await get("layers", { model: base }), pair, base, quants) : null;
+  return h("div", { class: "grid" }, heat?.section, drawSides(comparison, chooser, heat ? "h2" : "h1", [short[before], short[other]]), drawTensors(comparison, pair, heat, quants), drawKeys(comparison));
 }
 
 function drawSides(comparison, chooser, heading, names) {
