@@ -216,7 +216,7 @@ def test_part_without_a_count_joins_the_parts_that_there_are(tmp_path):
         embedded = model.tensors["token_embd.weight"].numpy()
         assert len(embedded) == 11 + len(start)
         assert np.array_equal(embedded[-1], expected.astype(embedded.dtype))
-        with pytest.raises(CheckpointError, match="does not tell where the tensors in it begin"):
+        with pytest.raises(CheckpointError, match="does not show where the tensors in it begin"):
             ggufkit.export(model, tmp_path / "out", arch_path=[tmp_path])
 
 

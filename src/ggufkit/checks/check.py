@@ -1,4 +1,4 @@
-"""List faults and oddities of files, in their structure and their content."""
+"""List what is wrong with files or unusual about them, in structure and content."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from ggufkit.rules.findings import Finding, Findings, finding, first_error
 from ggufkit.system.mapped_file import Data, MappedFile
 from ggufkit.system.threads import Progress
 
-NOT_WRITTEN: Final = "<model>"  # the path of a finding in a model that is in no file
+NOT_WRITTEN: Final = "<model>"  # the path of a finding in a model without a file
 NOWHERE: Final[Mapping[str, int]] = {}
 MAX_GAP: Final = 1 << 20  # bytes checked between two tensors: padding is far shorter
 
@@ -83,14 +83,15 @@ def check(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> list[Finding]:
-    """Return the faults and oddities of a file, by file and offset; empty if there are none.
+    """Return what is wrong with a file or unusual about it, by file and offset; empty if nothing.
 
-    Any shard means its whole set, a folder all GGUF files in it. Tensor data is read only if `data`
-    is true: in bounded memory, with `threads` threads (default: one for each usable core);
-    `progress(done, total)` counts bytes. File names that break the naming convention are findings
-    only if `names` is true. Of an opened model the files are checked; of any other model, the file
-    that `write` would make. Faults inside a file raise no error; OSError, as from the builtin
-    `open`, if `path` itself cannot be read, and a GGUFError for a model that cannot be written.
+    Any shard stands for its whole set, and a folder for all GGUF files in it. Tensor data is read
+    only if `data` is true: in bounded memory, with `threads` threads (default: one for each usable
+    core); `progress(done, total)` counts bytes. File names that break the naming convention are
+    findings only if `names` is true. If `path` is an opened model, its files are checked; if it is
+    another model, the file that `write` would make. Faults inside a file are findings, not errors.
+    Raises OSError, as the builtin `open`, if `path` itself cannot be read, and a GGUFError for a
+    model that cannot be written.
     """
     options = CheckOptions(data, names, threads, progress)
     if isinstance(path, Model) and (
@@ -137,7 +138,7 @@ def check_models(path: str | os.PathLike[str], options: CheckOptions) -> dict[st
 def _in_order(findings: Iterable[Finding]) -> list[Finding]:
     ordered = sorted(findings, key=lambda f: (f.path, f.offset))
     ends = {f.path: f.offset for f in ordered if f.rule == "unfinished"}
-    # Tensors of zeros are no findings where the end of a file was never written.
+    # After the first unwritten byte, tensors of zeros are not reported again.
     return [
         f for f in ordered
         if not (f.rule.startswith("data-zero") and f.offset >= ends.get(f.path, np.inf))
@@ -155,7 +156,7 @@ def _map(path: Path, opened: contextlib.ExitStack) -> ParsedFile:
 
 
 class _CheckRun:
-    """Checks one file after another; `checked` are the files done so far."""
+    """Checks one file after another; `checked` are the files that were checked so far."""
 
     def __init__(self, options: CheckOptions) -> None:
         self.options = options
@@ -344,7 +345,7 @@ def _about_padding(header: Header, data: Data, findings: Findings) -> None:
 
 
 def _about_gap(data: Data, start: int, stop: int, findings: Findings) -> None:
-    stop = min(stop, start + MAX_GAP, len(data))  # of a file on a server, its beginning is here
+    stop = min(stop, start + MAX_GAP, len(data))  # a file on a server is read only in part
     if start < stop and not _native.all_zero(data, start, stop):
         findings.add("padding", start)
 

@@ -36,7 +36,7 @@ _PER_BLOCK: Final = (
     "feed_forward_length",
     "expert_used_count",
 )
-_ALSO: Final = {("tokenizer.ggml.scores", "array[int32]")}  # llama.cpp reads this too
+_ALSO: Final = {("tokenizer.ggml.scores", "array[int32]")}  # llama.cpp accepts this type too
 # Types of hyperparameters that llama.cpp does not read (yet): its numbers have two types only.
 _WANTED: Final = {
     "float64": "float32",
@@ -78,13 +78,13 @@ def wrong_types(view: ModelView, hyperparameters: list[str]) -> Iterator[tuple[s
         expected = known_type(key) or actual
         if actual != expected and (key, actual) not in _ALSO:
             yield key, actual, expected
-    known = view.requirements
+    requirements = view.requirements
     for key in hyperparameters:
         actual, name = view.metadata.type_name(key), key.removeprefix(view.own(""))
-        is_read = known is not None and name in known.types
-        expected = (
-            known.expected(name, actual) if known and is_read else _WANTED.get(actual, actual)
-        )
+        if requirements is not None and name in requirements.types:
+            expected = requirements.expected(name, actual)
+        else:
+            expected = _WANTED.get(actual, actual)
         if actual != expected:
             yield key, actual, expected
 
@@ -142,28 +142,28 @@ LOADING: Final[tuple[Callable[[ModelView], Iterator[Violation]], ...]] = (
 
 def inconsistencies(view: ModelView) -> Iterator[Violation]:
     """Yield every rule that the keys and tensor infos of a model break; no data is read."""
-    known = view.requirements
-    if known is None:
+    requirements = view.requirements
+    if requirements is None:
         yield Violation(
             "architecture-unknown", {"architecture": view.architecture}, key=ARCHITECTURE
         )
-    checks = [view.own(name) for name in known.types] if known else []
+    checks = [view.own(name) for name in requirements.types] if requirements else []
     for key, actual, expected in wrong_types(view, [key for key in checks if key in view.metadata]):
         yield wrong_type(view, key, actual, expected)
     yield from about_tokenizer(view)
     yield from about_tokens(view)
     yield from _about_alignment(view)
-    if not view.model.tensors or not known:
+    if not view.model.tensors or not requirements:
         return
     if view.hyperparameters:
         yield from about_blocks(view)
         yield from about_width(view)
-        yield from about_hyperparameters(view, known)
-        for key in map(view.own, known.keys):
+        yield from about_hyperparameters(view, requirements)
+        for key in map(view.own, requirements.keys):
             if key not in view.metadata:
                 details = {"key": key, "architecture": view.architecture}
                 yield Violation("key-required", details, key=ARCHITECTURE)
-        yield from about_tensors(view, known)
+        yield from about_tensors(view, requirements)
     else:
         yield from about_architecture(view)
 
@@ -177,14 +177,14 @@ def _about_alignment(view: ModelView) -> Iterator[Violation]:
         yield at_key("alignment-ggml", "general.alignment", number=number, least=GGML_ALIGNMENT)
 
 
-def about_hyperparameters(view: ModelView, known: Requirements) -> Iterator[Violation]:
+def about_hyperparameters(view: ModelView, requirements: Requirements) -> Iterator[Violation]:
     """Check single numbers and names, and numbers that depend on each other."""
     yield from _about_limits(view)
     yield from _about_heads(view)
     yield from _about_experts(view)
-    yield from _about_rope(view, known)
+    yield from _about_rope(view, requirements)
     key, value = sizes(view)[0]["head"], sizes(view)[0]["value_head"]
-    if None not in (key, value) and key != value and known.has_equal_heads:
+    if None not in (key, value) and key != value and requirements.has_equal_heads:
         yield at_key("head-lengths", view.own("attention.key_length"), keys=key, values=value)
 
 
@@ -231,12 +231,12 @@ def _is_wrong_grouping(experts: int, groups: int, active: int) -> bool:
     return groups > 1 and (experts % groups > 0 or not 0 < active < groups)
 
 
-def _about_rope(view: ModelView, known: Requirements) -> Iterator[Violation]:
+def _about_rope(view: ModelView, requirements: Requirements) -> Iterator[Violation]:
     key = view.own("rope.scaling.type")
     scaling = view.metadata.get(key)
     if isinstance(scaling, str) and scaling not in ROPE_SCALINGS:
         yield at_key("rope-scaling", key, found=scaling, known=", ".join(ROPE_SCALINGS))
     key = view.own("rope.dimension_count")
     count, head = view.number(key), sizes(view)[0]["head"]
-    if count is not None and head and count != head and known.rotates_whole_heads:
+    if count is not None and head and count != head and requirements.rotates_whole_heads:
         yield at_key("rope-dimensions", key, count=count, head=head)

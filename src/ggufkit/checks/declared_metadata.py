@@ -1,4 +1,4 @@
-"""Check whether a file's recipe, version and name are true."""
+"""Check whether a file says the truth about its recipe, its version and its name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NAME: Final = "general.architecture"  # a file name has no offset; report it he
 
 
 def false_declarations(view: ModelView, *, names: bool = False) -> Iterator[Violation]:
-    """Yield every rule that a model's own statements break.
+    """Yield every rule that the model's statements about itself break.
 
     With `names`, also check that the file name follows the naming convention.
     """

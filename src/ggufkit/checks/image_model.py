@@ -19,7 +19,7 @@ from ggufkit.format.coerce import plain
 
 
 def about_image_model(view: ModelView) -> Iterator[Violation]:
-    """Check what the programs require that read such files; other models break nothing."""
+    """Check what the programs that read such files require; other models break no rule."""
     tensors, general = view.model.tensors, view.architecture
     if not is_diffusion(general, tensors):
         return

@@ -59,12 +59,12 @@ class ModelView:
         return cls(model.metadata, model)
 
     def text(self, key: str) -> str:
-        """Return the text of a key, empty if it has none."""
+        """Return the text of a key, "" if it is missing or not a text."""
         value = self.metadata.get(key, "")
         return value if isinstance(value, str) else ""
 
     def number(self, key: str) -> int | None:
-        """Return the integer of a key, None if it has none."""
+        """Return the integer of a key, None if it is missing or not an integer."""
         return whole_number(self.metadata.get(key))
 
     def size(self, name: str, otherwise: int | None = 0) -> int | None:
@@ -90,7 +90,7 @@ class ModelView:
 
     @property
     def ahead(self) -> int:
-        """The number of blocks at the end for multi-token prediction."""
+        """The number of blocks for multi-token prediction, at the end."""
         return self.number(self.own("nextn_predict_layers")) or 0
 
     @property

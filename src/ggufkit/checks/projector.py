@@ -51,8 +51,8 @@ def about_projector(view: ModelView) -> Iterator[Violation]:
         yield _missing("clip.has_vision_encoder")
     for encoder in present:
         yield from _about_encoder(view, encoder)
-    known = read_names()
-    unread = (tensor for tensor in view.model.tensors.values() if not known.fullmatch(tensor.name))
+    pattern = read_names()
+    unread = (own for own in view.model.tensors.values() if not pattern.fullmatch(own.name))
     for tensor in {any_block(extra.name): extra for extra in unread}.values():  # one of each name
         yield at_tensor("tensor-unread", tensor)
 

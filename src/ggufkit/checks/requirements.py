@@ -1,6 +1,6 @@
-"""llama.cpp's requirements on a model, by architecture, from `requirements.toml`.
+"""What llama.cpp requires of a model of each architecture, from `requirements.toml`.
 
-And every tensor that it may load, from `known_tensors.txt`.
+`known_tensors.txt` lists every tensor that it may load.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _EXPERTS: Final = {"": None, "-": False, "+": True}
 
 @dataclass(frozen=True)
 class TensorRequirement:
-    """A required tensor: `shape` is in words, and {i} in `name` is every block.
+    """A required tensor. `shape` is in words, and `{i}` in `name` stands for every block.
 
     The shape is empty if words cannot describe it. A dense tensor is required only in models
-    without experts, and any tensor only if none is called `unless`.
+    without experts, and a tensor with `unless` only if no tensor has that name.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Requirements:
     tensors: tuple[TensorRequirement, ...]
 
     def expected(self, key: str, actual: str) -> str:
-        """Return llama.cpp's type for a key: `actual` if accepted, or if no type is known."""
+        """Return the type that llama.cpp requires; `actual` if it accepts that or has no rule."""
         expected = self.types.get(key, actual)
         item = actual.removeprefix("array[").removesuffix("]")
         if item == actual or key not in self.arrays or expected == actual:

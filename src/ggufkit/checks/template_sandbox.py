@@ -167,9 +167,9 @@ def environment() -> Any:  # noqa: ANN401
 
 
 def _as_json(value: object, **options: Any) -> str:
-    known = ("ensure_ascii", "indent", "separators", "sort_keys")
-    known_options = {key: options[key] for key in known if key in options}
-    return json.dumps(value, **{"ensure_ascii": False, **known_options})
+    names = ("ensure_ascii", "indent", "separators", "sort_keys")
+    accepted = {name: options[name] for name in names if name in options}
+    return json.dumps(value, **{"ensure_ascii": False, **accepted})
 
 
 def _reason(error: BaseException) -> str:

@@ -25,7 +25,7 @@ from ggufkit.system.mapped_file import Bytes, Data
 from ggufkit.system.threads import Progress, in_turn, pool_of
 
 TILE_BYTES: Final = 4 << 20  # large enough for reads, small enough for a cache
-PROBE_BLOCKS: Final = 16  # decoded first: weights rarely begin with so many zeros
+PROBE_BLOCKS: Final = 16  # elements decoded first: weights rarely begin with so many zeros
 _FLOATS: Final = ("F16", "F32", "F64", "BF16")
 _NORM: Final = "norm.weight"  # a factor: zeros would erase all activations
 _BF16_EXPONENT: Final = 0x7F80
@@ -103,7 +103,7 @@ def _look_at_floats(data: Bytes, type: TensorType) -> _TileContent:
 
 
 def _is_zero(data: Bytes, type: TensorType) -> bool:
-    """Whether all blocks decode to zeros; their bytes may be other than zero."""
+    """Whether all blocks decode to zeros, whatever their bytes are."""
     probe = PROBE_BLOCKS * type.block_bytes
     if codec.dequantize(data[:probe], type, threads=1).any():
         return False
@@ -133,7 +133,7 @@ def _faults(tensor: Tensor, content: _TileContent) -> Iterator[Violation]:
 
 LEAST: Final = 1 << 20  # bytes of zeros; a model may end in a few on purpose
 STEP: Final = 1 << 20  # bytes read together
-MATRICES: Final = 2  # zero to their ends; an untrained adapter ends in one
+MATRICES: Final = 2  # tensors of zeros at the end; an untrained adapter ends in one
 END_OF_ROW: Final = 64  # bytes; rows of zeros pad a vocabulary, and the row before may end in zeros
 
 

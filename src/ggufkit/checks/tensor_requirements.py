@@ -30,14 +30,14 @@ MAX_BLOCKS: Final = 512  # llama.cpp's LLAMA_MAX_LAYERS
 KeySizes = Mapping[str, int | None]
 
 
-def about_tensors(view: ModelView, known: Requirements) -> Iterator[Violation]:
+def about_tensors(view: ModelView, requirements: Requirements) -> Iterator[Violation]:
     """Compare the tensors with those that llama.cpp loads for the architecture."""
     variants = sizes(view)
     experts = variants[0]["experts"]
-    for name in _missing(view, known, experts):
+    for name in _missing(view, requirements, experts):
         details = {"name": name, "architecture": view.architecture}
         yield Violation("tensor-required", details, key=ARCHITECTURE)
-    fused = {row.name: row.unless for row in known.tensors if row.unless}
+    fused = {row.name: row.unless for row in requirements.tensors if row.unless}
     loaded = known_tensors(view.architecture)
     for tensor in view.model.tensors.values():
         row = any_block(tensor.name)
@@ -51,10 +51,10 @@ def about_tensors(view: ModelView, known: Requirements) -> Iterator[Violation]:
             yield from _about_shape(tensor, facts, variants)
 
 
-def _missing(view: ModelView, known: Requirements, experts: int | None) -> Iterator[str]:
+def _missing(view: ModelView, requirements: Requirements, experts: int | None) -> Iterator[str]:
     blocks = max((view.number(view.own("block_count")) or 0) - view.ahead, 0)
     count = min(blocks, view.layers, MAX_BLOCKS)
-    for demand in known.tensors:
+    for demand in requirements.tensors:
         if not (demand.is_dense and experts != 0):
             yield from _absent(view, demand, count)
     for name, tensor in known_tensors(view.architecture).items() if experts else ():
@@ -87,11 +87,11 @@ def _is_fused(view: ModelView, name: str, fused: Mapping[str, str]) -> bool:
 
 
 def _about_shape(
-    tensor: Tensor, known: KnownTensor, variants: list[KeySizes]
+    tensor: Tensor, expected: KnownTensor, variants: list[KeySizes]
 ) -> Iterator[Violation]:
-    if tensor.name == EMBEDDING or not known.shape:  # the embedding has separate rules
+    if tensor.name == EMBEDDING or not expected.shape:  # the embedding has separate rules
         return
-    implied = [_implied(known.shape, sizes) for sizes in variants]
+    implied = [_implied(expected.shape, sizes) for sizes in variants]
     shape = _without_ones(tensor.shape)
     if any(dims is None or _without_ones(dims) == shape for dims in implied):
         return
@@ -100,8 +100,8 @@ def _about_shape(
 
 def _implied(words: tuple[str, ...], sizes: KeySizes) -> tuple[int, ...] | None:
     lengths = [sizes[word] for word in words]
-    known = tuple(length for length in lengths if length is not None)
-    return known if len(known) == len(words) else None
+    shape = tuple(length for length in lengths if length is not None)
+    return shape if len(shape) == len(words) else None
 
 
 def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -111,7 +111,7 @@ def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def sizes(view: ModelView) -> list[KeySizes]:
-    """Return the size that each word of the tables means here, None if blocks may differ.
+    """Return the size that each word of the tables means in this model, None if blocks may differ.
 
     The result has two sets if blocks with a sliding window have heads of another size.
     """
@@ -146,7 +146,7 @@ def _sizes(view: ModelView, window: str) -> KeySizes:
 
 
 def _head(view: ModelView, name: str, window: str) -> int | None:
-    """Return the elements of a head: by its own key, or the width's share."""
+    """Return the elements of a head: from its own key, or the width divided by the heads."""
     width, heads = view.size("embedding_length"), view.size("attention.head_count")
     if not heads:
         return heads

@@ -99,11 +99,11 @@ def _about_merges(view: ModelView, tokens: list[str]) -> Iterator[Violation]:
     merges = view.metadata.get(MERGES, None)
     if not isinstance(merges, Strings):
         return
-    known = set(tokens)
+    vocabulary = set(tokens)
     listed = merges.tolist()
     matches = (_MERGE.fullmatch(merge) for merge in listed)
     halves = ((m[1], m[2], m[1] + m[2]) if m else (None,) for m in matches)
-    wrong = [index for index, texts in enumerate(halves) if not known.issuperset(texts)]
+    wrong = [index for index, texts in enumerate(halves) if not vocabulary.issuperset(texts)]
     if wrong:
         details = {"index": wrong[0], "merge": listed[wrong[0]]}
         yield at_key("merge-unknown", MERGES, count=len(wrong), total=len(listed), **details)

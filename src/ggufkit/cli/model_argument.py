@@ -69,8 +69,8 @@ class ModelName(_Name):
         files = CompletionItem(incomplete, type="file")
         if incomplete.partition(":")[0] not in SOURCES:
             return [files]
-        known = (model.name for model in ggufkit.find_models(incomplete))
-        fits = (name for name in known if name.startswith(incomplete))
+        names = (model.name for model in ggufkit.find_models(incomplete))
+        fits = (name for name in names if name.startswith(incomplete))
         return [CompletionItem(name) for name in fits]
 
 

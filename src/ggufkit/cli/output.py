@@ -138,10 +138,10 @@ def columns() -> int:
 
 def _terminal_columns() -> int | None:
     """Return the width of the terminal, None if the output is not one."""
-    known: int | None = _meta().get(_WIDTH)
-    if known is None and sys.stdout.isatty():
-        known = shutil.get_terminal_size().columns
-    return None if known is None else max(known, LEAST_WIDTH)
+    width: int | None = _meta().get(_WIDTH)
+    if width is None and sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+    return None if width is None else max(width, LEAST_WIDTH)
 
 
 @contextlib.contextmanager

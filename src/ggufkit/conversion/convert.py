@@ -185,7 +185,7 @@ def convert_folder(  # noqa: PLR0913 (where a checkpoint is, and how it is read)
     mmproj: bool = False,
     say: Notify | None = None,
 ) -> Model:
-    """Return a checkpoint as a lazy model; its tensors are those of `state` if there is one."""
+    """Return a checkpoint as a lazy model, with the tensors of `state` if it is given."""
     with (
         shown_as("config.json", PARAMS if mistral_format else "config.json"),
         shown_as(str(folder), str(folder) if state is None else "the state dict"),
@@ -318,7 +318,7 @@ def _tokenizer(
     target = checkpoint.target
     if target is None:
         raise CheckpointError(
-            f"{checkpoint.folder} is a draft model, and its tokenizer is that of its target",
+            f"{checkpoint.folder} is a draft model, and needs the tokenizer of its target",
             remedy="Give the target's folder: `ggufkit convert --target-model-dir`",
         )
     if kind:

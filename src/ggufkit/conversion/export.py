@@ -291,12 +291,12 @@ def write_export(
 
 
 def _kind(tensors: Iterable[Tensor], dtype: str) -> str:
-    """Return the type that quantized tensors get: for auto that of the matrices, or BF16."""
+    """Return the type that quantized tensors get: for auto the type of the matrices, or BF16."""
     if dtype in DTYPES:
         return DTYPES[dtype]
     if dtype != AUTO:
-        known = ", ".join((AUTO, *DTYPES))
-        raise TensorTypeError(f"unknown dtype {dtype!r}", remedy=f"Use one of {known}")
+        names = ", ".join((AUTO, *DTYPES))
+        raise TensorTypeError(f"unknown dtype {dtype!r}", remedy=f"Use one of {names}")
     matrices = [t for t in tensors if len(t.shape) > 1]
     if any(tensor.type.is_quantized for tensor in matrices):
         return DTYPES["bf16"]
@@ -376,9 +376,9 @@ def _lost_keys(model: Model, facts: ConfigFacts) -> Iterator[str]:
     tables = (parameters(facts, t)[0] for t in (architecture.early, architecture.metadata))
     fields = {key: value for table in tables for key, value in table.items()}
     written = {full_key(architecture, key) for key in entries(architecture)}
-    known = {full_key(architecture, text.split()[0]) for text in architecture.from_keys.values()}
+    inverted = {full_key(architecture, text.split()[0]) for text in architecture.from_keys.values()}
     for key in dict.fromkeys([*model.metadata, *fields]):
-        if key in known:
+        if key in inverted:
             continue
         if key.startswith(f"{architecture.name}.") or key in written:
             before, after = model.metadata.get(key), fields.get(key)

@@ -33,7 +33,7 @@ Join = Callable[[str, Sequence[Tensor]], Tensor]
 
 
 def fused_qkv(tensors: Sequence[Tensor], architecture: str) -> list[Tensor]:
-    """Return the tensors with Q, K and V of a layer in one, if the layer has all three.
+    """Return the tensors, with Q, K and V of a layer joined if the layer has all three.
 
     A layer with some biases only, and an architecture without such a tensor, stay as they are.
     """
@@ -85,7 +85,7 @@ def _side_by_side(name: str, tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _fused(tensors: Iterable[Tensor], groups: Mapping[str, list[str]], join: Join) -> list[Tensor]:
-    """Return the tensors; those of a group are joined where its last one is, F32 if they differ."""
+    """Return the tensors; each group is joined where its last one is, as F32 if types differ."""
     by_name = {tensor.name: tensor for tensor in tensors}
     places = {name: index for index, name in enumerate(by_name)}
     lasts = {max(names, key=places.__getitem__): fused for fused, names in groups.items()}

@@ -1,4 +1,4 @@
-"""Keeps what a checkpoint has no place for, in ggufkit.json of an exported folder, and reads it.
+"""Stores data that other files of a checkpoint cannot store, in ggufkit.json, and reads it.
 
 Each entry holds a digest of the value that converting the checkpoint gave at export, and applies
 only while converting still gives it: later changes of the tokenizer or the model card win.
@@ -82,7 +82,7 @@ def _value(value: Any, kind: str, other: Metadata, key: str) -> dict[str, Any]: 
 
 
 def restored(checkpoint: Checkpoint, model: Model, user_keys: Iterable[str], say: Notify) -> Model:
-    """Return the model with what ggufkit.json keeps of the file that the checkpoint came from.
+    """Return the model with the data that ggufkit.json stores from the exported file.
 
     Keys in `user_keys` are set by the user and stay. Raises CheckpointError for a malformed file.
     """

@@ -25,11 +25,11 @@ from ggufkit.errors import CheckpointError, GGUFError, ShapeError, brief
 from ggufkit.models.model import Tensor
 from ggufkit.models.sources import in_order
 
-MAX_EXPERTS: Final = 1 << 16  # far more than any model has; limits what a hostile file can demand
+MAX_EXPERTS: Final = 1 << 16  # far more than any model has; limits the work for a hostile file
 
 
 class Candidate(NamedTuple):
-    """A rule with a target whose name may be that of a tensor."""
+    """A rule and one of its targets, whose name may match a tensor."""
 
     rule: NameRule
     regex: re.Pattern[str]
@@ -81,14 +81,14 @@ def _candidates(facts: ConfigFacts) -> dict[str, list[Candidate]]:
     for rule in facts.architecture.rules:
         for target in rule.targets:
             for template in _templates(target, facts):
-                known = candidates.setdefault(outline(re.sub(r"\{[ix]\}", "0", template)), [])
-                count = len(known) if target.parts == FIRST else 0
-                known.insert(count, Candidate(rule, _regex(template), target))
+                rivals = candidates.setdefault(outline(re.sub(r"\{[ix]\}", "0", template)), [])
+                count = len(rivals) if target.parts == FIRST else 0
+                rivals.insert(count, Candidate(rule, _regex(template), target))
     return candidates
 
 
 def _templates(target: Target, facts: ConfigFacts) -> list[str]:
-    """Return the names that a target may have: one for each kind of layer if a list tells them."""
+    """Return the names that a target may have: one for each kind of layer if there is a list."""
     listed = ITEM.search(target.name)
     items = facts.value(listed[1]) if listed else None
     kinds = {str(item) for item in items} if isinstance(items, list) else {""}
@@ -109,15 +109,15 @@ def _match(
     candidates: Mapping[str, Sequence[Candidate]],
     facts: ConfigFacts,
 ) -> tuple[Sequence[MatchedRule | None], list[str]]:
-    known = candidates.get(outline(name), ())
-    for candidate in known:
+    rivals = candidates.get(outline(name), ())
+    for candidate in rivals:
         match = match_rule(candidate.rule, candidate.regex, name)
         if match is None:
             continue
         if facts.value(facts.architecture.one_way.get(match.rule.pattern, False), match.layer):
             continue
         if candidate.target.parts > 1:
-            joined = (own for own in known if own.regex == candidate.regex)
+            joined = (own for own in rivals if own.regex == candidate.regex)
             rules = [one.rule for one in joined if one.target.parts > 1]
             return [match._replace(rule=rule) for rule in rules], [name]
         targets = match.rule.targets
@@ -155,7 +155,7 @@ def _part(tensor: Tensor, target: Target) -> Tensor:
     if target.place is None:
         return tensor
     if target.parts == PRESENT:
-        raise CheckpointError(f"{tensor.name!r} does not tell where the tensors in it begin")
+        raise CheckpointError(f"{tensor.name!r} does not show where the tensors in it begin")
     share = tensor.shape[0] // target.parts
     return tensor[target.place * share : (target.place + 1) * share]
 

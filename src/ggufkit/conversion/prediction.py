@@ -61,7 +61,7 @@ def without_prediction(checkpoint: Checkpoint, architecture: Architecture) -> Ch
 
 
 def only_prediction(tensors: Iterable[Tensor], facts: ConfigFacts) -> list[Tensor]:
-    """Return the tensors of layers that predict further tokens, and those shared with the model.
+    """Return the tensors of layers that predict further tokens, and tensors that they share.
 
     Raises CheckpointError if there are no such layers.
     """

@@ -1,8 +1,9 @@
-"""Recognizes diffusion models by the names and shapes of their tensors: one TOML file each.
+"""Recognizes image and video models by the names and shapes of their tensors.
 
-Source: `tools/convert.py` and `tools/lcpp.patch` of ComfyUI-GGUF for the models it knows, and the
-model detection of ComfyUI, stable-diffusion.cpp and diffusers for all others. Parts of a pipeline:
-`name_conversion.cpp` of stable-diffusion.cpp, and the checkpoints that ComfyUI saves.
+Each model has a TOML file in `files`. Sources: `tools/convert.py` and `tools/lcpp.patch` of
+ComfyUI-GGUF for the models it knows, and the model detection of ComfyUI, stable-diffusion.cpp and
+diffusers for all others. Parts of a pipeline: `name_conversion.cpp` of stable-diffusion.cpp, and
+the checkpoints that ComfyUI saves.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class DiffusionArchitecture:
     diffusers: DiffusersNames | None = None
 
     def matched(self, shapes: Shapes) -> int:
-        """Return how many facts recognize the model, 0 if it is another one."""
+        """Return how many facts of this architecture match, 0 if the model is another one."""
         if any(shapes.get(name, ())[axis : axis + 1] != (n,) for name, axis, n in self.shapes):
             return 0
         counts = [len(names) for names in self.names if all(name in shapes for name in names)]
@@ -103,7 +104,7 @@ def _architecture(stem: str, text: str) -> DiffusionArchitecture:
 @functools.cache
 def general_names() -> frozenset[str]:
     """Return the values of `general.architecture` that mean a diffusion model."""
-    return frozenset(known.architecture for known in architectures().values())
+    return frozenset(arch.architecture for arch in architectures().values())
 
 
 def recognize(shapes: Shapes) -> DiffusionArchitecture | None:
@@ -111,15 +112,15 @@ def recognize(shapes: Shapes) -> DiffusionArchitecture | None:
 
     The names have no prefix (see `prefix_of`). If several match, the one with most facts wins.
     """
-    best = max(architectures().values(), key=lambda known: known.matched(shapes))
+    best = max(architectures().values(), key=lambda arch: arch.matched(shapes))
     return best if best.matched(shapes) else None
 
 
 def architecture_of(general: str, shapes: Shapes) -> DiffusionArchitecture | None:
     """Return the architecture of a GGUF file whose `general.architecture` is `general`.
 
-    None if that is no diffusion model. Files that leave out tensors by which a model is recognized
-    get the architecture of that name.
+    None if that is not a diffusion model. A file may lack tensors by which a model is recognized:
+    it gets the architecture with that name.
     """
     base = base_architecture(general)
     recognized = recognize(shapes) if base else None
@@ -128,14 +129,14 @@ def architecture_of(general: str, shapes: Shapes) -> DiffusionArchitecture | Non
 
 @functools.cache
 def base_architecture(general: str) -> DiffusionArchitecture | None:
-    """Return the architecture with the fewest facts of those named `general`, None if unknown."""
-    candidates = [known for known in architectures().values() if known.architecture == general]
-    return min(candidates, key=lambda known: (len(known.names[0]), len(known.shapes)), default=None)
+    """Return the architecture called `general`, the one with the fewest facts; None if unknown."""
+    candidates = [arch for arch in architectures().values() if arch.architecture == general]
+    return min(candidates, key=lambda arch: (len(arch.names[0]), len(arch.shapes)), default=None)
 
 
 def prefix_of(names: Mapping[str, object]) -> str:
     """Return the prefix of the names of a diffusion model in a checkpoint, "" if it has none."""
-    own = {prefix for known in architectures().values() for prefix in known.prefixes}
+    own = {prefix for arch in architectures().values() for prefix in arch.prefixes}
     for prefix in (*sorted(own, reverse=True), *SHARED_PREFIXES):
         if any(name.startswith(prefix) for name in names):
             return prefix
@@ -154,7 +155,7 @@ _PREFIXES: Final = {
     "conditioner.embedders.0.transformer.": "clip_l",
 }
 _TEXT_ENCODER: Final = re.compile(r"text_encoders\.(\w{1,64})\.transformer\.")
-# Beginnings of names in a file of one part: VAE, VAE of videos, CLIP, T5, language model.
+# How names begin in a file of one part: VAE, video VAE, CLIP, T5, language model.
 _MARKS: Final = (
     "decoder.conv_in.",
     "decoder.middle.0.residual.",
@@ -202,7 +203,7 @@ _ORIGINAL: Final = "Use the checkpoint of the publisher, or the file that ComfyU
 _FOLDER: Final = "Give `ggufkit convert` the folder with its config.json and tokenizer"
 _LORA: Final = "Merge it into its model: `ggufkit lora merge`"
 _PART: Final = "ComfyUI reads its safetensors file; `--for sd.cpp` converts it"
-# Other files of tensors, by a part of a name that only they have, and what to do with them.
+# Other kinds of files: a text that only their tensor names contain, and what to do with them.
 _OTHER_KINDS: Final = {
     "wscales": ("quantized by SVDQuant for Nunchaku", "Use the original checkpoint"),
     "svdq": ("quantized by SVDQuant", "Use the original checkpoint"),
@@ -217,10 +218,10 @@ _OTHER_KINDS: Final = {
     "decoder.middle.0.residual": ("a VAE of videos", _PART),
     "controlnet_": ("a ControlNet", "ComfyUI reads its safetensors file"),
     "transformer_blocks.0.attn": (
-        "spelled as diffusers spells a model that ggufkit cannot rename",
+        "a model with diffusers' names, which ggufkit cannot rename",
         _ORIGINAL,
     ),
-    "down_blocks.0.": ("spelled as diffusers spells a U-Net that ggufkit cannot rename", _ORIGINAL),
+    "down_blocks.0.": ("a U-Net with diffusers' names, which ggufkit cannot rename", _ORIGINAL),
 }
 _NUMBER: Final = re.compile(r"\d+")
 _BLOCK: Final = re.compile(r"(\w*(?:blocks|layers))\.(\d{1,4})\.")
@@ -228,7 +229,7 @@ _SPARSE: Final = ("input_blocks", "output_blocks")  # of a U-Net, whose numbers 
 
 
 def unknown_architecture(place: str, shapes: Shapes) -> CheckpointError:
-    """Return the error for tensors that no architecture recognizes: it shows the nearest ones."""
+    """Return the error for tensors that match no architecture; it shows the nearest ones."""
     for part, (kind, remedy) in _OTHER_KINDS.items():
         if any(part in name for name in shapes):
             return CheckpointError(f"{place} is {kind}, not an image or video model", remedy=remedy)
@@ -236,16 +237,16 @@ def unknown_architecture(place: str, shapes: Shapes) -> CheckpointError:
         return CheckpointError(f"{place} contains no tensors", remedy="Download it again")
     patterns = {_NUMBER.sub("0", name) for name in shapes}
     lacks = []
-    for known in architectures().values():
-        for names in known.names:
+    for candidate in architectures().values():
+        for names in candidate.names:
             missing = [name for name in names if name not in shapes]
             similar = sum(_NUMBER.sub("0", name) in patterns for name in names)
             if similar:
-                lacks.append((-similar / len(names), len(missing), known.stem, missing))
+                lacks.append((-similar / len(names), len(missing), candidate.stem, missing))
     nearest = [
         f"{stem} lacks {', '.join(missing[:2])}" for *_, stem, missing in sorted(lacks)[:NEAREST]
     ]
-    nearest = nearest or [f"no model that it knows has {brief(next(iter(shapes)))}"]
+    nearest = nearest or [f"no known model has a tensor {brief(next(iter(shapes)))}"]
     stems = ", ".join(architectures())
     return CheckpointError(
         f"{place} is not an image or video model that ggufkit knows",
@@ -255,20 +256,18 @@ def unknown_architecture(place: str, shapes: Shapes) -> CheckpointError:
     )
 
 
-def incomplete_parts(known: DiffusionArchitecture, shapes: Shapes) -> list[str]:
-    """Return what shows that tensors are not one whole model: missing blocks, a second model."""
+def incomplete_parts(arch: DiffusionArchitecture, shapes: Shapes) -> list[str]:
+    """Return the signs that tensors are not one whole model: missing blocks, a second model."""
     numbers: dict[str, set[int]] = {}
     for name in shapes:
         if (block := _BLOCK.match(name)) and block[1] not in _SPARSE:
             numbers.setdefault(block[1], set()).add(int(block[2]))
     missing = {family: set(range(max(own))) - own for family, own in numbers.items()}
     problems = [f"{family}.{min(lost)} is missing" for family, lost in missing.items() if lost]
-    own_names = {name for row in known.names for name in row}
+    own_names = {name for row in arch.names for name in row}
     for other in architectures().values():
-        is_kin = other.architecture == known.architecture or (
-            other.rows_of_256 and known.rows_of_256
-        )
+        is_kin = other.architecture == arch.architecture or (other.rows_of_256 and arch.rows_of_256)
         rows = [row for row in other.names if shapes.keys() >= set(row)]
         if not is_kin and other.matched(shapes) and any(not own_names >= {*row} for row in rows):
-            problems.append(f"it has tensors of {known.title} and of {other.title}")
+            problems.append(f"it has tensors of {arch.title} and of {other.title}")
     return problems

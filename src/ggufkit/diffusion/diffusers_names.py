@@ -1,6 +1,6 @@
-"""The names that diffusers gives the tensors of a model, and the publisher's names for them.
+"""diffusers' names of the tensors of a model, and the publisher's names for them.
 
-Source: the converters in `loaders/single_file_utils.py` of diffusers, which go the other way.
+Source: the converters in `loaders/single_file_utils.py` of diffusers, from the publisher's names.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-MAX_NAME: Final = 1000  # characters; patterns take long on longer names
+MAX_NAME: Final = 1000  # characters; matching longer names takes long
 _HOLE: Final = re.compile(r"\\\{([a-z])\\\}|\\\*")
 _PLACE: Final = re.compile(r"\{([^}]*)\}|\*")
 _TERM: Final = re.compile(r"(\d*)([a-z]?)")
 
 
 class PublishedPlace(NamedTuple):
-    """Where a tensor of diffusers goes: into a tensor of the publisher, as one of its parts."""
+    """The tensor of the publisher that a tensor of diffusers becomes a part of."""
 
     name: str
     part: int = 0
@@ -49,11 +49,11 @@ class DiffusersNames:
     others: bool = False
 
     def matched(self, names: Mapping[str, object]) -> int:
-        """Return how many names recognize the model in diffusers' names, 0 if it is another."""
+        """Return how many names match this model in diffusers' names, 0 if it is another model."""
         return max((len(row) for row in self.names if all(n in names for n in row)), default=0)
 
     def place(self, name: str) -> PublishedPlace | None:
-        """Return where a tensor of diffusers goes, None if no pattern fits its name."""
+        """Return the publisher's tensor for one of diffusers, None if no pattern fits its name."""
         if len(name) > MAX_NAME:
             return None
         inner = next(filter(None, (_filled(*row, name) for row in self.parts.items())), name)
@@ -65,10 +65,7 @@ class DiffusersNames:
         return PublishedPlace(path or inner) if path or self.others or inner != name else None
 
     def sources(self, name: str) -> tuple[str, ...]:
-        """Return diffusers' names of the tensors that become a publisher's tensor, in their order.
-
-        They are several if the tensor is joined, () if no name of diffusers becomes it.
-        """
+        """Return diffusers' names of the tensors that become a publisher's tensor, in order."""
         if len(name) > MAX_NAME:
             return ()
         joined = ((target, tuple(patterns)) for target, patterns in self.joined.items())
@@ -111,7 +108,7 @@ def diffusers_names(table: dict[str, Any]) -> DiffusersNames:
 
 @functools.cache
 def _holes(pattern: str) -> Callable[[str], tuple[str, ...]]:
-    """Return a function from a name to its texts in the holes of `pattern`, () for a misfit."""
+    """Return a function from a name to the texts in the holes of `pattern`, or ()."""
     escaped = _HOLE.sub(lambda hole: r"(\d{1,4})" if hole[1] else "(.+?)", re.escape(pattern))
     whole = re.compile(escaped + ("(.+)" if pattern.endswith(".") else "()"))
 

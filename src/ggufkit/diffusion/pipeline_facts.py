@@ -1,4 +1,4 @@
-"""What the names and shapes of an image or video model say: parts, channels, and who reads it.
+"""What names and shapes tell about an image or video model: parts, channels, programs.
 
 Source: `loader.py` of ComfyUI-GGUF (December 2025), `model_loader.cpp` of stable-diffusion.cpp
 (August 2026), and `load_gguf_checkpoint` of diffusers 0.42.
@@ -30,7 +30,7 @@ COMFYUI_ARCHITECTURES: Final = frozenset(
     ("flux", "sd1", "sdxl", "sd3", "aura", "hidream", "cosmos", "ltxv", "hyvid", "wan", "lumina2",
      "qwen_image")
 )  # fmt: skip
-_NOT_BY_NAMES: Final = ("qwen_image",)  # it recognizes all others without keys, too
+_NOT_BY_NAMES: Final = ("qwen_image",)  # it also recognizes all others in files without keys
 DIFFUSERS_TYPES: Final = frozenset(
     ("F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "Q6_K", "Q5_K", "Q4_K", "Q3_K",
      "Q2_K", "IQ4_NL", "IQ4_XS")
@@ -40,7 +40,7 @@ _PIXELS: Final = 8  # along a side that the VAE turns into one number
 
 @dataclass(frozen=True)
 class PipelineFacts:
-    """Facts about a file of an image or video model; None or empty if its shapes do not say.
+    """Facts about a file of an image or video model; None or empty if its shapes do not tell them.
 
     `channels` go into the model, as the VAE makes them; a mask or a second picture counts too.
     `max_side` is the longest side of a picture in pixels, where positions are learned.
@@ -59,42 +59,42 @@ def pipeline_facts(
     """Return the facts about a file; `general` is its `general.architecture`, "" for none."""
     prefix = prefix_of(shapes)
     own = {name.removeprefix(prefix): shape for name, shape in shapes.items()}
-    known = architecture_of(general, own) if general else recognize(own)
+    arch = architecture_of(general, own) if general else recognize(own)
     is_reshaped = any(key.startswith(SHAPE_KEY) for key in keys)
     return PipelineFacts(
-        known.title if known else None,
-        list(parts_of(shapes)) or ([MODEL] if known else []),
-        _channels(known, own) if known else None,
-        _max_side(known, own) if known else None,
-        list(_readers(known, general, frozenset(types), is_reshaped=is_reshaped)),
+        arch.title if arch else None,
+        list(parts_of(shapes)) or ([MODEL] if arch else []),
+        _channels(arch, own) if arch else None,
+        _max_side(arch, own) if arch else None,
+        list(_readers(arch, general, frozenset(types), is_reshaped=is_reshaped)),
     )
 
 
 def _readers(
-    known: DiffusionArchitecture | None, general: str, types: frozenset[str], *, is_reshaped: bool
+    arch: DiffusionArchitecture | None, general: str, types: frozenset[str], *, is_reshaped: bool
 ) -> Iterable[str]:
     names = COMFYUI_ARCHITECTURES if general else COMFYUI_ARCHITECTURES.difference(_NOT_BY_NAMES)
-    if known and known.architecture in names:
+    if arch and arch.architecture in names:
         yield COMFYUI_GGUF
-    is_part = known is None and not general  # such as a VAE
-    if is_part or (known and SD_CPP_PROGRAM in known.loaders and not is_reshaped):
+    is_part = arch is None and not general  # such as a VAE
+    if is_part or (arch and SD_CPP_PROGRAM in arch.loaders and not is_reshaped):
         yield SD_CPP_PROGRAM
-    if known and general and DIFFUSERS in known.loaders and types <= DIFFUSERS_TYPES:
+    if arch and general and DIFFUSERS in arch.loaders and types <= DIFFUSERS_TYPES:
         yield DIFFUSERS
 
 
-def _channels(known: DiffusionArchitecture, shapes: Shapes) -> int | None:
-    if not known.input:
+def _channels(arch: DiffusionArchitecture, shapes: Shapes) -> int | None:
+    if not arch.input:
         return None
-    name, patch = known.input
+    name, patch = arch.input
     shape = shapes.get(name, ())
     if len(shape) > 2:  # noqa: PLR2004 (a convolution)
         return shape[1]
     return shape[1] // patch**2 if len(shape) > 1 else None
 
 
-def _max_side(known: DiffusionArchitecture, shapes: Shapes) -> int | None:
-    positions = shapes.get(known.positions, ())
-    if not known.input or len(positions) < 2:  # noqa: PLR2004 (rows and columns)
+def _max_side(arch: DiffusionArchitecture, shapes: Shapes) -> int | None:
+    positions = shapes.get(arch.positions, ())
+    if not arch.input or len(positions) < 2:  # noqa: PLR2004 (rows and columns)
         return None
-    return math.isqrt(positions[-2]) * known.input[1] * _PIXELS
+    return math.isqrt(positions[-2]) * arch.input[1] * _PIXELS

@@ -255,8 +255,8 @@ def special_token_key(name: str) -> str:
     """Return the key that holds the id of the special token `name`."""
     short = _ALIASES.get(name.lower(), name.lower())
     if short not in SPECIAL_TOKENS:
-        known = ", ".join(SPECIAL_TOKENS)
-        raise MissingKeyError(f"unknown special token {name!r}", remedy=f"There are {known}")
+        names = ", ".join(SPECIAL_TOKENS)
+        raise MissingKeyError(f"unknown special token {name!r}", remedy=f"There are {names}")
     return f"tokenizer.ggml.{SPECIAL_TOKENS[short]}_token_id"
 
 

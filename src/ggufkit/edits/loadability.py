@@ -37,8 +37,8 @@ def refusals(before: Model, after: Model) -> list[str]:
 
 
 def _newly_refused(old: ModelView, new: ModelView) -> list[Violation]:
-    known = _refused(old)
-    return [broken for place, broken in _refused(new).items() if place not in known]
+    old_places = _refused(old)
+    return [broken for place, broken in _refused(new).items() if place not in old_places]
 
 
 def _newly_missing(old: ModelView, new: ModelView) -> Iterator[str]:

@@ -1,5 +1,5 @@
 """How well models predict a text: perplexity, and divergence from a base model.
 
-Measures what llama-perplexity measures, through `llama_cpp`. What changes a model, or chooses its
-types by these figures, lives in `quantization`.
+Measures what llama-perplexity measures, through `llama_cpp`. Code that changes a model or chooses
+its types by these figures lives in `quantization`.
 """

@@ -24,9 +24,9 @@ TokenChunks = npt.NDArray[np.int32]
 MAGIC: Final = b"_logits_"
 HEADER: Final = struct.Struct("<8sIii")
 MOST_CONTEXT: Final = 1 << 24  # tokens, far beyond any model
-LEAST_CONTEXT: Final = 8  # tokens: three positions count
+LEAST_CONTEXT: Final = 8  # tokens: of a chunk this short, three positions are measured
 MOST_VOCABULARY: Final = 1 << 24
-MOST_TOKENS: Final = 1 << 26  # of a file: with them all the log probabilities take terabytes
+MOST_TOKENS: Final = 1 << 26  # of a file: log probabilities of more take terabytes
 TOKEN_BYTES: Final = 4
 CODE_BYTES: Final = 2
 REMEDY: Final = "Write the base file again"
@@ -37,7 +37,7 @@ class BaseFile:
     """A base file by its descriptor, read or written by position."""
 
     def __init__(self, name: str, descriptor: int, tokens: TokenChunks, vocabulary: int) -> None:
-        """Take an open file and its name or folder; `tokens` are its chunks': (chunks, context)."""
+        """Take an open file and its name or folder; `tokens` has the shape (chunks, context)."""
         self.name = name
         self.tokens = tokens
         self.vocabulary = vocabulary
@@ -63,18 +63,18 @@ class BaseFile:
         return self._offset_of(len(self.tokens), 0)
 
     def begin(self) -> None:
-        """Write what stands before the log probabilities."""
+        """Write the header and the tokens."""
         write_at(self._descriptor, self.header, 0)
 
     def is_begun(self) -> bool:
-        """Whether the file begins as this one does."""
+        """Whether the file on disk begins with this header and these tokens."""
         try:
             return read_at(self._descriptor, len(self.header), 0) == self.header
         except ShortReadError:
             return False
 
     def complete_chunks(self, nbytes: int) -> int:
-        """Return how many chunks a file of `nbytes` bytes holds whole."""
+        """Return how many whole chunks a file of `nbytes` bytes has."""
         return max(nbytes - self._offset_of(0, 0), 0) // (self._row_bytes * counted(self.context))
 
     def log_probabilities(self, chunk: int, position: int) -> Floats:

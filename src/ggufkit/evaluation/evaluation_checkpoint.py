@@ -1,4 +1,4 @@
-"""Scores that are kept while a model reads, so that a later run can continue.
+"""Scores saved while a model reads a text, so that a later run can continue.
 
 They are in a hidden file next to the model: the digest of what is measured, then for each chunk a
 checksum and its scores.
@@ -31,7 +31,7 @@ def key_of(facts: Iterable[object]) -> bytes:
 
 
 def status_of(path: Path) -> tuple[int, int]:
-    """Return what changes if a file is replaced: its size and when it was written."""
+    """Return the size and the time of a file, which change if it is replaced."""
     status = path.stat()
     return status.st_size, status.st_mtime_ns
 

@@ -1,7 +1,7 @@
-"""Small base files: what the layers made of a text, and the output matrix, as GGUF.
+"""Small base files: the hidden states of the last layer and the output matrix, as GGUF.
 
-The logits follow from them when they are needed. A position takes as many floats as the model has
-columns, not two bytes for each token of the vocabulary, and the figures are the same.
+The logits are computed from them when they are needed. A position takes one float for each column
+of the model, instead of two bytes for each token of the vocabulary. The figures are the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ARCHITECTURE: Final = "evaluation-base"
 TOKENS: Final = "tokens"
 HIDDEN: Final = "hidden"
 OUTPUT: Final = "output.weight"
-TOGETHER: Final = 16  # positions whose logits are computed and held at once
+TOGETHER: Final = 16  # positions whose logits are in memory at once
 TOLERANCE: Final = 1e-5  # of a logit
 MISTAKEN: Final = "Name the model to compare with as the base (base=...)"
 
@@ -58,7 +58,7 @@ class HiddenBase:
 
     @property
     def vocabulary(self) -> int:
-        """The number of tokens that the base knows."""
+        """The number of tokens in the base's vocabulary."""
         return self._matrix.rows
 
     def log_probabilities(self, chunk: int, position: int) -> Floats:
@@ -82,7 +82,7 @@ class HiddenBase:
 
 
 class HiddenWriter:
-    """Collects what a base file keeps of each position, and compares a part of it."""
+    """Collects the hidden state of each position, and compares the logits of some positions."""
 
     def __init__(self, reader: TextReader, rows: Floats) -> None:
         """Fill `rows`: (chunks, positions, columns)."""

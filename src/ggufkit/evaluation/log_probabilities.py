@@ -1,7 +1,7 @@
-"""Logits of one position into log probabilities, and their 16-bit form in a base file.
+"""Turns the logits of one position into log probabilities, and these into 16-bit codes.
 
-Source: `log_softmax` in llama.cpp's `tools/perplexity/perplexity.cpp`. Each step has the width that
-it has there, so that figures agree to the last digit printed.
+Source: `log_softmax` in llama.cpp's `tools/perplexity/perplexity.cpp`. Each step has the same
+precision as there, so that figures agree to the last digit printed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def surprise(logits: Floats, token: int) -> float:
 
 
 def surprise_beside_codes(logits: Floats, token: int) -> float:
-    """Return the same in single precision, as llama-perplexity has it where it writes a base."""
+    """Return the same in single precision, as llama-perplexity does while it writes a base."""
     highest = logits.max()
     return float(highest + np.float32(log_sum(logits, highest)) - logits[token])
 
@@ -79,8 +79,8 @@ def compare(logits: Floats, base: Floats, token: int) -> tuple[float, float, flo
     total = highest + np.float32(log_sum(logits, highest))
     mine, theirs = total - logits[token], -base[token]
     likely = base > -DEEPEST
-    known = base[likely]
-    terms = exponentials(known) * (known - logits[likely] + total)
+    likely_base = base[likely]
+    terms = exponentials(likely_base) * (likely_base - logits[likely] + total)
     difference = exponentials(-mine) - exponentials(-theirs)
     return (
         float(mine),

@@ -1,4 +1,4 @@
-"""The passes of models over a text: the base first, then each model beside it."""
+"""The passes of models over a text: the base first, then each model compared with it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
     """All passes of a task; a context manager."""
 
     def __init__(self, task: EvaluationTask, progress: Progress | None) -> None:
-        """Read the text, and open the base file that is there."""
+        """Read the text, and open the base file if there is one."""
         self._task = task
         self._stack = contextlib.ExitStack()
         self._progress, self._chunks_before = progress, 0
@@ -49,7 +49,7 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
             self._text = read_small(task.text, Most.CALIBRATION).removesuffix(b"\n")
 
     def __exit__(self, *_: object) -> None:
-        """Close all files; what is kept stays."""
+        """Close all files; saved scores stay."""
         for checkpoint in self._checkpoints:
             checkpoint.stage.leave()
         self._stack.close()
@@ -62,12 +62,12 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
         return self._tokens
 
     def finish(self) -> None:
-        """Remove what was kept for a later run."""
+        """Remove the scores saved for a later run."""
         for checkpoint in self._checkpoints:
             checkpoint.stage.discard()
 
     def read_base(self) -> Scores | None:
-        """Read the base file that is there, or the base model; None unless a model was read."""
+        """Read the base file, or the base model; return scores only if a model was read."""
         task = self._task
         if task.base is not None:
             return self._read_base_model(task.base)
@@ -87,8 +87,8 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
 
         def beside(prediction: Prediction) -> tuple[float, ...]:
             assert base is not None  # noqa: S101 (for mypy)
-            known = base.log_probabilities(prediction.chunk, prediction.position)
-            return compare(prediction.logits, known, prediction.token)
+            expected = base.log_probabilities(prediction.chunk, prediction.position)
+            return compare(prediction.logits, expected, prediction.token)
 
         def alone(prediction: Prediction) -> tuple[float, ...]:
             return (surprise(prediction.logits, prediction.token),)
@@ -115,7 +115,7 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
             return self._pass(reader, _writing(self.base), None)
 
     def _write_base(self, reader: TextReader, target: Path) -> Scores:
-        """Write the base file; with `resume` use one that is finished, or go on with a part."""
+        """Write the base file; with `resume` use a finished one, or continue a partial one."""
         finished = self._finished_base(reader, target)
         if finished is not None:
             return finished
@@ -260,9 +260,9 @@ def _facts_of(descriptor: int) -> object:
 
 
 def _agreeing(base: BaseFile, scores: Scores) -> int:
-    """Return how many chunks of a base file that was begun belong to these scores.
+    """Return how many chunks of a partial base file belong to these scores.
 
-    Another model may have begun the same file since the scores were kept.
+    Another model may have started the same file since the scores were saved.
     """
     first = base.context // 2
     for chunk, surprises in enumerate(scores.field("surprise")):

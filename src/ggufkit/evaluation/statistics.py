@@ -109,8 +109,8 @@ def divergence(scores: Scores) -> Divergence:
 def _mean(values: ScoreValues, squares: ScoreValues) -> Measurement:
     mean = float(values.sum() / values.size)
     variance = float(squares.sum() / values.size) - mean * mean
-    known = variance > 0 and values.size > FEW
-    return Measurement(mean, math.sqrt(variance / (values.size - 1)) if known else 0.0)
+    is_measurable = variance > 0 and values.size > FEW
+    return Measurement(mean, math.sqrt(variance / (values.size - 1)) if is_measurable else 0.0)
 
 
 def _mean_in_single(values: ScoreValues) -> Measurement:
@@ -167,7 +167,7 @@ def _percentile(ordered: Floats, percent: float) -> float:
     return float((np.float32(1) - rest) * ordered[below] + rest * above)
 
 
-CONFIDENCE: Final = 0.95  # that all intervals of one run hold at once
+CONFIDENCE: Final = 0.95  # probability that all intervals of one run are right
 LEAST_CHUNKS: Final = 3  # two differences say nothing about their spread
 _HALVINGS: Final = 200  # at most, in the search for a quantile; 60 are usual
 
@@ -175,7 +175,7 @@ _HALVINGS: Final = 200  # at most, in the search for a quantile; 60 are usual
 def ranked_groups(
     ranking: Sequence[str], compared: Iterable[Comparison]
 ) -> tuple[tuple[str, ...], ...]:
-    """Return the groups in a ranking, best first, in which no two models are shown to differ.
+    """Return groups of a ranking, best first, whose models are not shown to differ.
 
     A model is in two groups if it differs from no model of either, while they differ.
     """
@@ -210,7 +210,7 @@ class Comparison:
 
 
 def comparisons(scores: Mapping[str, Scores], *, with_base: bool) -> tuple[Comparison, ...]:
-    """Compare each two models; the intervals hold together with `CONFIDENCE`.
+    """Compare each pair of models; with probability `CONFIDENCE` all intervals are right.
 
     Figures at neighbouring positions depend on each other, so the means of chunks are the sample.
     All models read the same chunks: the differences vary less than the figures do.
@@ -237,7 +237,7 @@ def interval(differences: ScoreValues, confidence: float) -> tuple[float, float]
 
 
 def quantile(probability: float, freedom: int) -> float:
-    """Return Student's t below which a share of `probability` (at least a half) lies."""
+    """Return the value below which Student's t lies with `probability` (at least a half)."""
     low, high = 0.0, 1.0
     while _below(high, freedom) < probability:
         high *= 2

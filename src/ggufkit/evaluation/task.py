@@ -1,4 +1,4 @@
-"""What is to be measured, and whether that makes sense."""
+"""The arguments of an evaluation, and checks that they make sense."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ def require_sensible(task: EvaluationTask) -> None:
         raise ValueTypeError("a model is named twice", remedy="Name each model once")
     _require_other_output(task)
     # Before hours of work; `open` also refuses what llama.cpp would abort on.
-    known: dict[Path, object] = {}
+    vocabularies: dict[Path, object] = {}
     for path in task.all_paths:
         with open_model(path) as model:
             require_weights(model)
             vocabulary = model.metadata.get(VOCABULARY)
-            known[path] = list(vocabulary) if isinstance(vocabulary, Strings) else vocabulary
+            vocabularies[path] = list(vocabulary) if isinstance(vocabulary, Strings) else vocabulary
     first = task.all_paths[0]
-    for path, tokens in known.items():
-        if tokens != known[first]:
+    for path, tokens in vocabularies.items():
+        if tokens != vocabularies[first]:
             raise ValueTypeError(
                 f"{path} has another vocabulary than {first}",
                 remedy="Compare models with the same tokenizer",
@@ -78,7 +78,7 @@ def require_sensible(task: EvaluationTask) -> None:
 
 
 def is_small(base_logits: Path | None) -> bool:
-    """Whether a base file is to be a small one."""
+    """Whether a base file is written in the small format."""
     return base_logits is not None and base_logits.suffix.lower() == ".gguf"
 
 
@@ -95,5 +95,5 @@ def _require_other_output(task: EvaluationTask) -> None:
     inputs = (*task.all_paths, *((task.text,) if task.text else ()))
     if any(path.exists() and out.samefile(path) for path in inputs):
         raise OutputError(f"{out} is also an input", remedy="Write to another name")
-    if not task.clobber and not task.resume:  # resuming may find its finished base there
+    if not task.clobber and not task.resume:  # a resumed run may find its finished base there
         raise exists_already(out)

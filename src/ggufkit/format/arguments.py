@@ -83,8 +83,8 @@ def _items(argument: str, value: object, expected: str) -> tuple[Any, ...]:
     return tuple(value)
 
 
-def require_known(options: Collection[str], known: Collection[str], function: str) -> None:
+def require_known(options: Collection[str], accepted: Collection[str], function: str) -> None:
     """Raise TypeError for an unknown option, as Python does for an unknown argument."""
-    unknown = sorted(set(options) - set(known))
+    unknown = sorted(set(options) - set(accepted))
     if unknown:
         raise TypeError(f"{function}() has no option {unknown[0]!r}")

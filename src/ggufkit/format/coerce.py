@@ -84,9 +84,9 @@ def _notation(name: str) -> tuple[int, ValueType]:
     depth = len(match["end"]) if match else 0
     if match and match["outer"] == "ARRAY[" * depth and match["inner"] in ValueType.__members__:
         return _checked_depth(depth), ValueType[match["inner"]]
-    known = ", ".join(kind.name.lower() for kind in ValueType)
+    names = ", ".join(kind.name.lower() for kind in ValueType)
     raise ValueTypeError(
-        f"unknown value type {brief(name)}", remedy=f"Use one of {known}, or array[...] of one"
+        f"unknown value type {brief(name)}", remedy=f"Use one of {names}, or array[...] of one"
     )
 
 

@@ -58,8 +58,8 @@ class Infos:
     def types(self) -> list[types.TensorType]:
         """Return the type of each tensor."""
         ids = self.table["type"].tolist()
-        known = {number: types.tensor_type(number) for number in set(ids)}
-        return [known[number] for number in ids]
+        types_by_id = {number: types.tensor_type(number) for number in set(ids)}
+        return [types_by_id[number] for number in ids]
 
     def place(self, index: int, field: str) -> int:
         """Return where in the file a `field` of a tensor lies: name, dims, type or offset."""
@@ -84,8 +84,8 @@ def _shapes(data: Data, table: Table, encoding: Encoding) -> list[tuple[int, ...
     shapes = (
         unpack[count](data, offset)[::-1] for offset, count in zip(places, counts, strict=True)
     )
-    known: dict[tuple[int, ...], tuple[int, ...]] = {}  # layers share shapes
-    return [known.setdefault(shape, shape) for shape in shapes]
+    shared: dict[tuple[int, ...], tuple[int, ...]] = {}  # layers share shapes
+    return [shared.setdefault(shape, shape) for shape in shapes]
 
 
 # Names.

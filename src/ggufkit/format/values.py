@@ -365,9 +365,9 @@ def dtype_type(dtype: np.dtype[Any]) -> ValueType:
     """Return the GGUF type of a NumPy dtype in any byte order; ValueTypeError if it has none."""
     kind = _BY_DTYPE.get(dtype.newbyteorder("="))
     if kind is None:
-        known = ", ".join(str(d) for d in _BY_DTYPE)
+        dtypes = ", ".join(str(d) for d in _BY_DTYPE)
         raise ValueTypeError(
-            f"NumPy's {dtype} has no GGUF value type", remedy=f"Convert to one of {known}"
+            f"NumPy's {dtype} has no GGUF value type", remedy=f"Convert to one of {dtypes}"
         )
     return kind
 

@@ -1,6 +1,6 @@
 """Compute an importance matrix: run llama.cpp over a text and add up the squared activations.
 
-On request the products of all pairs of activations are added up too (`moments.py`).
+For a Hessian, `moments.py` also adds up the products of all pairs of activations.
 
 Source: `collect_imatrix` and `compute_imatrix` in llama.cpp's `tools/imatrix/imatrix.cpp`.
 """
@@ -32,7 +32,7 @@ from ggufkit.system.text_file import Most, read_small
 from ggufkit.system.threads import Progress
 
 BATCH: Final = 2048  # tokens that llama-imatrix computes in one pass
-FEW_TOKENS: Final = 16  # products of fewer tokens are not part of reading a text
+FEW_TOKENS: Final = 16  # a product with fewer tokens is not a layer of the text
 OUTPUT: Final = "output.weight"
 
 
@@ -46,7 +46,7 @@ class _ActivationSums:
 
 @dataclass
 class _Collector:
-    """Watches the computation of a graph, and sums the inputs of its matrix products."""
+    """Watches llama.cpp compute a graph, and sums the squared inputs of its matrix products."""
 
     llama: Library
     process_output: bool
@@ -55,7 +55,7 @@ class _Collector:
     sums: dict[str, _ActivationSums] = field(default_factory=dict)
 
     def __call__(self, node: GraphTensor, asks: bool) -> bool:  # noqa: FBT001 (as Watcher has it)
-        """Say whether a node is needed (`ask`), or read it."""
+        """Say whether a node is needed (`asks`), or read it."""
         operation = self.llama.functions.ggml_op_name(node.op)
         if asks:
             is_collected = operation == b"MUL_MAT_ID" or (
@@ -77,7 +77,7 @@ class _Collector:
         return name.startswith("blk.") or (self.process_output and name == OUTPUT)
 
     def _needs(self, node: GraphTensor) -> bool:
-        """Whether the inputs of a product are needed; the first graph for moments is only noted."""
+        """Whether the inputs of a product are needed; moments need none of the first graph."""
         if self.moments is None:
             return True
         name = _weight_name(node)
@@ -119,13 +119,13 @@ class _Collector:
         return _with_squares(values, rows, name)
 
     def _sums(self, name: str, size: int, counts: int) -> _ActivationSums:
-        known = self.sums.get(name)
-        if known is None:
-            known = _ActivationSums(np.zeros(size, np.float32), np.zeros(counts, np.int64))
-            self.sums[name] = known
-        if known.values.size != size:
-            raise GGUFError(f"{name!r} is used with {known.values.size} and with {size} inputs")
-        return known
+        sums = self.sums.get(name)
+        if sums is None:
+            sums = _ActivationSums(np.zeros(size, np.float32), np.zeros(counts, np.int64))
+            self.sums[name] = sums
+        if sums.values.size != size:
+            raise GGUFError(f"{name!r} is used with {sums.values.size} and with {size} inputs")
+        return sums
 
     def entries(self) -> dict[str, Entry]:
         return {

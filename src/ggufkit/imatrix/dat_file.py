@@ -31,7 +31,7 @@ class DatFile(NamedTuple):
 
 
 def as_bytes(text: str) -> bytes:
-    """Return the bytes that `text` came from: llama.cpp sorts names by them."""
+    """Return the bytes of `text`: llama.cpp sorts names by their bytes."""
     return text.encode("utf-8", "surrogateescape")
 
 

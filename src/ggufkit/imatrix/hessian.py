@@ -39,18 +39,18 @@ from ggufkit.validation.typed_values import integer
 FITTED: Final = (0,)
 HELD_OUT: Final = (1,)
 ALL: Final = (0, 1)
-# An expert's moments count as many tokens of all experts as this share of its width.
+# In an expert's mean, the mean of all experts counts as this many tokens for each column.
 SHRINKAGE: Final = 0.25
 # The least cosine of the same row in two files of a model. Rounding to one bit leaves 0.8, training
 # on other texts more; rows of other models have about 0.
 ALIKE: Final = 0.5
-# What feedback did, by what it depends on: errors without it and with it, and the damping.
+# What GPTQ did, by what it depends on: errors without it and with it, and the damping.
 Outcomes = dict[tuple[object, ...], tuple[float, float | None, float]]
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """The second moments of the inputs of one tensor; `sums` are read when they are asked for."""
+    """The second moments of the inputs of one tensor; `sums` are read when they are needed."""
 
     sums: Tensor
     counts: Tensor
@@ -122,8 +122,8 @@ class Hessian:
     """The second moments of a model's matrices, by the names of their tensors.
 
     `entries` are lazy. `source` is the opened file. Tensors count only if their names hold one of
-    `include` (or there is none) and none of `exclude`. Quantizations of one model that share
-    `outcomes` find each only once.
+    `include` (or there is none) and none of `exclude`. Quantizations of one model can share
+    `outcomes`, so that each is computed once.
     """
 
     source: Model = field(repr=False)
@@ -134,7 +134,7 @@ class Hessian:
     outcomes: Outcomes | None = field(default=None, repr=False)
 
     def moments(self, name: str) -> Moments | None:
-        """Return the moments of a tensor, None if there are none or they do not count."""
+        """Return the moments of a tensor, None if it has none or the name is not selected."""
         return self.entries.get(name) if self._counts(name) else None
 
     def _counts(self, name: str) -> bool:
@@ -179,7 +179,7 @@ class Hessian:
         )
 
     def require(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
-        """Raise an error that names those of the tensors that this Hessian does not fit or cover.
+        """Raise an error that names the tensors that this Hessian does not fit or cover.
 
         `tensors` are pairs of the name in the Hessian's model, and the tensor. A row of each is
         read: if most differ from the model that the Hessian was computed on, it is another model.
@@ -206,15 +206,15 @@ class Hessian:
             )
 
     def _resembles(self, name: str, tensor: Tensor) -> bool:
-        """Whether a tensor may be that of the Hessian's model: rounded, or trained further."""
-        known = self.source.tensors.get(name + FIRST_ROW)
-        if known is None:
+        """Whether a tensor may come from the Hessian's model, rounded or trained further."""
+        first = self.source.tensors.get(name + FIRST_ROW)
+        if first is None:
             return True
-        rows = (known.numpy().astype(np.float64), first_row(tensor).astype(np.float64))
+        rows = (first.numpy().astype(np.float64), first_row(tensor).astype(np.float64))
         if rows[0].shape != rows[1].shape:
             return False
         product, squares = rows[0] @ rows[1], (rows[0] @ rows[0]) * (rows[1] @ rows[1])
-        return not product < ALIKE * math.sqrt(squares)  # rows of zeros are like any
+        return not product < ALIKE * math.sqrt(squares)  # rows of zeros resemble every row
 
     def _fits(self, name: str, tensor: Tensor) -> bool:
         moments = self.entries[name]
@@ -242,15 +242,15 @@ def _entries(source: Model, path: Path) -> dict[str, Moments]:
         owners
     ):
         raise _wrong("this Hessian does not list its matrices", path)
-    known = {owner: _moments(source, owner, path) for owner in sorted(set(owners))}
-    unseen = [owner for owner, moments in known.items() if not moments.tokens().sum(axis=1).all()]
+    by_owner = {owner: _moments(source, owner, path) for owner in sorted(set(owners))}
+    unseen = [owner for owner, data in by_owner.items() if not data.tokens().sum(axis=1).all()]
     if unseen:
         raise FormatError(
             f"no token reached {tensor_names(unseen)} in this Hessian",
             remedy="Compute it on a longer text",
             path=str(path),
         )
-    return {name: known[owner] for name, owner in zip(names, owners, strict=True)}
+    return {name: by_owner[owner] for name, owner in zip(names, owners, strict=True)}
 
 
 def _moments(source: Model, owner: str, path: Path) -> Moments:
@@ -259,14 +259,14 @@ def _moments(source: Model, owner: str, path: Path) -> Moments:
         raise _wrong(f"this Hessian has no data of {owner!r}", path)
     matrices = counts.shape[-1] if len(counts.shape) == len((PARTS, 1)) else 0
     stack = (matrices,) if matrices > 1 else ()
-    known = (PARTS, max(matrices, 1))
+    expected = (PARTS, max(matrices, 1))
     kinds = (sums.type.name, counts.type.name)
     width = _width_of(sums)
     shapes = [(PARTS, *stack, *shape) for shape in ((width, width), folded_shape(width))]
-    if kinds != ("F32", "I64") or sums.shape not in shapes or counts.shape != known:
+    if kinds != ("F32", "I64") or sums.shape not in shapes or counts.shape != expected:
         raise _wrong(f"the data of {owner!r} in this Hessian does not fit together", path)
     if (counts.numpy() < 0).any():
-        raise _wrong(f"a count of {owner!r} is impossible", path)
+        raise _wrong(f"a token count of {owner!r} is negative", path)
     return Moments(sums, counts)
 
 

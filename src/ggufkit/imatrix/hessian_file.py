@@ -3,8 +3,8 @@
 `OWNER.moments` holds sums of products (F32, shape (parts, [matrices,] rows, columns), folded as
 `folded_shape` says) and `OWNER.moment_counts` the numbers of tokens. The first part is to quantize
 with, the second was held out. `hessian.matrices` and `hessian.owners` list each matrix with the
-owner of its inputs, and `NAME.first_row` holds the first row of its weights, by which the Hessian
-of another model is known.
+owner of its inputs, and `NAME.first_row` holds the first row of its weights, which shows whether
+the Hessian is of another model.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ggufkit.output.write import write
 from ggufkit.quants.parallel import Floats, Numbers
 from ggufkit.system.mapped_file import Bytes
 
-HESSIAN_MEMORY: Final = 4 << 30  # bytes of sums that are held at once
+HESSIAN_MEMORY: Final = 4 << 30  # bytes of sums that are in memory at once
 MOMENTS: Final = ".moments"
 MOMENT_COUNTS: Final = ".moment_counts"
 FIRST_ROW: Final = ".first_row"
@@ -67,7 +67,7 @@ class MomentsOrigin:
         }
 
     def first_rows(self, names: Iterable[str]) -> dict[str, Numbers]:
-        """Return the tensors of a file that tell the model from others."""
+        """Return the first rows, by which a file is compared with a model."""
         with open_model(self.model) as model:
             tensors = (model.tensors[name] for name in names if name in model.tensors)
             return {tensor.name + FIRST_ROW: first_row(tensor) for tensor in tensors}
@@ -96,7 +96,7 @@ class MomentsStore(contextlib.AbstractContextManager["MomentsStore"]):
             self._file = tempfile.TemporaryFile(prefix=".ggufkit-", dir=target.parent)  # noqa: SIM115 (`__exit__` closes it)
 
     def keep(self, moments: InputMoments) -> None:
-        """Take the sums of a pass; ValueTypeError if some are infinite or not numbers."""
+        """Add the sums of a pass; ValueTypeError if some are infinite or not numbers."""
         damaged = [name for name, sums in moments.sums.items() if not np.isfinite(sums).all()]
         if damaged:
             raise ValueTypeError(

@@ -71,9 +71,9 @@ class Entry:
 class Imatrix:
     """An importance matrix: entries by tensor name, and what they were computed from.
 
-    `chunk_size` is in tokens, 0 if the file does not store it; `is_legacy` says that the entries
-    are as in a `.dat` file, `path` is where they were read, `limit` who may read what is made
-    of them. `is_hessian` says that they are the diagonals of a Hessian.
+    `chunk_size` is in tokens, 0 if the file does not store it; `is_legacy` means that entries count
+    as in a `.dat` file. `path` is the file that was read, and `limit` says who may read outputs
+    made from it. `is_hessian` says that they are the diagonals of a Hessian.
     """
 
     entries: Mapping[str, Entry]
@@ -110,11 +110,11 @@ class Imatrix:
     def weights(self, name: str, shape: tuple[int, ...] | None = None) -> Floats | None:
         """Return the weight of each column of a tensor as llama-quantize uses it, None if absent.
 
-        That is float32 of shape (width,), or (experts, width) for a stack of experts; an expert
-        that no token reached weighs its columns alike. With the `shape` of the tensor (NumPy
-        order) it is made to fit; ShapeError where it cannot. Token embeddings that do not fit are
-        absent, as llama.cpp has it. Entries of stable-diffusion.cpp have its prefix in their names;
-        those that do not fit are absent: ComfyUI's files of SD have other rows.
+        It is float32 of shape (width,), or (experts, width) for a stack of experts; an expert that
+        no token reached gives all columns the same weight. With the `shape` of the tensor (NumPy
+        order) it is repeated to fit; ShapeError if it cannot. Token embeddings that do not fit
+        count as absent, as in llama.cpp. Entries of stable-diffusion.cpp have its prefix in their
+        names; those that do not fit are absent: ComfyUI's files of SD have other rows.
         """
         entry = self.entries.get(name) or self.entries.get(f"{SD_CPP_PREFIX}{name}")
         if entry is None:
@@ -197,9 +197,9 @@ def merge(imatrices: Iterable[Imatrix], *, chunk_size: int | None = None) -> Ima
     for matrix in imatrices_given:
         for name, entry in matrix.entries.items():
             tokens = _in_tokens(entry, size) if matrix.is_legacy else entry
-            known = entries.get(name)
+            total = entries.get(name)
             entries[name] = (
-                _sum(name, known, tokens, is_legacy=matrix.is_legacy) if known else tokens
+                _sum(name, total, tokens, is_legacy=matrix.is_legacy) if total else tokens
             )
     ordered = {name: _checked(entry, name) for name, entry in _sorted(entries)}
     datasets = tuple(itertools.chain.from_iterable(matrix.datasets for matrix in imatrices_given))
@@ -208,7 +208,7 @@ def merge(imatrices: Iterable[Imatrix], *, chunk_size: int | None = None) -> Ima
 
 
 def chunks_held(entries: Mapping[str, Entry], chunk_size: int) -> int:
-    """Return how many chunks the most used entry counts, which llama-imatrix calls all."""
+    """Return the chunks that the most used entry counts: llama-imatrix's number of chunks."""
     return max((int(entry.counts.max()) for entry in entries.values()), default=0) // chunk_size
 
 
@@ -222,20 +222,20 @@ def _in_tokens(entry: Entry, chunk_size: int) -> Entry:
     return Entry(frozen(sums), frozen(entry.counts * chunk_size))
 
 
-def _sum(name: str, known: Entry, added: Entry, *, is_legacy: bool) -> Entry:
-    """Add two entries; a single count stands for every expert where the other has one of each."""
-    fits = known.sums.size == added.sums.size
-    matrices = {len(known.counts), len(added.counts)}
-    if not fits or (len(matrices) > 1 and len(known.counts) != 1 and not is_legacy):
+def _sum(name: str, total: Entry, added: Entry, *, is_legacy: bool) -> Entry:
+    """Add two entries; a single count stands for every expert if the other has one for each."""
+    fits = total.sums.size == added.sums.size
+    matrices = {len(total.counts), len(added.counts)}
+    if not fits or (len(matrices) > 1 and len(total.counts) != 1 and not is_legacy):
         raise ShapeError(
-            f"the importance data of {name!r} do not fit together: {known.sums.shape} and "
+            f"the importance data of {name!r} do not fit together: {total.sums.shape} and "
             f"{added.sums.shape}",
             remedy="Merge only importance matrices of one model, and put those with separate "
             "data for each expert last",
         )
-    counts = known.counts + added.counts
+    counts = total.counts + added.counts
     with np.errstate(over="ignore"):
-        sums = known.sums.reshape(-1) + added.sums.reshape(-1)
+        sums = total.sums.reshape(-1) + added.sums.reshape(-1)
     return Entry(frozen(sums.reshape(len(counts), -1)), frozen(counts))
 
 
@@ -312,7 +312,7 @@ def _gguf_entry(name: str, sums: Tensor, counts: Tensor, path: str) -> Entry:
 def _gguf_plan(imatrix: Imatrix, file_name: str) -> Layout:
     tensors: dict[str, Floats] = {}
     for name, entry in _sorted(imatrix.entries):
-        # ggml tells no axis of length 1 before the others.
+        # ggml cannot tell a leading axis of length 1 from none.
         stacked = len(entry.counts) > 1
         tensors[name + SUMS] = entry.sums if stacked else entry.sums[0]
         counts = entry.counts.astype(np.float32)
@@ -349,7 +349,7 @@ def _legacy_plan(imatrix: Imatrix, file_name: str) -> Layout:
 
 
 def _legacy_entry(name: str, entry: Entry, chunk_size: int) -> DatEntry:
-    # Rounded up, so that what few tokens reached does not count as nothing.
+    # Rounded up, so that an entry that few tokens reached does not count as empty.
     calls = math.ceil(int(entry.counts.max()) / chunk_size)
     if calls > MAX_INT32:
         raise ValueTypeError(f"{name!r} has more chunks than a .dat file can store")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ggufkit.llama_cpp.library import GraphTensor
 
 PARTS: Final = 2  # the data to quantize with, and the data held out to judge by
-HELD_OUT_EVERY: Final = 4  # of this many batches one is held out
+HELD_OUT_EVERY: Final = 4  # one batch in this many is held out
 FLOAT_BYTES: Final = 4
 
 
@@ -50,7 +50,7 @@ class InputMoments:
         self.shapes.setdefault(owner, (matrices, weight.ne[0]))
 
     def learned(self) -> None:
-        """Stop to look: all matrices are known."""
+        """End the pass that only lists matrices."""
         self.learns = False
         self._inputs.clear()
 

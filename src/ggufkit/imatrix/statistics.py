@@ -1,4 +1,4 @@
-"""What the numbers of an importance matrix tell, as `llama-imatrix --show-statistics` has it.
+"""Statistics of an importance matrix, as `llama-imatrix --show-statistics` prints them.
 
 Sums run one term after the other in float32, as llama.cpp's do, so that the figures are the same.
 """
@@ -96,7 +96,7 @@ def _means(entry: Entry) -> Floats:
 
 def _about(name: str, means: Floats) -> Statistics:
     size = np.float32(means.size)
-    with np.errstate(over="ignore", invalid="ignore"):  # as in C, and shown as they come out
+    with np.errstate(over="ignore", invalid="ignore"):  # as in C: infinity and NaN are shown
         total = _sum(means)
         mean = total / size
         variance = _sum(means * means) / size - mean * mean

@@ -1,5 +1,4 @@
-"""What a model is and takes: summary, header map, diff, hash, memory.
+"""Answer questions about models: summary, header map, diff, digests, memory.
 
-Functions here answer questions about models and change nothing. Verdicts on whether a file is
-sound belong in `checks`.
+Functions here change nothing. Code that says whether a file is sound belongs in `checks`.
 """

@@ -1,7 +1,7 @@
-"""The buffer in which llama.cpp computes, by the widest places of its graph.
+"""The size of llama.cpp's compute buffer, from the widest places of its graph.
 
-What its allocator was seen to reserve on a CPU; docs/estimate.md tells how well that holds for each
-architecture.
+The rules come from what its allocator reserved on a CPU; docs/estimate.md says how well they fit
+each architecture.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ggufkit.format.values import whole_number
 from ggufkit.inspection.kv_cache import ENCODERS, Memory
 from ggufkit.models.model import Model
 
-CELL_STEP: Final = 256  # tokens to whose multiples llama.cpp rounds contexts and windows
-FLOAT: Final = 4  # bytes of what is computed with
+CELL_STEP: Final = 256  # llama.cpp rounds contexts and windows to multiples of so many tokens
+FLOAT: Final = 4  # bytes of a float32
 HALF: Final = 2
 EMBEDDING: Final = "token_embd.weight"
 OUTPUT: Final = "output.weight"
@@ -32,13 +32,13 @@ ROWS_OF_ENCODER: Final = 1
 TABLES_WITH_BIASES: Final = 3  # scores, and biases before and after they are turned
 _GATE: Final = re.compile(r"\.ffn_gate(_exps|_shexp)?\.weight$")
 LOGITS_TWICE: Final = frozenset({"chameleon"})  # which makes those of images impossible
-WITHOUT_FLASH: Final = frozenset({"grok"})  # llama.cpp turns it off there, whatever is asked
+WITHOUT_FLASH: Final = frozenset({"grok"})  # llama.cpp always turns flash attention off here
 _UP: Final = re.compile(r"\.ffn_up\.weight$")
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Tokens that a cache has room for: in layers that keep all, and in those that slide."""
+    """Tokens that a cache has room for: in full layers, and in layers with a sliding window."""
 
     whole: int
     window: int
@@ -58,7 +58,7 @@ class Cells:
 
 
 def is_encoder(model: Model) -> bool:
-    """Whether a text is seen whole, once, and becomes vectors."""
+    """Whether the model is an encoder: it reads a whole text at once."""
     return model.metadata.text("general.architecture") in ENCODERS
 
 
@@ -83,7 +83,7 @@ class Graph:
         kinds = 2 if self.is_encoder and self.number("attention.sliding_window") else 1
         masks = kinds * sum(self._rooms()) * self.batch * item
         layer = max(self._feed_forward(), self._scan(), self._attention())
-        # The last layer done, the masks are free, and the logits take their place if they fit.
+        # After the last layer the masks are free; the logits take their space if they fit.
         is_reused = not self.is_encoder and 0 < row * logits <= masks
         return row * (layer if is_reused else max(layer, output)) + masks
 
@@ -97,7 +97,7 @@ class Graph:
         return LIVE_IN_LAYER * (self.width + self.number("ssm.inner_size"))
 
     def _is_gated(self) -> bool:
-        """Whether the hidden units are multiplied by others, which may lie in the same tensor."""
+        """Whether the feed forward has a gate, which may be in the same tensor."""
         names = self.model.tensors
         if any(_GATE.search(name) for name in names):
             return True
@@ -137,13 +137,13 @@ class Graph:
     def _attention(self) -> int:
         heads = self.number("attention.head_count")
         shared = self.number("attention.head_count_kv") or heads
-        # Without a cache, queries and keys are seen to live beside the rows.
+        # Without a cache, queries and keys are alive together with the rows.
         lengths = self.memory.heads if self.memory.layers else (self.width // max(heads, 1), 0)
         keys, values = (
             max((getattr(layer, name) for layer in self.memory.layers), default=shared * length)
             for name, length in zip(("key_width", "value_width"), lengths, strict=True)
         )
-        # Latent queries live twice: as they are, and compressed.
+        # Latent queries are alive twice: as they are, and compressed.
         is_latent = self.memory.layers and keys and not values
         queries = heads * lengths[0] * (2 if is_latent else 1)
         scores = self._tables() * heads * max(self._rooms(), default=0)
@@ -155,20 +155,20 @@ class Graph:
         return self.number("attention.relative_buckets_count") > 0
 
     def _tables(self) -> int:
-        """Return how many tables of scores live at once."""
+        """Return how many tables of scores are alive at once."""
         if self.has_biases:
             return TABLES_WITH_BIASES
         return 0 if self.flash_attention else 1
 
     def _rooms(self) -> set[int]:
-        """Return the tokens that each kind of layer looks at."""
+        """Return the tokens that each kind of layer attends to."""
         if self.is_encoder or not self.memory.layers:
             return {self.batch}
         kinds = {layer.slides for layer in self.memory.layers if layer.key_width}
         return {self.cells.window if slides else self.cells.whole for slides in kinds}
 
     def number(self, name: str) -> int:
-        """Return a number of the metadata, of an array the largest."""
+        """Return a number of the metadata; the largest one of an array."""
         key = f"{self.model.metadata.text('general.architecture')}.{name}"
         value = self.model.metadata.get(key)
         if isinstance(value, np.ndarray) and value.size and value.dtype.kind in "iu":

@@ -54,7 +54,7 @@ class KeyChange:
 
 @dataclass(frozen=True)
 class Deviation:
-    """How far the elements of one tensor are from those of another; the first is the signal.
+    """The error of one tensor compared with another, which is the signal.
 
     `rmse` is the root of the mean squared error, `max_abs` the largest error, `cosine` the cosine
     of the angle between the two (NaN where one is zero), `snr_db` the signal-to-noise ratio in
@@ -146,7 +146,7 @@ def diff(
         return Difference(tuple(keys), tuple(_changes(old, new, unequal, deviations)), total)
 
 
-# What differs by headers alone.
+# Differences that the headers show.
 
 
 def key_changes(before: Metadata, after: Metadata) -> Iterator[KeyChange]:
@@ -183,7 +183,7 @@ def _kind(old: Tensor | None, new: Tensor | None, *, is_unequal: bool) -> Differ
     return "changed" if is_unequal else None
 
 
-# Whether data differs, and by how much: tile by tile, in order.
+# Differences of data, tile by tile, in order.
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ def _decoded(tensor: Tensor, start: int, stop: int) -> Doubles:
 
 
 class _DeviationSums(NamedTuple):
-    """Partial sums of a deviation over a run of elements."""
+    """Sums for a deviation over some elements."""
 
     elements: int
     unequal: int
@@ -270,12 +270,12 @@ class _DeviationSums(NamedTuple):
     product: float
 
     def plus(self, other: _DeviationSums) -> _DeviationSums:
-        """Return the sums of both runs."""
+        """Return the sums over both sets of elements."""
         largest = max(self.max_error, other.max_error)
         return _DeviationSums(*map(operator.add, self, other))._replace(max_error=largest)
 
     def deviation(self) -> Deviation:
-        """Return what the sums say of all elements."""
+        """Return the deviation that the sums give."""
         finite = self.elements - self.not_finite
         norms = math.sqrt(self.before) * math.sqrt(self.after)
         return Deviation(

@@ -1,7 +1,7 @@
 """Hash the tensors of a model: llama-gguf-hash's digests, and one of the whole content.
 
-Its digests cover only the bytes of tensors. They are computed over the little-endian bytes, so that
-a model has the same digests in any byte order and in any shards.
+llama-gguf-hash's digests cover only the bytes of tensors. They are computed over little-endian
+bytes, so a model has the same digests in any byte order and in any shards.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How much memory a model takes in llama.cpp: weights, caches by context, compute buffers.
 
 Nothing is read but headers, so a model that `quantize` or `convert` made is estimated before it is
-written. Weights and caches are exact. The compute buffer is what llama.cpp's allocator was seen to
-reserve on a CPU for the widest places of a graph; docs/estimate.md tells how well that holds.
+written. Weights and caches are exact. The compute buffer follows rules that were measured on a CPU;
+docs/estimate.md says how well they fit.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 CACHE_TYPES: Final = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "IQ4_NL", "Q5_0", "Q5_1")
 MICRO_BATCH: Final = 512  # tokens that llama.cpp computes at once, its own default
-DEFAULT_CONTEXT: Final = 4096  # where the metadata do not tell
+DEFAULT_CONTEXT: Final = 4096  # used if the metadata do not say
 MAX_CONTEXT: Final = 1 << 31
 MAX_SEQUENCES: Final = 256  # LLAMA_MAX_SEQ of llama.cpp
-# What stands in front of the first layer, which llama.cpp never puts on a device.
+# Tensors before the first layer, which llama.cpp never puts on a device.
 _INPUT: Final = ("token_embd", "per_layer_token_embd", "position_embd", "token_types")
 
 
@@ -69,13 +69,13 @@ class LayerEstimate:
 
     @property
     def nbytes(self) -> int:
-        """All that goes with the layer to a device."""
+        """All bytes that go to a device with the layer."""
         return self.weights + self.cache + self.state
 
 
 @dataclass(frozen=True)
 class Fit:
-    """What fits into a memory: `layers` as llama.cpp's `--n-gpu-layers` counts, and the bytes.
+    """What fits into a memory: `layers` as `--n-gpu-layers` of llama.cpp counts, and the bytes.
 
     The output counts as one layer more, after the last. `split` are the layers of each device.
     """
@@ -89,7 +89,7 @@ class Fit:
 
 @dataclass(frozen=True, repr=False)
 class Estimate:
-    """Bytes that a model takes, by what takes them.
+    """The memory that a model needs, in bytes, by purpose.
 
     `input_weights` stay with the processor, `output_weights` go with the output; `twice` are those
     that both need once layers are on a device. `output` is the buffer for one text's logits.
@@ -130,10 +130,11 @@ class Estimate:
         return self.weights + self.cache + self.state + self.compute + self.output
 
     def fit(self, memory: int | Sequence[int]) -> Fit:
-        """Return how many layers a device of `memory` bytes takes, counted from the output on.
+        """Return how many layers fit on a device with `memory` bytes, from the output on.
 
-        Several memories are those of devices that share the layers. Each also needs a compute
-        buffer of its own.
+        Several
+        memories mean several devices that share the layers. Each also needs a compute buffer of its
+        own.
         """
         memories = (memory,) if isinstance(memory, int) else tuple(memory)
         parts = [
@@ -168,11 +169,11 @@ def estimate(  # noqa: PLR0913 (how llama.cpp is started)
     flash_attention: bool = True,
     full_window: bool = False,
 ) -> Estimate:
-    """Return how many bytes `model` takes in llama.cpp, by what takes them; no tensor is read.
+    """Return how many bytes `model` needs in llama.cpp, by purpose; no tensor is read.
 
     `context` counts tokens (by default as many as the model was trained with), shared by
-    `sequences` texts, in one cache if `unified`. `cache_type` is that of keys, and of values unless
-    `value_cache_type` says another. `full_window` keeps whole texts where a window would do.
+    `sequences` texts, in one cache if `unified`. `cache_type` is the type of keys, and of values
+    unless `value_cache_type` is given. `full_window` keeps whole texts where a window would do.
 
     Only the weights of a multimodal projector, and of an image or video model, are counted.
 
@@ -318,7 +319,7 @@ _AT_OUTPUT: Final = -2
 
 
 def _place(tensor: Tensor) -> int:
-    """Return the layer of a tensor, or where else it belongs."""
+    """Return the layer of a tensor, or the end of the model that it belongs to."""
     layer = layer_of(tensor.name)
     if layer is not None:
         return layer

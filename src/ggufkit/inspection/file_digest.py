@@ -47,10 +47,7 @@ class DigestList:
     misformed: int
 
     def of(self, name: str) -> str | None:
-        """Return the digest of a file: by its whole name, else by its last part, else the nameless.
-
-        None where there is none, or several that differ.
-        """
+        """Return the digest of a file by its path, else by its name, else the nameless one."""
         last = Path(name).name
         with_names = [line for line in self.digests if line.name is not None]
         same_last = [line for line in with_names if Path(line.name or "").name == last]
@@ -69,8 +66,8 @@ def digest_line(digest: str, name: str) -> str:
 def file_digest(file: Path | RangeFile, tell: Callable[[int], None] | None = None) -> str:
     """Return the SHA-256 of a file; `tell` is called with the bytes of each chunk.
 
-    A file on a server is read, too: what the server tells of it is not believed. Raises OSError as
-    `open` does.
+    A file on a server is read too: its server's statement is not trusted. Raises OSError as `open`
+    does.
     """
     sha256 = hashlib.sha256()
     for data in _chunks(file):

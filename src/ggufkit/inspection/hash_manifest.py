@@ -12,7 +12,7 @@ from typing import Final
 from ggufkit.errors import FormatError, printable
 from ggufkit.system.text_file import open_text
 
-# As llama-gguf-hash announces them, and prefers them where none is asked for; ours comes last.
+# In llama-gguf-hash's order, which is also its order of preference; ours comes last.
 STRONGEST_FIRST: Final = ("sha256", "sha1", "xxh64", "uuid", "content")
 SHOWN_NAMES: Final = 3
 # Each run of spaces can match in only one place: no line takes quadratic time.
@@ -72,20 +72,20 @@ class Manifest:
     algorithms: tuple[str, ...]
 
     def names(self) -> str:
-        """Return the names of the models that it is about, some of them where there are many."""
+        """Return the names of the manifest's models; only some of them if there are many."""
         names = dict.fromkeys(name.partition(":")[0] for _, name in self.digests)
         return ", ".join([*names][:SHOWN_NAMES]) + (", ..." if len(names) > SHOWN_NAMES else "")
 
     def result(self, line: Line) -> Result:
         """Return the result for a digest."""
-        known = self.digests.get((line.algorithm, line.place))
-        if known is None:
+        digest = self.digests.get((line.algorithm, line.place))
+        if digest is None:
             return Result.NOT_FOUND
-        return Result.OK if known == line.digest else Result.MISMATCH
+        return Result.OK if digest == line.digest else Result.MISMATCH
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest; of two lines for one name the first counts; lines of other forms do not.
+    """Read a manifest: the first line for a name counts, and lines of other forms do not.
 
     Raises OSError as `open` does, FormatError for a file without any known hash.
     """
@@ -109,7 +109,7 @@ def read_manifest(path: Path) -> Manifest:
 
 def verdict(results: Iterable[tuple[Line, Result]]) -> Verdict:
     """Return llama-gguf-hash's verdict: one entry must be there, and no entry may differ."""
-    known = [result for _, result in results if result is not Result.NOT_FOUND]
-    if not known:
+    checked = [result for _, result in results if result is not Result.NOT_FOUND]
+    if not checked:
         return Verdict.MISSING_ENTRY
-    return Verdict.FAILURE if Result.MISMATCH in known else Verdict.SUCCESS
+    return Verdict.FAILURE if Result.MISMATCH in checked else Verdict.SUCCESS

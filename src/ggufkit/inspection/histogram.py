@@ -18,7 +18,7 @@ BinCounts = npt.NDArray[np.int64]
 
 _FINE: Final = 4096  # bins while numbers are counted
 _HALF: Final = _FINE // 2
-_SHIFTS: Final = _HALF.bit_length() - 1  # after so many doublings only the sign is known
+_SHIFTS: Final = _HALF.bit_length() - 1  # doublings after which a number shows only its sign
 _LEAST: Final = _SHIFTS - 1074  # a fine bin is at least as wide as the smallest double
 _LARGEST: Final = float(np.finfo(np.float64).max)
 
@@ -71,7 +71,7 @@ class FineBins:
         return wide
 
     def histogram(self, bins: int) -> Histogram:
-        """Return a histogram with at most `bins` bins (two or more) from the least number on."""
+        """Return a histogram with at most `bins` bins (two or more), from the least number up."""
         used = np.flatnonzero(self.counts)
         if not used.size:
             return Histogram((), ())

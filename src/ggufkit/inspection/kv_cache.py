@@ -1,7 +1,7 @@
-"""What a model keeps of the tokens it has seen, layer by layer, as llama.cpp does.
+"""What llama.cpp stores about the tokens that a model has read, layer by layer.
 
 Source: `load_hparams`, `create_memory` and the caches of llama.cpp of October 2026. The metadata
-says most of it; which layers slide is, for many architectures, known to llama.cpp alone.
+has most of it; for many architectures, only llama.cpp knows which layers have a sliding window.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ggufkit.models.model import PROJECTOR, Model
 
 @dataclass(frozen=True)
 class Sliding:
-    """Which layers see a window only: all but one in `period`, the last of them or the first.
+    """The layers with a sliding window: all but one in `period`, the last or the first of them.
 
     `default` is the window where the key is missing (0: then none slides), `fixed` the window
     whatever the key says, `layers` the one number of layers for which llama.cpp uses a window.
@@ -80,7 +80,7 @@ KEEPS_NOTHING: Final = frozenset(
         "rnd1",
     }
 )
-# What makes vectors of texts, and no logits; two of them have a cache for texts all the same.
+# Models that make vectors of texts, and no logits; two of them have a cache anyway.
 ENCODERS: Final = KEEPS_NOTHING - {"dream", "llada", "llada-moe", "rnd1"} | {
     "llama-embed",
     "t5encoder",
@@ -90,7 +90,7 @@ RECURRENT: Final = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7",
 HYBRID_BY_HEADS: Final = frozenset(
     {"jamba", "plamo2", "granitehybrid", "lfm2", "lfm2moe", "kimi-linear", "bailingmoe3", "kimi-k3"}
 )
-# All but one layer in so many are recurrent, unless the file names them.
+# One layer in so many is not recurrent, unless the file names the layers.
 HYBRID_BY_INTERVAL: Final = {"qwen3next": 4, "qwen35": 4, "qwen35moe": 4, "minimax-01": 8}
 HYBRID_AT_ONCE: Final = frozenset({"falcon-h1"})  # each layer is both
 HYBRID_BY_FEED_FORWARD: Final = frozenset({"nemotron_h", "nemotron_h_moe"})
@@ -113,7 +113,7 @@ TOKEN_SHIFTS: Final = 2  # of RWKV, where the key is missing
 
 @dataclass(frozen=True)
 class LayerMemory:
-    """Elements that one layer keeps: of keys and values for each token, of state for each text.
+    """Elements that one layer stores: keys and values for each token, state for each text.
 
     `index_width` is what sparse attention adds to look tokens up, as type of the keys and of the
     values. `slides` says that only a window is kept.
@@ -129,7 +129,7 @@ class LayerMemory:
 
 @dataclass(frozen=True)
 class Memory:
-    """What all layers keep, and the window of those that slide (0: none).
+    """What all layers store, and the length of the sliding window (0: none).
 
     `widest_value` is the width of the widest layer's values, `heads` the lengths of a head's keys
     and values.
@@ -141,7 +141,7 @@ class Memory:
     heads: tuple[int, int] = (0, 0)
 
     def with_padded_values(self) -> Memory:
-        """Return what is kept without flash attention: all values as wide as the widest."""
+        """Return what is stored without flash attention: all values as wide as the widest."""
         layers = (
             replace(layer, value_width=self.widest_value) if layer.value_width else layer
             for layer in self.layers
@@ -150,7 +150,7 @@ class Memory:
 
 
 def memory_of(model: Model) -> Memory:
-    """Return what `model` keeps of a text; no tensor is read.
+    """Return what `model` stores about a text; no tensor is read.
 
     Raises MissingKeyError where the metadata do not tell, ValueTypeError for values that make no
     sense and for architectures whose caches ggufkit does not know.
@@ -172,7 +172,7 @@ def memory_of(model: Model) -> Memory:
 
 
 def _layers(hyper: _Hyperparameters, slides: list[bool]) -> Iterator[LayerMemory]:
-    """Yield each layer; those that a model with loops passes again keep as much again."""
+    """Yield each layer; in a model with loops, a layer stores as much for each pass."""
     recurrent, attending = hyper.recurrent(), hyper.attending()
     state = hyper.state() if any(recurrent) else 0
     indexed = hyper.indexed()

@@ -14,7 +14,7 @@ from ggufkit.llama_cpp.session import Session
 class ChangeableSession(Session):
     """A session with a copy of the weights in memory that can be written.
 
-    Weights are known once something was computed: `replace` takes those of the last graph.
+    `replace` finds weights in the last graph, so something must have been computed before.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -38,7 +38,7 @@ class ChangeableSession(Session):
         return False
 
     def replace(self, blocks: Mapping[str, bytes]) -> None:
-        """Replace weights by others in the blocks of the same tensor type."""
+        """Overwrite weights with blocks of the same tensor type."""
         call = self.llama.functions
         for name, data in blocks.items():
             if name not in self.weights:

@@ -196,7 +196,7 @@ class Library:
     """The functions of llama.cpp, and the last errors that it logged."""
 
     def __init__(self, path: Path) -> None:
-        """Load the library; OSError where that cannot be."""
+        """Load the library; OSError if that fails."""
         self.functions: ctypes.CDLL = ctypes.CDLL(str(path))
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(self.functions, name)

@@ -1,7 +1,7 @@
-"""The last product of a model's graph: its output matrix times what the layers made of a text.
+"""The last product of a model's graph: its output matrix times the hidden states of a text.
 
-These inputs of the output matrix are far fewer than the logits, which follow from them: computed
-with the same kernel, they are the same to the last bit.
+The hidden states take far less space than the logits. Logits that the same kernel computes from
+them are the same to the last bit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ggufkit.llama_cpp.library import F32, GraphMemory, GraphTensor, Library
 from ggufkit.quants.parallel import Floats
 
 OUTPUT_NODE: Final = b"result_output"
-SPARE_BYTES: Final = 16 << 20  # for the graph itself and ggml's work
+SPARE_BYTES: Final = 16 << 20  # bytes for the graph itself and ggml's work
 
 
 class OutputInputs:

@@ -161,7 +161,7 @@ class Session:
         return tokens[:count]
 
     def clear(self) -> None:
-        """Forget what was decoded."""
+        """Clear the cache of decoded tokens."""
         memory = self.llama.functions.llama_get_memory(self._context)
         self.llama.functions.llama_memory_clear(memory, DATA_TOO)
 

@@ -51,8 +51,8 @@ def convert_lora(  # noqa: PLR0913 (one argument for each choice of a user)
     """Return the adapter in `folder` as a lazy model; `write` makes the file.
 
     `folder` is what PEFT's `save_pretrained` or MLX's training wrote. `base` is the folder of the
-    model that it adapts, of which only config.json is read; it is needed, because what the adapter
-    itself names is never opened. `outtype` is f32, f16, bf16, q8_0 or auto. The other arguments
+    model that it adapts; only its config.json is read. It is required, because the model that the
+    adapter names is never opened. `outtype` is f32, f16, bf16, q8_0 or auto. The other arguments
     are those of `convert`. Raises AdapterError, whose `problems` list everything wrong.
     """
     say_note = say or (lambda _: None)
@@ -113,7 +113,7 @@ def _converted(  # noqa: PLR0913 (the arguments of `convert_lora`)
 
 
 def _upright(item: Tensor | Pair) -> Tensor | Pair:
-    """Return the pair of embeddings with a row for each token; PEFT has a column for each."""
+    """Return the pair of embeddings with a row for each token, where PEFT has a column."""
     if isinstance(item, Pair) and item.name.endswith(EMBEDDING):  # or those for each layer
         return Pair(item.name, transpose(item.b), transpose(item.a))
     return item

@@ -35,10 +35,10 @@ Float64s = npt.NDArray[np.float64]
 
 
 class Extracted(NamedTuple):
-    """What became of one tensor.
+    """The change of one tensor.
 
-    `changed` is the norm of the difference, relative to the norm of the tensor; `lost` is the part
-    of the difference that the adapter lacks: 0 for none, 1 for all of it.
+    `changed` is the norm of the difference, relative to the norm of the tensor; `lost` is the share
+    of the difference that the adapter lacks, from 0 to 1.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Extracted(NamedTuple):
 
 @dataclass(frozen=True)
 class Extraction:
-    """The adapter, and what became of each tensor that differs between the models."""
+    """The adapter, and the change of each tensor that differs between the models."""
 
     model: Model
     tensors: tuple[Extracted, ...]

@@ -1,7 +1,7 @@
 """Reads adapters of image and video models, with the names of kohya's scripts, diffusers or PEFT.
 
-These names are those of the publisher or of diffusers for the matrices of the model, with another
-prefix, and with dots or underscores. A matrix of diffusers may be a part of one of the publisher.
+Adapters use the publisher's or diffusers' names of the model's matrices, with another prefix, and
+with dots or underscores. A matrix of diffusers may be a part of a publisher's matrix.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _OTHER_KINDS: Final = {
 
 
 class _FactorPlace(NamedTuple):
-    """The tensor that a module of an adapter changes, which of its parts, and how."""
+    """The tensor that a module of an adapter changes, the part of it, and how it is changed."""
 
     name: str
     part: int = 0
@@ -154,7 +154,7 @@ def _modules(adapter: Model) -> dict[str, dict[str, Tensor]]:
 
 
 def _settings(adapter: Model) -> dict[str, Any]:
-    """Return the settings of PEFT for an adapter; those of diffusers have a prefix."""
+    """Return PEFT's settings for an adapter; diffusers' settings have a prefix."""
     text = adapter.metadata.get(SETTINGS)
     try:
         settings = json.loads(text) if isinstance(text, str) else {}

@@ -34,18 +34,18 @@ def merge_lora(
     """Return `base` with LoRA adapters merged, as a lazy model; `write` makes the file.
 
     `base` is a model, a path or a URL; `adapters` are one or several GGUF adapters of the same
-    architecture, given in the same ways, or made by `convert_lora`. Those of an image or video
-    model are safetensors files, or folders of PEFT or diffusers. Closing the result closes what was
-    opened here. `scales` are strengths, 1.0 each if left out. `outtype` is that of changed
-    matrices: keep (the type that they have in `base`), f32, f16 or bf16. Others stay as they are.
-    `say` is called with each note for the user.
+    architecture, also as models, paths or URLs, or made by `convert_lora`. For an image or video
+    model they are safetensors files, or folders of PEFT or diffusers. Closing the result closes the
+    files that were opened here. `scales` are strengths, 1.0 each if left out. `outtype` is the type
+    of changed matrices: keep (their type in `base`), f32, f16 or bf16. Other tensors stay as they
+    are. `say` is called with each note for the user.
 
     Raises AdapterError, whose `problems` list everything that does not fit the model, and
     TensorTypeError for a type that cannot be written without importance data.
     """
     if outtype not in OUTTYPES:
-        known = ", ".join(OUTTYPES)
-        raise TensorTypeError(f"unknown outtype {outtype!r}", remedy=f"Use one of {known}")
+        names = ", ".join(OUTTYPES)
+        raise TensorTypeError(f"unknown outtype {outtype!r}", remedy=f"Use one of {names}")
     with Opener() as opener:
         model = opener.open(base, "base")
         is_image_model = is_diffusion(model.architecture, model.tensors)

@@ -22,7 +22,7 @@ from ggufkit.system.mapped_file import Bytes
 from ggufkit.validation.typed_values import MAX_FLOAT32, finite_number
 
 ALPHA: Final = "adapter.lora.alpha"
-TILE_ROWS: Final = 128  # multiplied together: the same numbers whatever rows are asked for
+TILE_ROWS: Final = 128  # multiplied together: numbers do not depend on the rows that are read
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def checked(name: str, a: Tensor, b: Tensor) -> Pair:
 
 
 def _perform(item: Tensor | Pair, name: str, arguments: list[float]) -> Tensor | Pair:
-    """Do an operation on a matrix by doing it on its factors; AdapterError if it has none."""
+    """Do an operation on a matrix by changing its factors; AdapterError if that is impossible."""
     if isinstance(item, Tensor):
         return perform(item, name, arguments)
     operation = OPERATIONS[name]
@@ -197,7 +197,7 @@ class Merged(ComputedRows):
 
 
 def _added(addend: Addend, begin: int, end: int) -> Iterator[tuple[int, Floats]]:
-    """Yield all elements from `begin` to `end` of an addend, and perhaps others around them.
+    """Yield at least the elements from `begin` to `end` of an addend.
 
     They come in tiles of one matrix each, with the number of their first element.
     """

@@ -86,7 +86,7 @@ def _about_config(config: Mapping[str, Any]) -> Iterator[str]:
     if config.get("fine_tune_type", "lora") != "lora":
         yield f"fine_tune_type is {brief(config['fine_tune_type'])}: only lora can be converted"
     if config.get("use_dora"):
-        yield "use_dora is true: llama.cpp has no place for the magnitudes of DoRA"
+        yield "use_dora is true: llama.cpp cannot apply the magnitudes of DoRA"
     if config.get("invocation_string") and not config.get("alora_invocation_tokens"):
         yield "invocation_string has no alora_invocation_tokens: save the adapter with newer PEFT"
 
@@ -165,7 +165,7 @@ def scaled(
 def _with_own_scale(
     item: Tensor | Pair, alpha: float, patterns: AlphaPatterns, *, is_root: bool
 ) -> Tensor | Pair:
-    """Return a pair whose B makes up for llama.cpp's factor alpha / rank."""
+    """Return a pair whose B compensates for llama.cpp's factor alpha / rank."""
     if isinstance(item, Tensor):
         return item
     module = item.name.removesuffix(".weight")

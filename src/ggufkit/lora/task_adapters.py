@@ -29,7 +29,7 @@ from ggufkit.system.descriptors import AnyPath
 ARCHITECTURE: Final = "jina-bert-v3"
 PREFIXES: Final = "task_instructions"
 TASKS: Final = "lora_adaptations"  # in config.json
-_NAME: Final = re.compile(r"\w[\w.-]*")  # of a task: it becomes part of a file's name
+_NAME: Final = re.compile(r"\w[\w.-]*")  # of a task, which becomes part of a file's name
 _A: Final = ".0.lora_A"
 _B: Final = ".0.lora_B"
 _TYPE_TABLE: Final = "token_types.weight"
@@ -41,8 +41,8 @@ def task_adapters(
 ) -> dict[str, Model]:
     """Return the adapters for tasks in the checkpoint `folder` as lazy models, by their tasks.
 
-    There are none unless config.json names tasks, as that of Jina Embeddings 3 does. Closing one of
-    the models closes all. The arguments are those of `convert`. Raises CheckpointError, whose
+    Returns nothing unless config.json names tasks, as in Jina Embeddings 3. Closing one of the
+    models closes all. The arguments are those of `convert`. Raises CheckpointError, whose
     `problems` list everything wrong.
     """
     with opened_checkpoint(folder, follow_links=follow_links) as checkpoint:

@@ -76,9 +76,9 @@ def resolve(path: Path) -> Path:
         cached = match(name, models)
         if cached:
             return cached.path
-    known = [model.name for model in models]
-    near = [k for k in known if k.casefold().startswith(name.casefold())]
-    suggestions = (near or difflib.get_close_matches(name, known, SHOWN))[:SHOWN]
+    names = [model.name for model in models]
+    near = [k for k in names if k.casefold().startswith(name.casefold())]
+    suggestions = (near or difflib.get_close_matches(name, names, SHOWN))[:SHOWN]
     remedy = (
         f"Did you mean {', '.join(suggestions)}"
         if suggestions
@@ -147,8 +147,8 @@ def _snapshot(repository: Path) -> Path | None:
         commits = (
             read_small(ref, Most.POINTER).decode("ascii").strip() for ref in heads if ref.is_file()
         )
-        known = (repository / "snapshots" / c for c in commits if _COMMIT.fullmatch(c))
-        return next((folder for folder in known if folder.is_dir()), None)
+        snapshots = (repository / "snapshots" / c for c in commits if _COMMIT.fullmatch(c))
+        return next((folder for folder in snapshots if folder.is_dir()), None)
     return None
 
 
@@ -172,8 +172,8 @@ def _ollama() -> Iterator[CachedModel]:
 
 def _ollama_model(parts: tuple[str, ...], manifest: Path, blobs: Path) -> Iterator[CachedModel]:
     *repository, tag = parts
-    for known in OLLAMA_REGISTRY:
-        repository = repository[1:] if repository[:1] == [known] else repository
+    for prefix in OLLAMA_REGISTRY:
+        repository = repository[1:] if repository[:1] == [prefix] else repository
     digest = _model_digest(manifest)
     if digest and repository:
         blob, ending = blobs / f"sha256-{digest}", "" if tag == "latest" else f":{tag}"

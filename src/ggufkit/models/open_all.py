@@ -83,13 +83,13 @@ class SharedMiddle(NamedTuple):
     shift: int
 
 
-def _shares_middle(file: HubFile, known: bytes, header: Header) -> bool:
+def _shares_middle(file: HubFile, first_head: bytes, header: Header) -> bool:
     """Complete the header of `file` by the middle of a known one; False where they differ."""
     head = file.data
     lack = _native.lack(head, file.nbytes)
     if lack is None:
         return True
-    shared = _middle(head, lack[1], known, header)
+    shared = _middle(head, lack[1], first_head, header)
     if shared is None:
         return False
     start = shared.end - SAME_BYTES - shared.shift
@@ -97,16 +97,16 @@ def _shares_middle(file: HubFile, known: bytes, header: Header) -> bool:
     if stop < start + SAME_BYTES:
         return False
     (tail,) = file.fetch([ByteRange(start, stop - start)])
-    middle = known[len(head) + shared.shift : shared.end - SAME_BYTES]
+    middle = first_head[len(head) + shared.shift : shared.end - SAME_BYTES]
     whole = b"".join((head, middle, tail))
-    is_same = tail[:SAME_BYTES] == known[shared.end - SAME_BYTES : shared.end]
+    is_same = tail[:SAME_BYTES] == first_head[shared.end - SAME_BYTES : shared.end]
     if not (is_same and _is_sound(whole, file.nbytes)):
         return False
     file.set_beginning(whole)
     return True
 
 
-def _middle(head: bytes, key_at: int, known: bytes, header: Header) -> SharedMiddle | None:
+def _middle(head: bytes, key_at: int, first_head: bytes, header: Header) -> SharedMiddle | None:
     """Return what a beginning shares with a known header from the key at `key_at` on."""
     size = int.from_bytes(head[key_at : key_at + 8], "little")
     key = head[key_at + 8 : key_at + 8 + min(size, len(head))]
@@ -118,7 +118,7 @@ def _middle(head: bytes, key_at: int, known: bytes, header: Header) -> SharedMid
     end = max(long, default=0)
     if end - SAME_BYTES < place + len(head) - key_at:
         return None
-    is_same = head[key_at:] == known[place : place + len(head) - key_at]
+    is_same = head[key_at:] == first_head[place : place + len(head) - key_at]
     return SharedMiddle(end, place - key_at) if is_same else None
 
 

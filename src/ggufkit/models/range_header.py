@@ -95,17 +95,17 @@ def _fetched(file: RangeFile) -> Header:
 
 def expected_bytes(data: bytes, lack: HeaderLack) -> int:
     """Return how many bytes the header probably has: at least what it needs, and more than now."""
-    known = KnownVocabulary.of(data, lack)
+    vocabulary = KnownVocabulary.of(data, lack)
     end = max(lack.least, len(data))
     if lack.count:
-        usual = known.token_bytes + 1 if known.last == _MERGES else known.token_bytes
+        usual = vocabulary.token_bytes + 1 if vocabulary.last == _MERGES else vocabulary.token_bytes
         came = len(data) - lack.array_at
         mean = (came + usual * SURE_STRINGS) / (lack.index + SURE_STRINGS)
         end = max(end, len(data) + int((lack.count - lack.index) * mean * SPARE))
-    if known.last == _TOKENS:
-        known = replace(known, tokens=lack.count, nbytes=end - lack.array_at)
+    if vocabulary.last == _TOKENS:
+        vocabulary = replace(vocabulary, tokens=lack.count, nbytes=end - lack.array_at)
     if lack.keys:
-        end += known.rest() + TEMPLATE_BYTES + (lack.keys - 1) * KEY_BYTES
+        end += vocabulary.rest() + TEMPLATE_BYTES + (lack.keys - 1) * KEY_BYTES
     return int(end * SPARE_OF_ALL) + lack.tensors * TENSOR_BYTES + SPARE_BYTES
 
 
@@ -125,18 +125,18 @@ class KnownVocabulary:
     @classmethod
     def of(cls, data: bytes, lack: HeaderLack) -> KnownVocabulary:
         """Read the whole keys, and the name of the one that is not."""
-        known = cls()
+        vocabulary = cls()
         names = set()
         table = np.frombuffer(_native.scan(data, lack.least)[5], KEY_RECORD)
         for key_at, size, _, _, count, value_at, end in table.tolist():
             names.add(key := data[key_at : key_at + size])
             if key == _KIND:
-                known = replace(known, kind=data[value_at + COUNT_BYTES : end])
+                vocabulary = replace(vocabulary, kind=data[value_at + COUNT_BYTES : end])
             elif key == _TOKENS:
-                known = replace(known, tokens=count, nbytes=end - value_at)
+                vocabulary = replace(vocabulary, tokens=count, nbytes=end - value_at)
         size = int.from_bytes(data[lack.key_at : lack.key_at + COUNT_BYTES], "little")
         last = data[lack.key_at + COUNT_BYTES :][: min(size, MAX_KEY_BYTES)]
-        return replace(known, keys=frozenset(names | {last}), last=last)
+        return replace(vocabulary, keys=frozenset(names | {last}), last=last)
 
     @property
     def token_bytes(self) -> float:

@@ -37,8 +37,8 @@ def files_of(name: Any, *, shards: bool = True) -> Files:  # noqa: ANN401 (conte
     scheme = SCHEME if is_hub_name(name) else scheme_of(name)
     resolver = RESOLVERS.get(scheme)
     if resolver is None:
-        known = ", ".join(f"{scheme}://" for scheme in RESOLVERS)
-        raise RemoteError(f"nothing opens {scheme}://", remedy=f"Use one of {known}")
+        schemes = ", ".join(f"{scheme}://" for scheme in RESOLVERS)
+        raise RemoteError(f"nothing opens {scheme}://", remedy=f"Use one of {schemes}")
     return resolver(name, shards)
 
 

@@ -227,9 +227,9 @@ def _type_of(name: str, dtype: np.dtype[Any]) -> TensorType:
     if kind is None and dtype.name == "bfloat16":
         return tensor_type("BF16")
     if kind is None:
-        known = ", ".join(str(d) for d in _TYPE_OF_DTYPE)
+        dtypes = ", ".join(str(d) for d in _TYPE_OF_DTYPE)
         raise TensorTypeError(
             f"tensor {name!r}: no tensor type holds NumPy's {dtype}",
-            remedy=f"Convert to one of {known}, or give packed bytes with their type",
+            remedy=f"Convert to one of {dtypes}, or give packed bytes with their type",
         )
     return kind

@@ -33,7 +33,7 @@ PIECE: Final = 2 << 20  # bytes in memory at once, read or made, whichever is mo
 
 
 class Sizes(NamedTuple):
-    """The bytes that a chunk copies, or makes (or reads, if that is more)."""
+    """The bytes that a chunk copies or makes; if it reads more, the bytes that it reads."""
 
     copied: int
     encoded: int
@@ -125,7 +125,7 @@ class Chunk:
         return self.cut(sizes.copied if is_copied else sizes.encoded)
 
     def contents(self, scratch: Scratch | None = None) -> list[Bytes]:
-        """Return the bytes of each part, in the memory of `scratch` if given."""
+        """Return the bytes of each part, in the memory of `scratch` if there is one."""
         source, origin = self.parts[0].extent.source, self.parts[0].origin
         if origin is not None:
             return self._encode(origin, scratch or Scratch())

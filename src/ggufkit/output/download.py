@@ -18,8 +18,8 @@ from ggufkit.system.threads import Progress, pool_of, result_of
 def download(url: str, path: AnyPath, *, progress: Progress | None = None) -> Path:
     """Download the model at `url` to `path` in one piece, and return its path.
 
-    The file appears whole or not at all. Raises NotGGUFError for what is not a model, before most
-    of it came; RemoteError and OutputError as `open` and `write`.
+    The file appears whole or not at all. Raises NotGGUFError early if it is not a model;
+    RemoteError and OutputError as `open` and `write`.
     """
     target = as_path(path)
 

@@ -47,7 +47,7 @@ Task = Callable[[], Future[list[Written]]]
 ZEROS: Final = 1 << 20  # bytes of a gap written at once
 IN_FLIGHT: Final = 4  # tasks per thread: enough to keep all busy, few enough to stop soon
 IN_FLIGHT_AWAY: Final = 256  # tasks handed to an executor of unknown size
-TRAVEL_BYTES: Final = 16 << 20  # larger sources stay here: their rows are in memory
+TRAVEL_BYTES: Final = 16 << 20  # bytes; larger sources in memory are not sent to other processes
 
 
 class Order(NamedTuple):
@@ -63,7 +63,7 @@ class Order(NamedTuple):
 
 
 class Job:
-    """An order being executed: its unfinished files and, with resume, its journal."""
+    """A layout that is being written: its unfinished files and, with resume, its journal."""
 
     def __init__(self, order: Order, *, resume: bool, clobber: bool) -> None:
         """Open nothing yet; `begin` does."""
@@ -84,7 +84,7 @@ class Job:
             is_new = all(stage.is_new for stage in self.stages)
             self.journal = ResumeJournal(targets[0], self.order.plan, is_new=is_new)
         else:
-            with contextlib.suppress(OSError):  # a foreign file there does not block us
+            with contextlib.suppress(OSError):  # another user's file there must not stop us
                 remove(journal_of(targets[0]))
         for file, stage in zip(self.order.plan.files, self.stages, strict=True):
             stage.resize(file.nbytes)
@@ -292,7 +292,7 @@ def _publish(jobs: list[Job]) -> None:
             for stage in reversed(job.stages):
                 stage.publish()
     except BaseException:
-        # KeyboardInterrupt may come after the rename and before it is recorded: look at the disk.
+        # KeyboardInterrupt may be raised after the rename, before it is recorded: look at the disk.
         published = [stage.target for stage in stages if not stage.path.exists()]
         for path in published if len(published) < len(stages) else ():
             with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 """Lay out a Model as a Layout: all files, offsets and byte counts, before any byte is read.
 
-Pure: sizes follow from shapes and types alone. Only the plan knows of shards: to merge is to write
-an opened set, to split is to write with a limit.
+Pure: sizes follow from shapes and types alone. Only the layout knows shards: merging means writing
+an opened set, and splitting means writing with a limit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # llama-gguf-split sets the count last, when it is known; the others set it second.
 GGUF_SPLIT_ORDER: Final[tuple[str, ...]] = ("split.no", "split.tensors.count", "split.count")
-MERGED: Final = 0  # the count of shards that llama-gguf-split --merge leaves in its output
+MERGED: Final = 0  # split.count in the output of llama-gguf-split --merge
 WRITABLE_VERSIONS: Final = (2, 3)
 MAX_SHARDS: Final = 65535  # split.count is a uint16
 MAX_FILE_BYTES: Final = 2**63 - 1  # the range of file offsets
@@ -261,8 +261,8 @@ def _shards(
 
 def _split_values(order: Sequence[str], values: tuple[int, int, int]) -> dict[str, TypedValue]:
     """Return the keys of a shard in `order`: its number, and the counts of shards and tensors."""
-    known = dict(zip(types.SPLIT_KEYS, values, strict=True))
-    return {key: typed(types.SPLIT_TYPES[key], known[key]) for key in order}
+    numbers = dict(zip(types.SPLIT_KEYS, values, strict=True))
+    return {key: typed(types.SPLIT_TYPES[key], numbers[key]) for key in order}
 
 
 # One file.

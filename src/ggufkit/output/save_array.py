@@ -42,9 +42,7 @@ def save_array(
         raise OutputError(f"{target} is also an input", remedy="Write to another name")
     write = _WRITERS.get(target.suffix.lower())
     if write is None:
-        raise OutputError(
-            f"{target} has an ending that no array format has", remedy="Use .npy or .csv"
-        )
+        raise OutputError(f"{target} does not end in .npy or .csv", remedy="Use .npy or .csv")
     if tensor.type.is_opaque:
         raise TensorTypeError(
             f"tensor {tensor.name!r} is of type {tensor.type}, which cannot be decoded",

@@ -1,8 +1,7 @@
-"""Check files that were copied from servers against the SHA-256 that the servers tell of them.
+"""Compare files that were copied from servers with the SHA-256 that the servers state.
 
-The bytes of a remote file are its header, its tensors and the gaps between them. Where an output
-holds all its tensors unchanged, in any order and in any number of files, its digest follows from
-what was written.
+The bytes of a remote file are its header, its tensors and the gaps between them. If outputs contain
+all its tensors unchanged, in any order and number of files, its digest can be computed from them.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from ggufkit.system.descriptors import read_at
 from ggufkit.system.threads import in_turn, pool_of
 
 READ_BYTES: Final = 1 << 20
-MOST_GAPS: Final = 1 << 20  # bytes between tensors; where more is missing, tensors were left out
+MOST_GAPS: Final = 1 << 20  # bytes between tensors; if more are missing, tensors were left out
 
 
 class WrittenFile(NamedTuple):
-    """A file that is written and not published: its plan, and its descriptor."""
+    """A file that is written but not yet renamed: its plan, and its descriptor."""
 
     planned: PlannedFile
     descriptor: int
@@ -40,7 +39,7 @@ class CopiedRun(NamedTuple):
 
 
 def verify_copies(written: Iterable[WrittenFile], threads: int) -> None:
-    """Raise RemoteError if a file that was copied whole differs from what its server tells.
+    """Raise RemoteError if a file that was copied whole has another digest than its server states.
 
     Files of which only some tensors were copied, and those without a known SHA-256, are not
     checked.
@@ -65,7 +64,7 @@ def verify_copies(written: Iterable[WrittenFile], threads: int) -> None:
 
 
 def _expected_digest(file: ServerFile) -> str:
-    """Return the SHA-256 that a server tells of a file, "" if it tells none."""
+    """Return the SHA-256 that a server states for a file, "" if it states none."""
     from ggufkit.remote.hub.hub import sha256_of  # noqa: PLC0415 (networks take long to import)
 
     return sha256_of(file)

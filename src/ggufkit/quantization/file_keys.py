@@ -55,8 +55,8 @@ def number_for(recipe: Recipe, metadata: Metadata, pairs: Sequence[tuple[Tensor,
     if recipe.file_type is not None:
         return recipe.file_type
     is_changed = any(before is not after for before, after in pairs)
-    known = None if is_changed else file_type_of(metadata)
-    return guessed_file_type(after for _, after in pairs) if known is None else known
+    number = None if is_changed else file_type_of(metadata)
+    return guessed_file_type(after for _, after in pairs) if number is None else number
 
 
 def guessed_file_type(tensors: Iterable[Tensor]) -> int:

@@ -121,8 +121,8 @@ class GptqSource(ComputedRows):
         """
         with self.memory.choosing:
             held_out = self._mean(matrix, HELD_OUT)
-            known = self.memory.outcomes.get(self._key(matrix))
-            outcome = GptqOutcome(*known) if known else self._outcome(matrix, held_out)
+            cached = self.memory.outcomes.get(self._key(matrix))
+            outcome = GptqOutcome(*cached) if cached else self._outcome(matrix, held_out)
             self.memory.outcomes[self._key(matrix)] = outcome
             mean = self._mean(matrix, ALL) if outcome.helps else None
             factor = None if mean is None else self._factor(mean, outcome.damping)

@@ -60,8 +60,8 @@ class Provenance:
         """Return the keys that carry this in a file."""
         settings = json.dumps(self.settings, ensure_ascii=False, separators=(",", ":"))
         digests = {IMATRIX: self.imatrix, HESSIAN: self.hessian}
-        known = {key: value for key, value in digests.items() if value}
-        return {SOURCE: self.source, **known, SETTINGS: settings}
+        digests_used = {key: value for key, value in digests.items() if value}
+        return {SOURCE: self.source, **digests_used, SETTINGS: settings}
 
 
 def provenance_of(metadata: Metadata) -> Provenance | None:
@@ -202,8 +202,8 @@ def options_of(settings: Mapping[str, Any]) -> tuple[Recipe, QuantizeOptions]:
             options["tensor_types"] = [tuple(value) for value in options["tensor_types"]]
     except MISFORMED as error:
         raise _damaged(str(error)) from None
-    known = QuantizeOptions.__annotations__.keys() - set(_ELSEWHERE)
-    if unknown := options.keys() - known:
+    names = QuantizeOptions.__annotations__.keys() - set(_ELSEWHERE)
+    if unknown := options.keys() - names:
         key = min(unknown)
         raise _damaged(f"ggufkit does not know the setting {key!r}: {brief(options[key])}")
     return recipe, cast("QuantizeOptions", options)

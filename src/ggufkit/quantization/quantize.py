@@ -189,8 +189,8 @@ def _recipe(recipe: str | int | Recipe | None, like: AnyModel | None) -> Recipe:
         return recipe
     if recipe is not None:
         return find_recipe(recipe)
-    known = file_type_of(as_model(like, "like").metadata) if like else None
-    return RECIPES.get(FILE_TYPES.get(known or -1, ""), KEEP_ALL)
+    file_type = file_type_of(as_model(like, "like").metadata) if like else None
+    return RECIPES.get(FILE_TYPES.get(file_type or -1, ""), KEEP_ALL)
 
 
 def _selected(

@@ -95,9 +95,9 @@ def matching(
 
     They are no error, because several models may share the file.
     """
-    known = list(names)
+    all_names = list(names)
     patterns = [pattern for pattern, _ in patterns_of(listed)]
-    idle = [p.pattern for p in patterns if not any(matches(p, name) for name in known)]
+    idle = [p.pattern for p in patterns if not any(matches(p, name) for name in all_names)]
     if idle:
         say(f"{path}: no tensor name contains {', '.join(map(repr, idle))}")
     return [row for row in listed if row[0] not in idle]

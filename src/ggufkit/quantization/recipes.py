@@ -303,9 +303,9 @@ def find_recipe(name: str | int) -> Recipe:
     """
     text = brief(name) if isinstance(name, int) else str(name).strip().upper()
     numbers = {str(number): name for number, name in FILE_TYPES.items()}
-    known = numbers.get(text) or ALIASES.get(text, text)
-    if known in RECIPES:
-        return RECIPES[known]
+    recipe = numbers.get(text) or ALIASES.get(text, text)
+    if recipe in RECIPES:
+        return RECIPES[recipe]
     near = difflib.get_close_matches(text, [*RECIPES, *ALIASES], 1)
     hint = f"Did you mean {near[0]}? " if near else ""
     remedy = f"{hint}The recipes are {', '.join(RECIPES)}"

@@ -121,8 +121,8 @@ def repair(  # noqa: PLR0913 (the options of `target` and `evaluate`)
     the choice of `target` with and without sensitivities, by recipes that fit, and for `steps`
     changes. `options` are those of `quantize`. Raises what `target` and `evaluate` raise.
     """
-    known = opened_sensitivity(sensitivity)
-    assert known is not None  # noqa: S101 (for mypy)
+    opened = opened_sensitivity(sensitivity)
+    assert opened is not None  # noqa: S101 (for mypy)
     hessian = hessian_of(options)
     if hessian:  # opened and read once, for all tries
         options["hessian"] = replace(hessian, outcomes={})
@@ -141,7 +141,7 @@ def repair(  # noqa: PLR0913 (the options of `target` and `evaluate`)
             override_kv={**(options.get("override_kv") or {}), **dict(hessian_keys(hessian))},
             threads=threads,
         )
-        starts = _starts(known, problem.options)
+        starts = _starts(opened, problem.options)
         recipes = list(_recipes_that_fit(model, problem, options))
         total = len(starts) + len(recipes) + steps
         counter = iter(range(1, total + 1))
@@ -155,14 +155,14 @@ def repair(  # noqa: PLR0913 (the options of `target` and `evaluate`)
         for name, types in recipes:
             tried.offer(f"recipe {name}", types)
         # The last of `survivors` is the best of them: each was better than those before.
-        _change_groups(tried, problem, known, survivors[-1], steps)
+        _change_groups(tried, problem, opened, survivors[-1], steps)
     if progress:
         progress(total, total)
     return Repaired(tried.types, tuple(tried.trials))
 
 
-def _starts(known: Sensitivity, names: Collection[str]) -> dict[str, Losses]:
-    measured, by_kind = known.losses(names), losses_by_kind(names)
+def _starts(sensitivity: Sensitivity, names: Collection[str]) -> dict[str, Losses]:
+    measured, by_kind = sensitivity.losses(names), losses_by_kind(names)
 
     def mean(name: str, error: float) -> float:
         return math.sqrt(measured[name](error) * by_kind[name](error))
@@ -193,9 +193,9 @@ def _recipes_that_fit(
 
 
 def _change_groups(
-    tried: _Trials, problem: SizeProblem, known: Sensitivity, losses: Losses, steps: int
+    tried: _Trials, problem: SizeProblem, sensitivity: Sensitivity, losses: Losses, steps: int
 ) -> None:
-    groups = [group for group in known.groups if group.levels]
+    groups = [group for group in sensitivity.groups if group.levels]
     changed = dict(losses)
     remaining = steps
     for group in sorted(groups, key=lambda g: -g.levels[-1].divergence):

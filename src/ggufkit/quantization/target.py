@@ -62,9 +62,10 @@ def target(  # noqa: PLR0913 (each says one thing)
     TensorTypeError for types without a codec, and MissingTensorError for the sensitivities of
     another model.
     """
-    known = opened_sensitivity(sensitivity)
+    opened = opened_sensitivity(sensitivity)
     names = [tensor.name for tensor in eligible(model)]
-    losses = known.losses(names) if known else losses_by_kind(names)  # may refuse: before the work
+    # Before the work, because this may refuse.
+    losses = opened.losses(names) if opened else losses_by_kind(names)
     problem = size_problem(
         model,
         nbytes=nbytes,
@@ -80,8 +81,9 @@ def target(  # noqa: PLR0913 (each says one thing)
 
 def opened_sensitivity(sensitivity: Sensitivity | AnyPath | None) -> Sensitivity | None:
     """Return sensitivities that may be given as a path."""
-    known = sensitivity
-    return known if isinstance(known, Sensitivity | None) else Sensitivity.open(known)
+    if isinstance(sensitivity, Sensitivity | None):
+        return sensitivity
+    return Sensitivity.open(sensitivity)
 
 
 @dataclass(frozen=True)

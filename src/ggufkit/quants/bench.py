@@ -55,8 +55,8 @@ def bench(
     if types is not None:
         chosen = [codec.encodable(key) for key in types]
     else:
-        known = [TENSOR_TYPES[number] for number, encodes in codecs().items() if encodes]
-        chosen = [row for row in known if row.is_quantized or row.name in {"F16", "BF16"}]
+        encodable = [TENSOR_TYPES[number] for number, encodes in codecs().items() if encodes]
+        chosen = [row for row in encodable if row.is_quantized or row.name in {"F16", "BF16"}]
     rows = max(ELEMENTS, many * TASKS * parallel.TASK) // WIDTH
     floats = parallel.aligned((rows, WIDTH), np.dtype(np.float32))
     floats[:] = np.random.default_rng(0).standard_normal((rows, WIDTH), np.float32)

@@ -231,12 +231,12 @@ def level_codes(type: TensorType) -> LevelCodes | None:
 class LevelCodes:
     """How a type stores levels: `codes` numbers for every `unit` elements.
 
-    The numbers are a code for each element, or points of a grid and a byte of signs. `known` holds
+    The numbers are a code for each element, or points of a grid and a byte of signs. `table` holds
     the levels of each code, `bits` where a block holds the bits of codes.
     """
 
-    known: Floats  # (codes, levels of one)
-    points: int  # numbers of a unit that are codes of `known`
+    table: Floats  # (codes, levels of one)
+    points: int  # numbers of a unit that are rows of `table`
     signs: int  # stored signs of a unit; with 7 of 8, the number of negative ones is even
     bits: _CodeBits
 
@@ -253,14 +253,14 @@ class LevelCodes:
         numbers = np.zeros((bits.rows, count), np.int64)
         numbers[0] = np.arange(count)
         parts = block_parts(bits.put(numbers, np.repeat(blocks, count, 0)), type)
-        known = parts.levels[:, : type.block_size // points].astype(np.float32)
+        levels = parts.levels[:, : type.block_size // points].astype(np.float32)
         signs = bits.most(bits.rows // units - 1) if len(codes) > 1 else 0
-        return cls(np.ascontiguousarray(known), points // units, signs, bits)
+        return cls(np.ascontiguousarray(levels), points // units, signs, bits)
 
     @property
     def unit(self) -> int:
         """Elements whose levels are chosen together."""
-        return self.points * int(self.known.shape[1])
+        return self.points * int(self.table.shape[1])
 
     @property
     def codes(self) -> int:
@@ -270,7 +270,7 @@ class LevelCodes:
     def nearest(self, values: Floats, weights: Floats) -> CodeNumbers:
         """Return the codes (codes, n) whose levels are nearest to `values` (unit, n)."""
         if self.unit == 1:
-            levels = self.known[:, 0]
+            levels = self.table[:, 0]
             if levels[-1] - levels[0] == len(levels) - 1:
                 codes: CodeNumbers = np.clip(
                     np.rint(values - levels[0]), 0, len(levels) - 1
@@ -289,19 +289,19 @@ class LevelCodes:
         return np.concatenate((points, signs))
 
     def _nearest_points(self, values: Floats, weights: Floats) -> CodeNumbers:
-        size = self.known.shape[1]
+        size = self.table.shape[1]
         points = np.empty((self.points, values.shape[1]), np.int64)
         for number in range(self.points):
             own = slice(number * size, (number + 1) * size)
-            weighted = self.known * weights[own]
+            weighted = self.table * weights[own]
             scores = (values[own].T * 2) @ weighted.T
-            scores -= (weighted * self.known).sum(axis=1)
+            scores -= (weighted * self.table).sum(axis=1)
             points[number] = scores.argmax(axis=1)
         return points
 
     def levels(self, codes: CodeNumbers) -> Floats:
         """Return the levels (unit, n) of codes."""
-        levels: Floats = self.known[codes[: self.points]]
+        levels: Floats = self.table[codes[: self.points]]
         levels = levels.transpose(0, 2, 1).reshape(self.unit, -1).copy()
         if self.signs:
             negative = (codes[-1] >> np.arange(self.unit)[:, None]) & 1

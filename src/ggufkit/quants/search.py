@@ -39,5 +39,5 @@ def check_search(search: str | None) -> Search | None:
 
 def search_for(search: str | None, type: TensorType) -> Search | None:
     """Return `search` if `type` has one, and None for types that are encoded as ggml does."""
-    known = check_search(search)
-    return known if is_searched(type) else None
+    checked = check_search(search)
+    return checked if is_searched(type) else None

@@ -126,7 +126,7 @@ def test_wrong_usage_says_what_to_write(path, arguments, message):
     [
         (("plane",), "the model has no tensor 'plane'\n  Did you mean 'plain'?"),
         (("plain", "--block", "0,0"), "tensor 'plain' is of type F32, which has no blocks"),
-        (("plain", "-o", "x.txt"), "x.txt has an ending that no array format has"),
+        (("plain", "-o", "x.txt"), "x.txt does not end in .npy or .csv"),
     ],
 )
 def test_what_a_tensor_lacks_is_an_error(path, arguments, message):

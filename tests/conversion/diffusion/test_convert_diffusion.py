@@ -186,7 +186,7 @@ def test_other_numbers_become_f16(tmp_path, kind):
         ("text_model.encoder.layers.0.mlp.fc1.weight", "a CLIP text encoder"),
         ("layers.0.img_mod.svdq_wscales", "Use the original checkpoint"),
         ("model.layers.0.self_attn.q_proj.weight", "a language model"),
-        ("transformer_blocks.0.attn.add_q_proj.weight", "spelled as diffusers spells"),
+        ("transformer_blocks.0.attn.add_q_proj.weight", "names, which ggufkit cannot rename"),
         ("something.weight", "is not an image or video model that ggufkit knows"),
     ],
 )

@@ -215,7 +215,7 @@ def test_refuses_a_part_of_another_model(tmp_path):
         ggufkit.convert_legacy(tmp_path / "a.bin")
     legacy_files.write_parts(tmp_path / "c.bin", "GGMF", 1, "F16", 2)
     (tmp_path / "c.bin.1").rename(tmp_path / "a.bin.1")
-    with pytest.raises(FormatError, match=r"a\.bin\.1: its sizes differ from those of a\.bin"):
+    with pytest.raises(FormatError, match=r"a\.bin\.1: its sizes differ from a\.bin"):
         ggufkit.convert_legacy(tmp_path / "a.bin")
 
 

@@ -31,25 +31,25 @@ def command(name: str | None, *, arch_path: tuple[Path, ...], as_json: bool) -> 
     """
     from ggufkit.conversion.architecture.architecture import architectures  # noqa: PLC0415 (slow to import)
 
-    known = architectures(arch_path)
-    if name in known:
-        known = {name: known[name]}
+    archs = architectures(arch_path)
+    if name in archs:
+        archs = {name: archs[name]}
     elif name:
-        matching = _matching_names(name, list(known), arch_path)
-        known = {
+        matching = _matching_names(name, list(archs), arch_path)
+        archs = {
             stem: arch
-            for stem, arch in known.items()
+            for stem, arch in archs.items()
             if arch == matching or (arch.convert_if and name in arch.classes)
         }
     if as_json:
-        emit([_plain(stem, arch.name, arch.path, arch.classes) for stem, arch in known.items()])
+        emit([_plain(stem, arch.name, arch.path, arch.classes) for stem, arch in archs.items()])
         return
-    texts = ((stem, arch.path, ", ".join(arch.classes)) for stem, arch in known.items())
+    texts = ((stem, arch.path, ", ".join(arch.classes)) for stem, arch in archs.items())
     rows = [tuple(map(printable, row)) for row in texts]
     with paged():
         table(("NAME", "FILE", "CLASSES"), rows)
         if not name:
-            served = sum(len(arch.classes) for arch in known.values())
+            served = sum(len(arch.classes) for arch in archs.values())
             click.echo(f"\n{counted(len(rows), 'architecture')}, {served} classes")
 
 

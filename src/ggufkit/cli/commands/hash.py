@@ -157,16 +157,16 @@ def _lines(hashes: Digests, name: str) -> Iterator[Line]:
 def _print_check(manifest: str, expected: Manifest, results: Results) -> None:
     name = printable(manifest)
     click.echo("  ".join(("manifest", name, *expected.algorithms)))
-    known = expected.names()
+    names = expected.names()
     algorithms = {line.algorithm for line, _ in results}
     if verdict(results) is Verdict.MISSING_ENTRY and not algorithms & {*expected.algorithms}:
         note(
             f"the manifest has no digests of {' or '.join(sorted(algorithms))}, only of "
             f"{', '.join(expected.algorithms)}; leave out --{' --'.join(sorted(algorithms))}"
         )
-    elif verdict(results) is Verdict.MISSING_ENTRY and known:  # one note for all tensors
+    elif verdict(results) is Verdict.MISSING_ENTRY and names:  # one note for all tensors
         note(
-            f"the manifest is about {known}, not about {results[0][0].name}; "
+            f"the manifest is about {names}, not about {results[0][0].name}; "
             "if the file was renamed, say the old name with --name"
         )
     else:
@@ -181,8 +181,8 @@ def _print_check(manifest: str, expected: Manifest, results: Results) -> None:
 def _hash_files(files: Sequence[str], manifest: str | None, options: dict[str, Any]) -> int:
     """Print or check the SHA-256 of whole files; return the exit code."""
     listed = None if manifest is None else read_digests(Path(manifest))
-    known = [digest.name for digest in listed.digests if digest.name is not None] if listed else []
-    names = list(dict.fromkeys(files or known))
+    entries = [entry.name for entry in listed.digests if entry.name is not None] if listed else []
+    names = list(dict.fromkeys(files or entries))
     if not names:
         raise click.UsageError("Missing argument 'FILE...'")
     with progress_bar("hashing") as progress:

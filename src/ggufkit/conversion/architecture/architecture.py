@@ -27,15 +27,15 @@ MAX_LIKES: Final = 8  # a chain of inheritance longer than this goes in a circle
 # Keys that do not begin with the architecture's name.
 UNPREFIXED: Final = ("general.", "tokenizer.", "xielu.", "diffusion.", "vision.pos_emb_")
 OFF: Final = "absent"  # removes an inherited entry
-# What llama.cpp's converter does with the names of all models: buffers are no weights.
+# Buffers, which are not weights: llama.cpp's converter drops them from all models.
 BUFFERS: Final = ("*.attention.masked_bias", "*.attention.bias", "*.rotary_emb.inv_freq")
 UNNESTED: Final = {"language_model.": ""}
 OWN: Final = "ggufkit/arch/"  # how messages name the folder of our files
-# Files that only serve others to inherit from.
+# Files that only exist for others to inherit from.
 ABSTRACT: Final = (
     "decoder", "projector", "vision", "audio", "qwenvl", "deepstack", "siglip", "whisper",
 )  # fmt: skip
-PROJECTORS: Final = "projectors"  # the folder of projectors, beside ours and in a user's folder
+PROJECTORS: Final = "projectors"  # the folder of projectors, in our folder and in a user's
 _PATTERNED: Final = ("tensors", "one_way")
 _ENTRIES: Final = ("early", "metadata", "late")
 
@@ -54,7 +54,7 @@ class Architecture:
     classes: tuple[str, ...] = ()
     vocabulary: str = "bpe"
     rows: str = "vocab_size"  # the expression for the rows of the vocabulary
-    appended: str = "[]"  # the expression for tokens that follow those of the tokenizer
+    appended: str = "[]"  # the expression for tokens after the tokenizer's
     config: str = "text_config"  # the object of config.json whose fields override the rest
     convert_if: str = ""  # the condition for choosing this file among those of the same class
     export_if: str = "True"  # the condition for choosing this file among those of the same name
@@ -102,9 +102,9 @@ _KINDS: Final[dict[str, type]] = {
 def architectures(
     folders: Sequence[Path] = (), *, projectors: bool = False, gguf_name: str | None = None
 ) -> dict[str, Architecture]:
-    """Return all architectures by the stem of their file, those in `folders` before ours.
+    """Return all architectures by the stem of their file; `folders` come before ours.
 
-    With `projectors` return those of projectors. With `gguf_name`, leave out most of our files that
+    With `projectors` return projectors. With `gguf_name`, leave out most of our files that
     describe other architectures: compiling all takes half a second. Raises FormatError, with the
     place, for a malformed file.
     """
@@ -116,7 +116,7 @@ def architectures(
 
 
 def classes(config: Mapping[str, Any], part: str = "text_config") -> list[str]:
-    """Return the class names of a configuration; those of its text model come first."""
+    """Return the class names of a configuration; the text model's come first."""
     own = config.get(part)
     inner = own.get("architectures") if isinstance(own, Mapping) else None
     names = inner or config.get("architectures") or []
@@ -142,12 +142,12 @@ def find(
               if first in text or not path.startswith(OWN)}  # fmt: skip
     homes = _homes(likely)  # reading all our files takes half of the time of a small model
     if first in homes:
-        known = [_architecture(stem, texts) for stem in homes[first]]
-        fitting = [arch for arch in known if not arch.convert_if or expressions.evaluate(
+        candidates = [_architecture(stem, texts) for stem in homes[first]]
+        fitting = [arch for arch in candidates if not arch.convert_if or expressions.evaluate(
             arch.convert_if, merged(config or {}, arch.config).get, bound()
         )]  # fmt: skip
         fitting.sort(key=lambda arch: (arch.path.startswith(OWN), not arch.convert_if))
-        return (fitting or known)[0]
+        return (fitting or candidates)[0]
     if projectors and first in _homes(_texts(folders)):
         raise CheckpointError(
             f"no projector is known for {brief(first)}", remedy="Convert it without the projector"

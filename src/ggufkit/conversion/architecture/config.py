@@ -126,7 +126,7 @@ class ConfigFacts:
                 self.read.add(name)
         constants = {name: value for name, value in table.items() if not isinstance(value, str)}
         self.fields = {**constants, **self.fields}
-        # What stands for a null field is the same in all classes, unlike an absent field's default.
+        # A null field means the same in all classes, but an absent field has a default by class.
         for name, value in (*table.items(), *defaults.items()):
             if isinstance(value, str) and self.fields.get(name) is None:
                 self.fields[name] = self.value(value)
@@ -144,7 +144,7 @@ class ConfigFacts:
     def value(self, expression: Any, number: int | None = None) -> Any:  # noqa: ANN401 (as TOML is)
         """Return the value of an expression, or of a constant of an architecture file.
 
-        `number` is that of a tensor's layer, which the expression calls `i`.
+        `number` is the number of a tensor's layer; the expression calls it `i`.
         """
         if not isinstance(expression, str):
             return expression
@@ -184,12 +184,12 @@ class ConfigFacts:
 
     def unread(self) -> list[str]:
         """Return fields that may change the model, but that llama.cpp's converter ignores too."""
-        known = self.read | self.architecture.expects.keys() | self.architecture.usual.keys()
+        read = self.read | self.architecture.expects.keys() | self.architecture.usual.keys()
         fields = merged(self.checkpoint.config, self.architecture.config)
         unusual = (name for name, _, _ in self._others(self.architecture.usual))
         return [
             *unusual,
-            *(n for n, value in fields.items() if n not in known and _tells(n, value)),
+            *(n for n, value in fields.items() if n not in read and _tells(n, value)),
         ]
 
     def _quietly(self, text: str) -> Any:  # noqa: ANN401

@@ -69,8 +69,8 @@ def candidates(model: Model, folders: Sequence[Path] = ()) -> list[Architecture]
     Raises CheckpointError if no architecture has the model's name.
     """
     name = str(model.metadata.get("general.architecture", ""))
-    known = architectures(folders, gguf_name=name)
-    matches = [(stem, arch) for stem, arch in known.items() if arch.name == name]
+    archs = architectures(folders, gguf_name=name)
+    matches = [(stem, arch) for stem, arch in archs.items() if arch.name == name]
     matches.sort(key=lambda item: item[0] == name)  # other names are special cases
     choices = [arch for _, arch in matches]
     functions = bound(MODEL, model)

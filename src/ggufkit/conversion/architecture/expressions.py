@@ -122,9 +122,9 @@ def _value(node: ast.expr, lookup: Lookup, functions: Functions) -> Any:  # noqa
 
 def _called(node: ast.Call, lookup: Lookup, functions: Functions) -> Any:  # noqa: ANN401
     if not isinstance(node.func, ast.Name) or node.func.id not in functions:
-        known = ", ".join(sorted(functions))
+        names = ", ".join(sorted(functions))
         raise CheckpointError(
-            f"unknown function {ast.unparse(node.func)!r}", remedy=f"The functions are {known}"
+            f"unknown function {ast.unparse(node.func)!r}", remedy=f"The functions are {names}"
         )
     arguments = [_value(node, lookup, functions) for node in node.args]
     if any(argument is None for argument in arguments):

@@ -1,7 +1,7 @@
 """The functions of architecture files: a table with one row each, forwards and backwards.
 
-`do` computes a value from arguments. `undo` gets the value and the arguments known so far, and
-returns each argument, or OPEN if the value does not determine it.
+`do` computes a value from arguments. `undo` gets the value, and the arguments that are known so far
+(None for others). It returns each argument, or OPEN if the value does not determine it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from ggufkit.conversion.architecture import layer_lists, of_checkpoint, pooling, rope
 from ggufkit.conversion.architecture.expressions import shortest, whole
-from ggufkit.conversion.architecture.layer_lists import OPEN, SLIDING, Known, layers
+from ggufkit.conversion.architecture.layer_lists import OPEN, SLIDING, Arguments, layers
 from ggufkit.conversion.tokenizer.special_tokens import default_template
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.coerce import plain
@@ -33,7 +33,7 @@ class Function(NamedTuple):
     """One function, its inverse, and what it reads in addition to its arguments."""
 
     do: Callable[..., Any]
-    undo: Callable[[Any, Known], Sequence[Any]] | None = None
+    undo: Callable[[Any, Arguments], Sequence[Any]] | None = None
     asks: str = ""  # FACTS or MODEL: `do` gets it before the arguments
 
 
@@ -139,16 +139,16 @@ def _has_name_with(model: Model, word: str) -> bool:
     return any(word in str(model.metadata.get(key, "")).lower() for key in keys)
 
 
-def _last(value: Any, known: Known) -> Sequence[Any]:  # noqa: ANN401
+def _last(value: Any, args: Arguments) -> Sequence[Any]:  # noqa: ANN401
     """Undo a function that returns its last argument unchanged."""
-    return *(OPEN for _ in known[1:]), value
+    return *(OPEN for _ in args[1:]), value
 
 
 def _key_of(table: Mapping[Any, Any], value: Any) -> Any:  # noqa: ANN401
     return next((key for key, entry in table.items() if entry == value), OPEN)
 
 
-def _positions_of(value: Any, _: Known) -> Sequence[Any]:  # noqa: ANN401
+def _positions_of(value: Any, _: Arguments) -> Sequence[Any]:  # noqa: ANN401
     key = _key_of(_TRAINED, value)
     return () if key is OPEN else key
 
@@ -183,8 +183,8 @@ FUNCTIONS: Final[dict[str, Function]] = {
     ),
     "are": Function(
         lambda kinds, kind, _: [item == kind for item in kinds],
-        lambda flags, known: (
-            ([known[1] if flag else known[2] for flag in flags],) if isinstance(flags, list) else ()
+        lambda flags, args: (
+            ([args[1] if flag else args[2] for flag in flags],) if isinstance(flags, list) else ()
         ),
     ),
     "at_layers": Function(layer_lists.at_layers, layer_lists.where),
@@ -212,7 +212,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     ),
     "equals": Function(
         lambda value, other: bool(value == other),
-        lambda value, known: (known[1], OPEN) if value else (),
+        lambda value, args: (args[1], OPEN) if value else (),
     ),
     "extended": Function(layer_lists.extended, lambda values, _: (values,)),
     "flat": Function(lambda lists: [item for inner in lists for item in inner]),
@@ -280,7 +280,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "single": Function(lambda value: value[0] if isinstance(value, list) else value),
     "shifted": Function(
         lambda numbers, by: [n + by for n in numbers],
-        lambda numbers, known: ([n - known[1] for n in numbers],),
+        lambda numbers, args: ([n - args[1] for n in numbers],),
     ),
     "sliding": Function(
         lambda types: [kind == SLIDING for kind in types], layer_lists.sliding_types

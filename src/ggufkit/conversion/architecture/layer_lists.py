@@ -29,7 +29,7 @@ _WORDS: Final = {
     **{kind: kind for kind in (_MAMBA, _ATTENTION, _FEED_FORWARD)},
 }
 
-Known = Sequence[Any]
+Arguments = Sequence[Any]
 Solved = Sequence[Any]
 
 
@@ -55,18 +55,18 @@ def by_layer(
     return [there if type_ == kind else otherwise for type_ in types]
 
 
-def types_by_layer(numbers: Any, known: Known) -> Solved:  # noqa: ANN401
+def types_by_layer(numbers: Any, args: Arguments) -> Solved:  # noqa: ANN401
     """Return the types of layers, and the one of the two numbers that is unknown."""
     if not isinstance(numbers, list):
         return ()
-    kind, other = known[1], known[4] if len(known) > _KINDS_OF_LAYERS else FULL
+    kind, other = args[1], args[4] if len(args) > _KINDS_OF_LAYERS else FULL
     if other is None:  # a default that export computes later
         return ()
-    number = known[2] if known[2] is not None else known[3]
+    number = args[2] if args[2] is not None else args[3]
     otherwise = next((n for n in numbers if n != number), OPEN)
-    first = number if known[2] is not None else otherwise
+    first = number if args[2] is not None else otherwise
     types = [kind if n == first else other for n in numbers]
-    return types, OPEN, *((OPEN, otherwise) if known[2] is not None else (otherwise, OPEN))
+    return types, OPEN, *((OPEN, otherwise) if args[2] is not None else (otherwise, OPEN))
 
 
 def by_kind(types: Sequence[str], kind: str, there: int, otherwise: int) -> int | list[int]:
@@ -74,11 +74,11 @@ def by_kind(types: Sequence[str], kind: str, there: int, otherwise: int) -> int 
     return there if not otherwise else [there if type_ == kind else otherwise for type_ in types]
 
 
-def numbers_by_kind(numbers: Any, known: Known) -> Solved:  # noqa: ANN401
+def numbers_by_kind(numbers: Any, args: Arguments) -> Solved:  # noqa: ANN401
     """Return the numbers of the two kinds, once the types of the layers are known."""
     if not isinstance(numbers, list):
         return OPEN, OPEN, numbers, 0
-    types, kind = known[0], known[1]
+    types, kind = args[0], args[1]
     if types is None:
         return ()
     there = next((n for n, type_ in zip(numbers, types, strict=False) if type_ == kind), OPEN)
@@ -100,7 +100,7 @@ def widened(size: int, count: int, shared: int, is_double: bool) -> int | list[i
     return [size if layer < count - shared else 2 * size for layer in layers(count)]
 
 
-def narrowed(sizes: Any, _: Known) -> Solved:  # noqa: ANN401
+def narrowed(sizes: Any, _: Arguments) -> Solved:  # noqa: ANN401
     """Return the smaller size, and whether there are two."""
     return (min(sizes), OPEN, OPEN, True) if isinstance(sizes, list) else (sizes, OPEN, OPEN, False)
 
@@ -115,11 +115,11 @@ def _divisible(size: float, divisor: int) -> int:
     return rounded + divisor if rounded < _LEAST * size else rounded
 
 
-def multipliers(sizes: Any, known: Known) -> Solved:  # noqa: ANN401
+def multipliers(sizes: Any, args: Arguments) -> Solved:  # noqa: ANN401
     """Return the multipliers that give these sizes with the divisor 1."""
-    if not isinstance(sizes, list) or known[1] is None:
+    if not isinstance(sizes, list) or args[1] is None:
         return ()
-    return [size / known[1] for size in sizes], OPEN, OPEN
+    return [size / args[1] for size in sizes], OPEN, OPEN
 
 
 def at_layers(count: int, numbers: Sequence[int], there: Any, otherwise: Any) -> list[Any]:  # noqa: ANN401
@@ -128,7 +128,7 @@ def at_layers(count: int, numbers: Sequence[int], there: Any, otherwise: Any) ->
 
 
 def period(numbers: Sequence[int]) -> int | None:
-    """Return the distance of layers, the first of which ends the first period."""
+    """Return the distance of layers; the first of them ends the first period."""
     if not numbers:
         return None
     length = numbers[0] + 1
@@ -137,11 +137,11 @@ def period(numbers: Sequence[int]) -> int | None:
     return length
 
 
-def where(numbers: Any, known: Known) -> Solved:  # noqa: ANN401
+def where(numbers: Any, args: Arguments) -> Solved:  # noqa: ANN401
     """Return the layers whose number is not the known one of the rest, and that number."""
     if not isinstance(numbers, list):
         return ()
-    indexes = [index for index, n in enumerate(numbers) if n != known[3]]
+    indexes = [index for index, n in enumerate(numbers) if n != args[3]]
     return OPEN, indexes, numbers[indexes[0]] if indexes else OPEN, OPEN
 
 
@@ -151,18 +151,18 @@ def periodic(count: int, offset: int, period: int, there: Any, otherwise: Any) -
     return [there if here else otherwise for here in is_there]
 
 
-def offset_and_period(numbers: Any, known: Known) -> Solved:  # noqa: ANN401
-    """Return the first layer whose number is not that of the rest, and the step to the next."""
+def offset_and_period(numbers: Any, args: Arguments) -> Solved:  # noqa: ANN401
+    """Return the first layer whose number differs from the rest, and the step to the next."""
     if not isinstance(numbers, list):
         return ()
-    indexes = [index for index, n in enumerate(numbers) if n != known[4]]
+    indexes = [index for index, n in enumerate(numbers) if n != args[4]]
     if not indexes:
         return ()
     period = indexes[1] - indexes[0] if len(indexes) > 1 else len(numbers)
     return OPEN, indexes[0], period, numbers[indexes[0]], OPEN
 
 
-def sliding_types(pattern: Any, _: Known) -> Solved:  # noqa: ANN401
+def sliding_types(pattern: Any, _: Arguments) -> Solved:  # noqa: ANN401
     """Return the types of layers from a list of whether they slide."""
     return ([SLIDING if own else FULL for own in pattern],) if isinstance(pattern, list) else ()
 
@@ -175,17 +175,17 @@ def leading_layers(types: Any, kind: str) -> int:  # noqa: ANN401
 
 
 def linear(types: Any, total: int, count: int) -> list[bool]:  # noqa: ANN401
-    """Return which layers have linear attention; layers after those of the list have not."""
+    """Return which layers have linear attention; layers after the end of the list do not."""
     if not isinstance(types, list) or len(types) != total:
         raise CheckpointError(f"layer_types is {brief(types)}, not a list of {total} layers")
     return [types[n] == LINEAR if n < total else False for n in layers(count)]
 
 
-def linear_types(pattern: Any, known: Known) -> Solved:  # noqa: ANN401
-    """Return the types of layers from a list of which attend linearly."""
-    if not isinstance(pattern, list) or not isinstance(known[1], int):
+def linear_types(pattern: Any, args: Arguments) -> Solved:  # noqa: ANN401
+    """Return the types of layers from a list that says which have linear attention."""
+    if not isinstance(pattern, list) or not isinstance(args[1], int):
         return ()
-    return ([LINEAR if is_linear else FULL for is_linear in pattern[: known[1]]],)
+    return ([LINEAR if is_linear else FULL for is_linear in pattern[: args[1]]],)
 
 
 def layer_kinds(pattern: Any) -> list[str]:  # noqa: ANN401
@@ -223,11 +223,9 @@ def last_of_groups(whole: int, size: int, count: int) -> list[str]:
     return ["full" if (n + 1) % size == 0 or n >= ends else "linear" for n in layers(count)]
 
 
-def group_size(kinds: Any, known: Known) -> Solved:  # noqa: ANN401
+def group_size(kinds: Any, args: Arguments) -> Solved:  # noqa: ANN401
     """Return the size of the groups whose last layers are full."""
-    if not isinstance(kinds, list) or not isinstance(known[0], int):
+    if not isinstance(kinds, list) or not isinstance(args[0], int):
         return ()
-    fitting = (
-        n for n in range(1, known[0] + 2) if last_of_groups(known[0], n, len(kinds)) == kinds
-    )
+    fitting = (n for n in range(1, args[0] + 2) if last_of_groups(args[0], n, len(kinds)) == kinds)
     return OPEN, next(fitting, OPEN), OPEN

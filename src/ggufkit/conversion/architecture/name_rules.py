@@ -1,9 +1,9 @@
 """Maps the names of a checkpoint's tensors to GGUF's by rules.
 
-In a pattern, `{i}` is the number of a layer, `{x}` that of an expert, `{w}` is weight or bias, and
-`{m}` one of the limits of a matrix's input and output. A target is a GGUF name, then operations
-after `|`. If `{x}` is only in the pattern, the target stacks the experts. Operations after `||` are
-done on what parts or experts make together.
+In a pattern, `{i}` is the number of a layer, `{x}` the number of an expert, `{w}` is weight or
+bias, and `{m}` one of the limits of a matrix's input and output. A target is a GGUF name, then
+operations after `|`. If `{x}` is only in the pattern, the target stacks the experts. Operations
+after `||` are done on what parts or experts make together.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STEP: Final = re.compile(r"(?P<name>\w+)(\((?P<arguments>.*)\))?")
 
 FIRST: Final = 0  # `parts` of a target that takes the first tensor that arrives
 ALL: Final = -1  # `parts` of a target that joins all tensors in the order of their numbers
-PRESENT: Final = -2  # `parts` of a target that joins those of its tensors that there are
+PRESENT: Final = -2  # `parts` of a target that joins whichever of its tensors exist
 _PARTS: Final = {" first": FIRST, " joined": ALL}
 
 
@@ -142,8 +142,8 @@ def _target(text: str) -> Target:
 def _step(text: str) -> Step:
     match = _STEP.fullmatch(text)
     if not match or match["name"] not in OPERATIONS:
-        known = ", ".join(sorted(OPERATIONS))
-        raise ValueError(f"{text!r} is not an operation; the operations are {known}")
+        names = ", ".join(sorted(OPERATIONS))
+        raise ValueError(f"{text!r} is not an operation; the operations are {names}")
     return Step(match["name"], tuple(expressions.arguments(match["arguments"] or "")))
 
 

@@ -17,7 +17,7 @@ from ggufkit.conversion.tensors.moves import stack
 from ggufkit.models.model import Tensor
 
 _SLOPES: Final = "transformer.relative_pe.slopes"  # of Jais, one for each head
-# The layers of a text model, not those of an encoder beside it.
+# The layers of the text model, not of an encoder in the same checkpoint.
 _LAYER: Final = re.compile(r"(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.")
 
 
@@ -37,16 +37,16 @@ def _vocabulary(facts: Configuration) -> Any:  # noqa: ANN401 (as JSON is)
 
 
 def word_id(facts: Configuration, text: str) -> int | None:
-    """Return the id of a token of the vocabulary, or of an added one; None if there is none."""
-    known = _vocabulary(facts)
-    number = known.get(text) if isinstance(known, Mapping) else None
+    """Return the id of a token, in the vocabulary or added; None if it is in neither."""
+    vocabulary = _vocabulary(facts)
+    number = vocabulary.get(text) if isinstance(vocabulary, Mapping) else None
     return number if isinstance(number, int) else token_id(facts, text)
 
 
 def token_id(facts: Configuration, text: str) -> int | None:
     """Return the id of an added token, None if the tokenizer does not have it."""
-    known = (facts.checkpoint.json("tokenizer_config.json") or {}).get("added_tokens_decoder")
-    entries = list(known.items()) if isinstance(known, Mapping) else []
+    decoder = (facts.checkpoint.json("tokenizer_config.json") or {}).get("added_tokens_decoder")
+    entries = list(decoder.items()) if isinstance(decoder, Mapping) else []
     added = (facts.checkpoint.json("tokenizer.json") or {}).get("added_tokens")
     for token in added if isinstance(added, list) else ():
         entries.append((token.get("id") if isinstance(token, Mapping) else None, token))
@@ -66,7 +66,7 @@ def numbers(facts: Configuration, template: str) -> list[float] | None:
 
 
 def integers(facts: Configuration, name: str) -> npt.NDArray[np.uint64] | None:
-    """Return the numbers of a tensor of integers whose name ends so, None if there is none."""
+    """Return the numbers of an integer tensor whose name ends with `name`, None if missing."""
     matches = (own for own in facts.checkpoint.tensors.values() if own.name.endswith(name))
     tensor = next(matches, None)
     return None if tensor is None else tensor.numpy().astype(np.uint64)
@@ -74,13 +74,13 @@ def integers(facts: Configuration, name: str) -> npt.NDArray[np.uint64] | None:
 
 def zero_rows(facts: Configuration, name: str) -> list[int] | None:
     """Return the ids beyond the tokenizer's own vocabulary whose embeddings are zero."""
-    known = _vocabulary(facts)
+    vocabulary = _vocabulary(facts)
     embeddings = facts.checkpoint.tensors.get(name)
-    if not known or embeddings is None:
+    if not vocabulary or embeddings is None:
         return None
-    beyond = embeddings[len(known) :]
+    beyond = embeddings[len(vocabulary) :]
     rows = np.flatnonzero(~np.any(beyond.numpy(), axis=1)) if beyond.elements else ()
-    return [len(known) + int(row) for row in rows]
+    return [len(vocabulary) + int(row) for row in rows]
 
 
 def bias_of_slopes(facts: Configuration, heads: int) -> int | None:
@@ -111,7 +111,7 @@ def layers_named(facts: Configuration, prefix: str) -> int | None:
 
 
 def tensor(facts: Configuration, name: str) -> Tensor | None:
-    """Return a tensor of the checkpoint, or those of all numbers `{x}` stacked; None if missing."""
+    """Return a tensor of the checkpoint, or the tensors of all `{x}` stacked; None if missing."""
     tensors = facts.checkpoint.tensors
     if "{x}" not in name:
         return tensors.get(name)

@@ -32,7 +32,7 @@ _MIRRORED: Final = {
     "partial_rotary_factor": _PARTIAL,
     "original_max_position_embeddings": _ORIGINAL,
 }
-# The kinds of scaling that llama.cpp names. It stores llama3 as factors, and dynamic not at all.
+# The kinds of scaling that llama.cpp names. llama3 is stored as factors, dynamic is not stored.
 _KINDS: Final = {"linear": "linear", "yarn": "yarn", "su": "longrope", "longrope": "longrope"}
 UNNAMED: Final = ("default", "llama3", "dynamic", "mrope", "proportional", "xdrope")
 MAX_DIMENSIONS: Final = 1 << 16  # of a head; real ones have hundreds
@@ -142,7 +142,7 @@ def _llama3_factors(
 
 
 def long_rope_attention(_factors: Any, kind: str, length: int, original: int) -> float:  # noqa: ANN401
-    """Return Phi-3's attention scale, if its context is longer than that of training."""
+    """Return Phi-3's attention scale, if its context is longer than in training."""
     scale = length / original
     if kind not in ("su", "longrope", "yarn"):
         raise CheckpointError(f"long factors need the rope type longrope, not {kind!r}")

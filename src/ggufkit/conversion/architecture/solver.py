@@ -122,11 +122,11 @@ class Solver:
         first, second = self._evaluated(node.left), self._evaluated(node.right)
         kind = type(node.op)
         is_left = first is None or (second is not None and not self._is_open(node.right))
-        table, known = (_UNKNOWN_LEFT, second) if is_left else (_UNKNOWN_RIGHT, first)
-        if kind not in table or not isinstance(known, int | float):
+        table, operand = (_UNKNOWN_LEFT, second) if is_left else (_UNKNOWN_RIGHT, first)
+        if kind not in table or not isinstance(operand, int | float):
             return
         try:
-            unknown = whole(table[kind](value, known))
+            unknown = whole(table[kind](value, operand))
         except ArithmeticError:
             return
         self._solve(node.left if is_left else node.right, unknown)
@@ -141,8 +141,8 @@ class Solver:
         row = FUNCTIONS.get(name)
         if row is None or row.undo is None:
             return
-        known = [self._evaluated(argument) for argument in node.args]
-        for argument, result in zip(node.args, row.undo(value, known), strict=False):
+        arguments = [self._evaluated(argument) for argument in node.args]
+        for argument, result in zip(node.args, row.undo(value, arguments), strict=False):
             if result is not OPEN:
                 self._solve(argument, result)
 

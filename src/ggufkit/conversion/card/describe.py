@@ -1,7 +1,7 @@
 """Computes the `general.*` keys of a checkpoint from its card, its files and its name.
 
-Sources and their order are those of llama.cpp's converter: the model card, config.json, the name of
-the folder, the number of parameters. The user's values override them all.
+Sources, in the order of llama.cpp's converter: the model card, config.json, the name of the folder,
+the number of parameters. The user's values override them all.
 """
 
 from __future__ import annotations

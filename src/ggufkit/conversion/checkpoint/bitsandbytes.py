@@ -127,8 +127,8 @@ def _four_bits(stored: StoredParts, name: str, mark: str) -> tuple[Tensor, list[
     if not 0 < len(shape) <= MAX_AXES:
         raise CheckpointError(f"{mark}: shape is {brief(shape)}, not one of 1 to {MAX_AXES} axes")
     if str(state.get("dtype")) not in _TYPES:
-        known = " or ".join(_TYPES)
-        raise CheckpointError(f"{mark}: dtype is {brief(state.get('dtype'))}, not {known}")
+        types = " or ".join(_TYPES)
+        raise CheckpointError(f"{mark}: dtype is {brief(state.get('dtype'))}, not {types}")
     kind = tensor_type(_TYPES[str(state["dtype"])])
     block = integer(state.get("blocksize"), f"{mark}: blocksize", least=1, most=MAX_BLOCK)
     count = math.prod(shape)

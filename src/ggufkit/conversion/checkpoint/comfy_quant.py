@@ -77,9 +77,9 @@ def _decoded(layer: str, parts: StoredParts, settings: object) -> Tensor:
         fields = {"format": "float8_e4m3fn" if weight.type in (F8_E4M3, F8_E5M2) else None}
     decode = _FORMATS.get(str(fields.get("format")))
     if decode is None:
-        known = ", ".join(_FORMATS)
+        formats = ", ".join(_FORMATS)
         raise CheckpointError(
-            f"{layer} has the format {brief(fields.get('format'))}; ggufkit decodes {known}"
+            f"{layer} has the format {brief(fields.get('format'))}; ggufkit decodes {formats}"
         )
     if "pre_quant_scale" in parts:
         raise CheckpointError(f"{layer} has scales of its inputs, which no GGUF file can hold")

@@ -31,7 +31,7 @@ from ggufkit.system.mapped_file import Bytes
 _F32: Final = tensor_type("F32")
 _I8: Final = tensor_type("I8")
 _SCALES: Final = ("F32", "F16", "BF16", F8_E8M0.name)  # of FP8
-# The powers of two that the bytes of E8M0 stand for; the last byte is NaN.
+# The power of two that each byte of E8M0 means; the last byte is NaN.
 E8M0_NUMBERS: Final = np.append(np.ldexp(np.float32(1), np.arange(255) - 127), np.nan).astype(
     np.float32
 )
@@ -61,10 +61,10 @@ def decoded(tensors: Iterable[Tensor], config: Mapping[str, Any]) -> Dequantized
         return Dequantized(list(stored.values()))
     method = str(settings["quant_method"])
     if method not in _METHODS:
-        known = ", ".join(_METHODS)
+        methods = ", ".join(_METHODS)
         raise CheckpointError(
             f"ggufkit cannot decode checkpoints quantized by {brief(method)}",
-            remedy=f"Use the original, unquantized checkpoint; ggufkit can decode {known}",
+            remedy=f"Use the original, unquantized checkpoint; ggufkit can decode {methods}",
         )
     result = _METHODS[method](stored, settings)
     return result if isinstance(result, Dequantized) else Dequantized(result)
@@ -73,7 +73,7 @@ def decoded(tensors: Iterable[Tensor], config: Mapping[str, Any]) -> Dequantized
 # FP8 with scales for blocks, rows or the whole tensor.
 @functools.cache
 def byte_numbers(kind: TensorType) -> npt.NDArray[np.float32]:
-    """Return the number that each byte of an FP8 type or of I8 stands for."""
+    """Return the number that each byte of an FP8 type or of I8 means."""
     codes = np.arange(256, dtype=np.uint16)
     if kind == _I8:
         return codes.astype(np.int8).astype(np.float32)

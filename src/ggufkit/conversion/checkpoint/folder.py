@@ -54,7 +54,7 @@ SHOWN: Final = 5  # names in a message
 
 @dataclass(frozen=True)
 class CheckpointFolder:
-    """A folder, of which only files are read that are in it or, with `follow_links`, linked there.
+    """A folder; only files in it are read or, with `follow_links`, files that it links to.
 
     Links into the Hugging Face cache that the folder belongs to are always followed.
     """
@@ -135,7 +135,7 @@ class Checkpoint(CheckpointFolder):
 
     @property
     def readers_limit(self) -> ReadersLimit:
-        """The limit on who may read what is made of it: those who may read all files of it."""
+        """Who may read outputs made from it: users who may read all of its files."""
         others = (self.target.folder,) if self.target else ()
         folders = {self.folder, self.tokenizer_folder, *others}
         files = (path for folder in folders for path in folder.iterdir())
@@ -166,7 +166,7 @@ def open_checkpoint(  # noqa: PLR0913 (where the files are, and which)
 ) -> Checkpoint:
     """Open a folder with config.json and safetensors or PyTorch files, lazily.
 
-    `remote_files` are files of tensors that belong to the folder and are not in it, by name.
+    `remote_files` are files of tensors that belong to the folder but are on a server, by name.
     `follow_links` allows links in the folder that lead out of it. With `may_lack_tensors` a folder
     without files of tensors, or with only some of them, can be opened. With `mistral_format` the
     configuration is params.json, and the tensors are in consolidated*.safetensors. `tensors` are
@@ -239,7 +239,7 @@ def opened_config(folder: AnyPath) -> Checkpoint:
 
 
 def with_text_config(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration with its text model in `text_config`, whatever its own name for it."""
+    """Return a configuration with its text model in `text_config`, also if it has another name."""
     for path in _TEXT_CONFIGS:
         part = _inner(config, path)
         if isinstance(part, Mapping):

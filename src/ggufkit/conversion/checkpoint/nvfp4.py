@@ -1,7 +1,7 @@
 """NVFP4 of ModelOpt and compressed-tensors: codes and scales become ggml's blocks, unchanged.
 
 Both sides give 16 elements a scale of FP8 and 4 bits each; a block of ggml has four such groups.
-The scale of a whole matrix, and that of its activations, become tensors of their own: llama.cpp
+The scales of a whole matrix and of its activations become tensors of their own: llama.cpp
 multiplies with them.
 """
 
@@ -102,13 +102,13 @@ def nvfp4_blocks(tensors: Mapping[str, Tensor]) -> tuple[list[Tensor], dict[str,
         weights.append(_blocks(rest.pop(name), rest.pop(f"{stem}.weight_scale")))
         for end, stored in zip(SCALES, (".weight_scale_2", ".input_scale"), strict=True):
             weights.append(_number(f"{stem}{end}", rest.pop(f"{stem}{stored}", None)))
-    # Scales of 1 are left out, those of experts only if all of a layer are 1.
+    # Scales of 1 are left out; of experts only if all scales of a layer are 1.
     needed = {_group(tensor.name) for tensor in weights if not _is_one(tensor)}
     return [tensor for tensor in weights if _group(tensor.name) in needed], rest
 
 
 def _as_modelopt(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors under ModelOpt's names, those of compressed-tensors after all others."""
+    """Return tensors under ModelOpt's names; tensors of compressed-tensors come last."""
     others: dict[str, Tensor] = {}
     packed: dict[str, Tensor] = {}
     for name, tensor in tensors.items():

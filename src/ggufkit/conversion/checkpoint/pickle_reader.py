@@ -46,12 +46,12 @@ class Rebuilt(NamedTuple):
     dtype: str | None
 
 
-def loads(data: bytes, known: frozenset[str]) -> object:
-    """Return the object in the pickle; `known` are the storages and types that it may name.
+def loads(data: bytes, allowed: frozenset[str]) -> object:
+    """Return the object in the pickle; `allowed` are the storages and types that it may name.
 
     Raises CheckpointError for anything but plain data and tensors.
     """
-    machine = _Machine(known)
+    machine = _Machine(allowed)
     try:
         return machine.run(data)
     except CheckpointError:
@@ -114,7 +114,7 @@ CALLED: Final[Mapping[str, Callable[..., object]]] = {
 class _Machine:
     """The offset in the data, and the stack of the opcodes; each mark begins a new stack."""
 
-    known: frozenset[str]
+    allowed: frozenset[str]
     offset: int = 0
     stack: list[Any] = field(default_factory=list)
     below: list[list[Any]] = field(default_factory=list)
@@ -142,7 +142,7 @@ class _Machine:
             # Printing nested tuples that share items could take forever.
             raise CheckpointError("the pickle asks for a global whose name is not text")
         full = f"{module[:MAX_NAME]}.{name[:MAX_NAME]}"
-        if full not in CALLED and full not in self.known:
+        if full not in CALLED and full not in self.allowed:
             raise CheckpointError(
                 f"the pickle imports {full!r}, which weights do not need and which "
                 "could run code; ggufkit ran nothing",

@@ -29,7 +29,7 @@ DTYPES: Final = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
     "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8",
 }  # fmt: skip
-# Of safetensors files; what an older torch lacks comes as bytes.
+# Of safetensors files; types that an older torch lacks are returned as bytes.
 TORCH_DTYPES: Final = DTYPES | {
     "U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64", "BOOL": "bool",
     "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
@@ -49,7 +49,7 @@ _OTHERS: Final = ("config.json", "generation_config.json")
 def tensors_of(state: Mapping[str, Any]) -> Tensors:
     """Return the tensors of a state dict, in the order of a file.
 
-    Raises TensorTypeError for what no checkpoint can hold.
+    Raises TensorTypeError for types that a checkpoint cannot have.
     """
     return Tensors(_tensor(name, state[name]) for name in sorted(state))
 

@@ -121,7 +121,7 @@ def open_diffusion_files(place: Path, *, follow_links: bool = False) -> Diffusio
 
 
 def _remote_shards(place: UrlPath) -> Iterator[Path | RangeFile]:
-    """Yield a file on a server, or all shards of its set if its name is that of one."""
+    """Yield a file on a server, or all shards of its set if it is named as a shard."""
     count = _COUNT.search(place.name)
     for number in range(1, min(int(count[1]), MAX_REMOTE_SHARDS) + 1 if count else 2):
         name = f"-{number:05}-of-{count[1]}" if count else ""

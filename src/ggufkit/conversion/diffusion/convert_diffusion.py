@@ -123,14 +123,14 @@ def _architecture(place: Path, tensors: list[Tensor], arch: str | None) -> Diffu
                 remedy=f"Use one of {', '.join(architectures())}",
             )
         return architectures()[arch]
-    known = recognize(shapes)
-    if known is None:
+    architecture = recognize(shapes)
+    if architecture is None:
         raise unknown_architecture(str(place), shapes)
-    if problems := incomplete_parts(known, shapes):
+    if problems := incomplete_parts(architecture, shapes):
         raise CheckpointError(
             f"{place} is not one whole model", problems, remedy="Download all its files again"
         )
-    return known
+    return architecture
 
 
 def _in_order(

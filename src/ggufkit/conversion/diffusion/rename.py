@@ -1,4 +1,4 @@
-"""Gives tensors with diffusers' names those of the publisher's checkpoint, and the other way."""
+"""Renames tensors from diffusers' names to the publisher's, and back."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _BLOCK: Final = re.compile(r"(\w+)\.(\d+)\.")
 
 
 def with_published_names(tensors: list[Tensor]) -> list[Tensor]:
-    """Return tensors with the publisher's names; those that have them already stay as they are.
+    """Return tensors with the publisher's names; tensors that have them stay as they are.
 
     Raises CheckpointError for names that the model does not have, and for missing parts.
     """
     by_name = {tensor.name: tensor for tensor in tensors}
-    known = [arch.diffusers for arch in architectures().values() if arch.diffusers]
-    names = max(known, key=lambda own: own.matched(by_name))
+    spellings = [arch.diffusers for arch in architectures().values() if arch.diffusers]
+    names = max(spellings, key=lambda own: own.matched(by_name))
     return _published(tensors, names) if names.matched(by_name) else tensors
 
 

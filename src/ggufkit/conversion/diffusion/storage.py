@@ -1,4 +1,4 @@
-"""The type and shape in which a tensor of an image or video model is stored.
+"""The type and the shape of stored tensors of an image or video model.
 
 Source: `handle_tensors` of ComfyUI-GGUF's `tools/convert.py`.
 """

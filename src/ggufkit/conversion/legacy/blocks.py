@@ -1,4 +1,4 @@
-"""Decodes the blocks of GGML files from before GGUF, or rearranges them to today's if possible.
+"""Decodes the blocks of GGML files from before GGUF, or rearranges them to today's blocks.
 
 Before GGJT 2 (May 2023) a byte held two neighbouring elements; since then it holds one from the
 first half of its block and one from the second. Before GGJT 3 the scales of Q4_0, Q4_1 and Q8_0
@@ -133,7 +133,7 @@ def block_of(type: TensorType, version: int) -> Block | None:
     """
     name = type.name
     is_paired = version <= PAIRED
-    known = {
+    layouts = {
         "Q4_0": Block(type, 32, "<f4", center=8, is_paired=is_paired),
         "Q4_1": Block(type, 32, "<f4", has_minimum=True, is_paired=is_paired),
         "Q4_2": Block(type, 16, "<f2", center=8),
@@ -145,9 +145,9 @@ def block_of(type: TensorType, version: int) -> Block | None:
     is_old = is_paired or (version <= WIDE_SCALES and name in {"Q4_0", "Q4_1", "Q8_0"})
     if name in _PLAIN or (not is_old and name not in _GONE and type.id in TENSOR_TYPES):
         return None
-    if name not in known or not is_old:
+    if name not in layouts or not is_old:
         raise TensorTypeError(f"files of this version cannot contain tensors of type {name}")
-    return known[name]
+    return layouts[name]
 
 
 def layout_of_rows(block: Block, packed: Bytes) -> Block | None:

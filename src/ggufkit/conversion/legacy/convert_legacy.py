@@ -147,7 +147,7 @@ def _parts(path: Path, opened: contextlib.ExitStack) -> list[_LegacyFile]:
     for part in parts:
         if part.header != first.header:
             raise FormatError(
-                f"its sizes differ from those of {first.file.path.name}",
+                f"its sizes differ from {first.file.path.name}",
                 remedy="Join only parts of the same conversion",
                 path=str(part.file.path),
             )
@@ -302,7 +302,7 @@ def _other_parts(first: Path, count: int) -> list[Path]:
     missing = [path.name for path in others if not path.exists()]
     if missing:
         raise FormatError(
-            f"the model came in {count} parts, and these are missing: {', '.join(missing)}",
+            f"the model has {count} parts, and these are missing: {', '.join(missing)}",
             remedy="Put all parts into one folder, under their own names",
             path=str(first),
         )

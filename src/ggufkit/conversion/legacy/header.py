@@ -43,7 +43,7 @@ class LegacyHeader:
 
     @property
     def blocks(self) -> int:
-        """The version of the block layout: that of GGJT, 0 for older files."""
+        """The version of the block layout: GGJT's version, 0 for older files."""
         return self.version if self.kind == "GGJT" else 0
 
 

@@ -101,7 +101,7 @@ def transpose(tensor: Tensor) -> Tensor:
 
 
 def _unpacked(tensor: Tensor) -> Tensor:
-    """Return a tensor of which single elements can be moved: decoded if they share blocks."""
+    """Return a tensor whose single elements can be moved: decoded if elements share blocks."""
     return retyped(tensor, "F32") if tensor.type.is_quantized else tensor
 
 
@@ -142,7 +142,7 @@ def restore_axes(tensor: Tensor, *order: int) -> Tensor:
 
 
 def side_by_side(tensor: Tensor, parts: int) -> Tensor:
-    """Return a matrix whose equal parts, one below another, stand side by side."""
+    """Return a matrix whose equal parts, which were stacked, are side by side."""
     rows, width = tensor.shape
     index = np.arange(rows).reshape(parts, -1).T.reshape(-1)
     return take(tensor, index, (rows // parts, parts * width))

@@ -37,7 +37,7 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation: how to do it, how to undo it, and how to join the parts that it takes.
+    """One operation: how to do it, how to undo it, and how to join its parts again.
 
     `undo` is None if the result does not determine the input. An operation with `parts` is undone
     by joining the results of several targets; its `undo` is for a single target. One that
@@ -132,7 +132,7 @@ def _first_axes_merged(tensor: Tensor, *sizes: int) -> tuple[int, ...]:
 
 
 def _unchanged(tensor: Tensor, *_: int) -> Tensor:
-    """Undo what a tensor of the final shape passes through unchanged."""
+    """Undo an operation that leaves a tensor of the final shape unchanged."""
     return tensor
 
 

@@ -163,7 +163,7 @@ class CachedRuns(ComputedRows):
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _part(self, number: int, start: int, stop: int) -> Bytes:
-        """Return those of rows `start` to `stop` that are in a run; threads may wait for it."""
+        """Return the rows from `start` to `stop` that are in a run; threads may wait for it."""
         key = weakref.ref(self), number
         begin = number * self.run_rows
         end = min(begin + self.run_rows, self.rows)

@@ -46,12 +46,12 @@ def outtype_type(outtype: str) -> str | None:
     """Return the type of matrices that an outtype names, None for `auto`."""
     if outtype == AUTO or outtype in OUTTYPES:
         return OUTTYPES.get(outtype)
-    known = ", ".join((AUTO, *OUTTYPES))
-    raise TensorTypeError(f"unknown outtype {outtype!r}", remedy=f"Use one of {known}")
+    names = ", ".join((AUTO, *OUTTYPES))
+    raise TensorTypeError(f"unknown outtype {outtype!r}", remedy=f"Use one of {names}")
 
 
 def lossless(tensors: Iterable[Tensor]) -> str:
-    """Return the outtype that keeps every element: that of all matrices, F32 if they differ."""
+    """Return the outtype that keeps every element: the type of all matrices, F32 if they differ."""
     kinds = {tensor.type.name for tensor in tensors if len(tensor.shape) > 1}
     names = (outtype for outtype, name in OUTTYPES.items() if {name} == kinds)
     return next(names, "f32")
@@ -67,9 +67,9 @@ def stored(
 ) -> Tensor:
     """Return the tensor as stored in a file whose matrices are `outtype`.
 
-    `types` are patterns of names and the types that such tensors have in every file, in place of
-    the usual ones. A matrix `from_fp8` becomes Q8_0. With `numpy_nan` NaNs are as
-    in llama.cpp's converter: those of BF16 become quiet, and those that become F16 keep bits.
+    `types` are patterns of names, and the types of such tensors in every file, instead of the usual
+    types. A matrix `from_fp8` becomes Q8_0. With `numpy_nan` NaNs are as in llama.cpp's converter:
+    those of BF16 become quiet, and those that become F16 keep bits.
     """
     kind = _kind(tensor, outtype, types or {}, from_fp8=from_fp8)
     if numpy_nan and tensor.type == kind and kind.name == "BF16":

@@ -120,11 +120,11 @@ class TokenEntries:
         if isinstance(template, str):
             template = [{"name": "default", "template": template}]
         templates = [(_key_part(t.get("name", "")), t.get("template")) for t in template]
-        known = {name: text for name, text in templates if name and text is not None}
-        default = known.pop("default", None)
-        self.items |= {f"{key}.{name}": typed("string", t) for name, t in known.items() if t}
-        if known:
-            self.items[f"{key}s"] = Strings(list(known))
+        texts = {name: text for name, text in templates if name and text is not None}
+        default = texts.pop("default", None)
+        self.items |= {f"{key}.{name}": typed("string", t) for name, t in texts.items() if t}
+        if texts:
+            self.items[f"{key}s"] = Strings(list(texts))
         if default:
             self.items[key] = typed("string", default)
 

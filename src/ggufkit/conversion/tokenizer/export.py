@@ -139,7 +139,7 @@ def _settings(keys: VocabularyKeys) -> dict[str, Any]:
         settings["added_tokens_decoder"] = {str(n): added_token(keys, n) for n in listed}
     cleans = keys.get("remove_extra_whitespaces") if keys.model == "t5" else keys.cleans_spaces
     settings["clean_up_tokenization_spaces"] = bool(cleans)
-    if keys.model != "bert":  # else generate(**tokenizer(text)) fails for what no model takes
+    if keys.model != "bert":  # else generate(**tokenizer(text)) fails: no model takes token types
         settings["model_input_names"] = ["input_ids", "attention_mask"]
     settings["tokenizer_class"] = "PreTrainedTokenizerFast"
     if keys.context_length:

@@ -18,8 +18,7 @@ MAX_ROWS: Final = 1 << 21  # eight times the largest vocabulary; each row takes 
 class TokenizerFiles:
     """The tokenizer files of a checkpoint; `say` is called with each note for the user.
 
-    `names_template` is whether the name of a template that llama.cpp has built in may stand for a
-    missing one.
+    With `names_template`, a missing template may be the name of one that is built into llama.cpp.
     """
 
     checkpoint: Checkpoint

@@ -173,8 +173,8 @@ def _added(
     listed = [token for token in _listed(files, special) if token not in added.values()]
     marked = [replace(token, special=token.special or token.content in special) for token in listed]
     _add(added, vocabulary, marked)
-    known = {token.content for token in added.values()}
-    fresh = [text for text in special if text not in known]
+    contents = {token.content for token in added.values()}
+    fresh = [text for text in special if text not in contents]
     _add(added, vocabulary, [AddedToken(text, normalized=False, special=True) for text in fresh])
     return added
 

@@ -134,10 +134,10 @@ class Specials:
 
     def _read_first(self, text: str) -> None:
         settings = self._settings
-        known = (self._around["bos"], settings.get("cls_token"))
-        if not settings or (text not in known and not self._around["bos"]):
+        beginnings = (self._around["bos"], settings.get("cls_token"))
+        if not settings or (text not in beginnings and not self._around["bos"]):
             self._around["bos"] = text
-        if settings and text not in known:
+        if settings and text not in beginnings:
             settings["bos_token"] = settings.get("bos_token") or text
             settings["cls_token"] = settings.get("cls_token") or text
         self.adds["bos"] = text in (self._around["bos"], settings.get("cls_token"))

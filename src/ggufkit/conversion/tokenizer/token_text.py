@@ -25,7 +25,7 @@ _GLUED: Final = (
 
 
 def visible(data: bytes) -> str:
-    """Return bytes as the characters that stand for them in a vocabulary."""
+    """Return bytes as the characters that mean them in a vocabulary."""
     return "".join(CHAR_OF[byte] for byte in data)
 
 

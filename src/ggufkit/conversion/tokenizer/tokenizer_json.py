@@ -76,10 +76,10 @@ def character_pairs(keys: VocabularyKeys, say: Notify) -> TokenizerRules:  # noq
 
 
 def _halves(keys: VocabularyKeys) -> Iterator[list[str]]:
-    known = set(keys.texts)
+    vocabulary = set(keys.texts)
     for merge in keys.get("merges") or []:
         left, _, right = merge.partition(" ")
-        if left + right in known:
+        if left + right in vocabulary:
             yield [left, right]
         else:  # a space within a half was replaced by MERGE_SPACE
             yield [left.replace(MERGE_SPACE, " "), right.replace(MERGE_SPACE, " ")]

@@ -43,7 +43,7 @@ def bert(files: TokenizerFiles, entries: TokenEntries) -> None:
 
 
 def count_types(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write the number of token types, of which an encoder has embeddings."""
+    """Write the number of token types: an encoder has an embedding for each."""
     count = files.of_model("type_vocab_size")
     if count is None:
         tensors = files.checkpoint.tensors.values()

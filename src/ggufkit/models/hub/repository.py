@@ -70,19 +70,19 @@ def files_in(folder: Path) -> list[RepoFile]:
 
 def model_sets(files: Sequence[RepoFile]) -> list[ModelSet]:
     """Return all GGUF models among `files` in their order, without sets with missing shards."""
-    known = {file.path: file for file in files}
+    by_path = {file.path: file for file in files}
     sets: list[ModelSet] = []
     for file in files:
         name = PurePosixPath(file.path).name
         if not name.lower().endswith(".gguf"):
             continue
-        shards = _shards_from(file, name, known)
+        shards = _shards_from(file, name, by_path)
         if shards:
             sets.append(ModelSet(tuple(shards), parse_name(name).encoding.upper()))
     return sets
 
 
-def _shards_from(file: RepoFile, name: str, known: Mapping[str, RepoFile]) -> list[RepoFile]:
+def _shards_from(file: RepoFile, name: str, by_path: Mapping[str, RepoFile]) -> list[RepoFile]:
     """Return all shards of the set that `file` begins; it alone if it is no shard.
 
     Return nothing for later shards, and where a shard is missing: the search ends at the first of
@@ -94,7 +94,7 @@ def _shards_from(file: RepoFile, name: str, known: Mapping[str, RepoFile]) -> li
     if number:
         return []
     paths = (sibling(file.path, shard_name(prefix, index, count)) for index in range(count))
-    shards = [known[path] for path in takewhile(known.__contains__, paths)]
+    shards = [by_path[path] for path in takewhile(by_path.__contains__, paths)]
     return shards if len(shards) == count else []
 
 

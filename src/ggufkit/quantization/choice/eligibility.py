@@ -84,8 +84,8 @@ def is_eligible(tensor: Tensor, architecture: str = "") -> bool:
     """
     if is_whole(tensor.type) or axes(tensor.shape) < 2:  # noqa: PLR2004
         return False
-    if known := base_architecture(architecture):
-        return is_quantized_in_diffusion(tensor, known)
+    if diffusion := base_architecture(architecture):
+        return is_quantized_in_diffusion(tensor, diffusion)
     name = tensor.name
     # llama.cpp compares like this, so it also accepts every name of five characters.
     if name.rfind("weight") != len(name) - 6:

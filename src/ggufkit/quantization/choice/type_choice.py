@@ -279,16 +279,16 @@ class _Walk:
 _choice = functools.lru_cache(Choice)  # many tensors share one choice
 
 
-def require_names(known: Collection[str], requests: TypeRequests, types: Iterable[str]) -> None:
+def require_names(names: Collection[str], requests: TypeRequests, types: Iterable[str]) -> None:
     """Raise MissingTensorError for a name or pattern of the user that no tensor has."""
     unknown = [
         pattern.pattern
         for pattern, _ in requests.patterns
-        if not any(matches(pattern, name) for name in known)
+        if not any(matches(pattern, name) for name in names)
     ]
-    unknown += [name for name in types if name not in known]
+    unknown += [name for name in types if name not in names]
     if unknown:
-        near = difflib.get_close_matches(unknown[0], known, 1, cutoff=0.4)
+        near = difflib.get_close_matches(unknown[0], names, 1, cutoff=0.4)
         raise MissingTensorError(
             f"no tensor has the name {unknown[0]!r}, for which a type is given",
             remedy=f"Did you mean {near[0]!r}?" if near else "`ggufkit inspect` shows the names",
@@ -297,14 +297,14 @@ def require_names(known: Collection[str], requests: TypeRequests, types: Iterabl
 
 def unmatched(names: Iterable[str], recipe: Recipe, requests: TypeRequests) -> tuple[str, ...]:
     """Return the patterns without effect: they match no name, or the recipe ignores them."""
-    known = list(names)
+    all_names = list(names)
     is_idle = recipe.base is not None and not tensor_type(recipe.base).is_quantized
     rows = [(pattern, is_idle) for pattern, _ in requests.patterns]
     rows += [(pattern, False) for pattern, _ in recipe.patterns]
     return tuple(
         pattern.pattern
         for pattern, idle in rows
-        if idle or not any(matches(pattern, name) for name in known)
+        if idle or not any(matches(pattern, name) for name in all_names)
     )
 
 

@@ -91,10 +91,10 @@ class Repository:
         raise_reason(self, answer)
         require_success(answer, url)
 
-    def file(self, path: str, known: RepoFile | None = None) -> HubFile:
-        """Return a file, unread; `known` is what a list said of it."""
+    def file(self, path: str, listed: RepoFile | None = None) -> HubFile:
+        """Return a file, unread; `listed` is what a list says about it."""
         require_online(f"{self}/{path}")
-        return HubFile(self, known or RepoFile(path, -1))
+        return HubFile(self, listed or RepoFile(path, -1))
 
 
 def require_online(what: str) -> None:

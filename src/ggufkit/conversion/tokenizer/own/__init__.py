@@ -1,5 +1,5 @@
-"""Vocabularies in formats of their own, which no library of tokenizers reads.
+"""Vocabularies in formats that no library of tokenizers reads.
 
-Each module reads one kind of file as `tokenizer.*` keys, and writes it for export where the keys
-tell all of it. What several kinds of tokenizers share is in the package above.
+Each module reads one kind of file as `tokenizer.*` keys, and writes it for export if the keys have
+all of it. The package above has the code that several kinds of tokenizers share.
 """

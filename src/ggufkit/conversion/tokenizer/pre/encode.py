@@ -129,5 +129,5 @@ def _filled(
     if "SpecialToken" not in piece:
         return ids
     text = piece["SpecialToken"]["id"]
-    known = template.get("special_tokens") or {}
-    return known[text]["ids"] if text in known else [tokenizer.numbers[text]]
+    special = template.get("special_tokens") or {}
+    return special[text]["ids"] if text in special else [tokenizer.numbers[text]]

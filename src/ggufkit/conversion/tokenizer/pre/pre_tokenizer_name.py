@@ -200,11 +200,11 @@ def pre_tokenizer_name(files: TokenizerFiles, tokenizer: HubTokenizer) -> str:
             )
         return files.asked_pre
     try:
-        known = names_by_hash().get(fingerprint(tokenizer))
+        name = names_by_hash().get(fingerprint(tokenizer))
     except UntranslatableError as error:
         files.say(f"the tokenizer has {error}, which is not understood: its fingerprint is unknown")
-        known = None
-    return known or _by_rules(files, tokenizer)
+        name = None
+    return name or _by_rules(files, tokenizer)
 
 
 def rules_of_name(name: str) -> PreTokenizer | None:

@@ -32,7 +32,7 @@ _CATEGORIES: Final = frozenset(["L", "M", "N", "P", "S", "Z", "C"]) | {
     *("Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co", "Cn"),
 }
 _OPEN: Final = "[^"
-_NONE: Final = "\U0010ffff"  # stands for no character: Python does not allow an empty class
+_NONE: Final = "\U0010ffff"  # matches no character: Python does not allow an empty class
 
 
 class UntranslatableError(ValueError):
