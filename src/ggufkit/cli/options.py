@@ -50,7 +50,7 @@ class Command(click.Command):
         self.params.append(option)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words; with -o there is no argument OUT."""
+        """Parse the words; if -o is used, they have no argument OUT."""
         values, _, _ = self.make_parser(ctx).parse_args(list(args))
         if values.get("output") is None:
             return super().parse_args(ctx, args)

@@ -163,7 +163,7 @@ def files_written(paths: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def _nbytes(path: Path) -> int | None:
-    """Return the size of an output; what the system cannot tell is no error of the command."""
+    """Return the size of an output, None if the system cannot say it."""
     with contextlib.suppress(OSError):
         return path.stat().st_size
     return None

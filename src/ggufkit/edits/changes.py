@@ -30,7 +30,7 @@ class Change:
     name: str = ""
 
     def items(self) -> list[tuple[int, Any, Any]]:
-        """Return (index, old, new) of each item of arrays of equal length; else nothing."""
+        """Return (index, old, new) of each changed item, if the arrays have the same length."""
         before, after = self.before, self.after
         if not isinstance(before, np.ndarray | Strings) or not isinstance(after, type(before)):
             return []

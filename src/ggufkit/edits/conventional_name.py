@@ -1,4 +1,4 @@
-"""Derive a model's conventional file name from its header: file names can be wrong."""
+"""Derive a model's conventional file name from its header, because file names can be wrong."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ggufkit.system.cancellation import shield
 from ggufkit.system.edit_journal import follow, real
 from ggufkit.system.rename_files import rename_files
 
-FIRST_VERSION: Final = "v1.0"  # version that readers assume when a name gives none
+FIRST_VERSION: Final = "v1.0"  # the version that readers assume if a name has none
 _PARTS: Final = ("basename", "size_label", "finetune", "version")
 
 
@@ -36,8 +36,8 @@ def conventional_name(model: Model) -> FileName:
     """Return the parts of the conventional name of `model`.
 
     Each part comes from its key in the header, else from `general.name`, else from the present name
-    of the file. If all lack it, the size is counted, the version is v1.0, and other parts are
-    empty.
+    of the file. If all of them lack it, the size is computed, the version is v1.0, and other parts
+    are empty.
     """
     metadata = model.metadata
     count = sum(tensor.elements for tensor in model.tensors.values())
@@ -128,7 +128,7 @@ def _sidecar(metadata: Metadata) -> str:
 
 
 def _counted(model: Model, count: int) -> str:
-    """Return the size by the number of parameters; empty for an adapter and for experts.
+    """Return the size label from the number of parameters, empty for an adapter and for experts.
 
     Shapes alone do not show how many experts are active.
     """

@@ -22,7 +22,7 @@ from ggufkit.models.model import Model
 
 CHAT_TEMPLATE: Final = "tokenizer.chat_template"
 TAGS: Final = "general.tags"
-# Common names of special tokens for which llama.cpp's keys have another word (or spelling).
+# Common names of special tokens that llama.cpp's keys call (or spell) differently.
 SPECIAL_TOKENS: Final = {
     "bos": "bos",
     "eos": "eos",
@@ -76,9 +76,9 @@ def edit(  # noqa: PLR0913 (each is one kind of edit)
     """Return `model` with changed metadata; no tensor is read and no file is changed.
 
     Keys are renamed first, then removed, then set. `set` maps keys to values, or items of arrays
-    ("tokenizer.ggml.tokens[5]") to theirs; a value gets the type of its key, or the one that
-    `types` names, and a new key the type that `typed_value` documents. NumPy values and those of
-    `typed` keep their own. `special_tokens` maps names such as "eos" to ids or to the tokens
+    ("tokenizer.ggml.tokens[5]") to theirs; a value gets the type of its key, or the type in
+    `types`; a new key gets the type that `typed_value` documents. NumPy values and results of
+    `typed` keep their type. `special_tokens` maps names such as "eos" to ids or to the tokens
     themselves; `chat_template` is the text of a template, and `add_tags` are appended to existing
     tags. `reserve` bytes of slack make later edits in place cheap.
 
@@ -101,7 +101,7 @@ def edit(  # noqa: PLR0913 (each is one kind of edit)
     if reserve is not None:
         metadata = visible(metadata).updated(slack(reserve) if reserve else {})
     changed = model.replace(metadata=metadata)
-    _require_alignment(metadata)  # even if forced: readers need it to find tensors
+    _require_alignment(metadata)  # also with `force`: readers need it to find tensors
     if not force:
         sentences = obstacles(model, changed)
         if sentences:
@@ -164,7 +164,7 @@ def _with_values(
 
 
 def _typed_as(metadata: Metadata, key: str, value: object, type: str | None) -> TypedValue:
-    """Return a value with the type that the caller named, its own type, or its key's."""
+    """Return a value with the type from the caller, else its own type, else its key's type."""
     try:
         keeps = type is None and not isinstance(value, _TYPED) and key in metadata
         type_name = metadata.type_name(key) if keeps else type

@@ -1,8 +1,8 @@
 """Fit changed metadata into the space of the old header, so that tensors stay in place.
 
 A header has no field for slack, and tensor data begins at the first aligned byte after the tensor
-infos. Slack is therefore a separate key, RESERVED_KEY, the last one: zeros that readers ignore.
-Pure: bytes in, bytes out.
+infos. Slack is therefore a separate key, RESERVED_KEY, the last one: zeros that readers ignore. The
+functions are pure: bytes in, bytes out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import MAGIC, RESERVED_KEY, padded
 from ggufkit.format.values import TypedValue
 
-MOST_SLACK: Final = 64 << 20  # bytes to reserve: more than any header has, and quick to write
+MOST_SLACK: Final = (
+    64 << 20
+)  # bytes that can be reserved: more than any header has, and quick to write
 # If the space is too small for an empty array, a number of the right size fills it.
 _FILLERS: Final = (np.uint8(0), np.uint16(0), np.uint32(0), np.uint64(0))
 
@@ -48,7 +50,7 @@ def refit(
 ) -> bytes:
     """Return all bytes before the data of a file whose header gets `metadata`.
 
-    `old` are the present bytes before the data; the tensor infos in them stay unchanged. The result
+    `old` are the bytes that are now before the data; their tensor infos stay unchanged. The result
     has the same size, or is larger by the smallest multiple of `step` bytes and of the alignment
     that fits the header and `reserve` bytes of slack.
     """

@@ -1,7 +1,8 @@
 """Edit a file in place: rewrite its header, and move its data by whole blocks at most.
 
-`plan` reads the header and decides; `apply` acts. If the file system cannot move blocks, or another
-process has the file open, a new file is written next to the old one and replaces it.
+`plan` reads the header and decides; `apply` changes the file. If the file system cannot move
+blocks, or another process has the file open, a new file is written next to the old one and replaces
+it.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class EditPlan:
     changes: tuple[Change, ...]
     journal: EditJournal
     metadata: Metadata | None = None
-    again: Callable[[], EditPlan] | None = None  # plans the same edit of the file as it is then
+    again: Callable[[], EditPlan] | None = (
+        None  # plans the same edit again, for the file at that time
+    )
 
     @property
     def is_empty(self) -> bool:
@@ -134,7 +137,7 @@ def plan_by(
 
 
 def editable(path: Path, *, force: bool) -> Path:
-    """Return the path of the file; refuse links: the edit would change other names too."""
+    """Return the path of the file; refuse links, because the edit would change other names too."""
     status = path.lstat()
     is_link = stat.S_ISLNK(status.st_mode)
     target = edit_journal.real(path) if is_link else path
@@ -159,7 +162,7 @@ def editable(path: Path, *, force: bool) -> Path:
 
 
 def _part(target: Path) -> tuple[ParsedFile, bytes]:
-    """Return a file's model and header, closed again: blocks of a mapped file cannot move."""
+    """Return a file's model and header, and close it: blocks of a mapped file cannot move."""
     with contextlib.ExitStack() as opened:
         part = open_part(target, opened)
         with part.file.unchanged():
@@ -183,7 +186,7 @@ def _whole(part: ParsedFile) -> Model:
 def apply(plan: EditPlan, *, progress: Progress | None = None) -> Edited:
     """Carry out a plan, and return how it was done.
 
-    If another edit is running, this one waits for it, and then changes what it left.
+    If another edit is running, this one waits, and then changes the result of the other.
     """
     try:
         with shield():
@@ -226,7 +229,7 @@ def _in_place(target: Path, descriptor: int, change: EditJournal) -> bool:
     if os.fstat(descriptor).st_nlink > 1:  # its other names have no journal
         return False
     with disk_blocks.sole_use(descriptor) as is_alone:
-        # No reader may see the header change while it loads, or data move at any time.
+        # A reader must not see the header change while it loads, or data move at any time.
         is_safe = is_alone if change.shift else is_alone is not False
         return bool(is_safe) and _moved_and_written(target, descriptor, change)
 
@@ -234,7 +237,7 @@ def _in_place(target: Path, descriptor: int, change: EditJournal) -> bool:
 def _moved_and_written(target: Path, descriptor: int, change: EditJournal) -> bool:
     """Move the data and write the header; return False if the file system cannot.
 
-    Nothing here checks for a signal: the steps take no longer than undoing them would.
+    Nothing here checks for a signal, because undoing the steps takes as long as they do.
     """
     edit_journal.publish(target, change)
     try:
@@ -258,7 +261,7 @@ def _finish(target: Path) -> None:
 
 
 def _take_back(target: Path, descriptor: int, change: EditJournal) -> None:
-    """Restore the file; if that too needs disk space, leave the journal.
+    """Restore the file; if that needs more disk space than there is, leave the journal.
 
     After each step the journal knows the file's state: first write the old header at the place it
     moved to, then remove everything before it in one call.

@@ -1,7 +1,7 @@
-"""Find what keeps an edited model from loading in llama.cpp, before it is written.
+"""Find why llama.cpp would not load an edited model, before the edit is written.
 
-Faults that the model had before the edit do not count. The rules are those of `check` for files
-that llama.cpp refuses, and the keys that must not change at all.
+Faults that the model had before the edit do not count. It uses the rules of `check` about
+llama.cpp, and a list of keys that must not change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ggufkit.rules.findings import finding
 from ggufkit.rules.rules import all_rules
 
 ALIGNMENT: Final = "general.alignment"
-BEYOND: Final = "token-id-range"  # llama.cpp ignores these, but no edit intends them
+BEYOND: Final = "token-id-range"  # llama.cpp accepts these, but nobody makes them on purpose
 _NEEDED: Final = ("tokenizer.ggml.model", TOKENS, ARCHITECTURE)
 
 
@@ -32,7 +32,7 @@ def obstacles(before: Model, after: Model) -> list[str]:
 
 
 def refusals(before: Model, after: Model) -> list[str]:
-    """Return the reasons why llama.cpp refuses the new model and did not refuse the old."""
+    """Return the reasons why llama.cpp refuses the new model, if it accepted the old one."""
     return list(_sentences(_newly_refused(ModelView.of(before), ModelView.of(after))))
 
 

@@ -34,7 +34,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Rename:
-    """New names for those that match a pattern."""
+    """A pattern, and the new names of the names that match it."""
 
     pattern: Pattern
     replacement: str
@@ -72,7 +72,7 @@ def rename(text: str) -> Rename:
     parsed = pattern(old)
     replacement = _placed(parsed, new) if parsed.is_glob else new
     try:
-        parsed.expression.sub(replacement, "")  # reads the template, whatever matches
+        parsed.expression.sub(replacement, "")  # compiles the template, even if nothing matches
     except (re.error, IndexError) as error:
         raise ValueTypeError(
             f"{new!r} is not a valid replacement for {old!r}: {error}",

@@ -30,7 +30,7 @@ def recover(path: AnyPath, *, force: bool = False) -> Outcome:
     that this user did not make, OSError if the file must be written and cannot be.
     """
     target = resolve(as_path(path))
-    target.stat()  # raises the usual error if the file is missing
+    target.stat()  # raises FileNotFoundError if the file is missing
     outcomes = [_recovered(real(file), force=force) for file in _files(target)]
     return next((outcome for outcome in outcomes if outcome != "nothing"), "nothing")
 
@@ -54,7 +54,7 @@ def _recovered(target: Path, *, force: bool) -> Outcome:
 
 
 def settle(target: Path, *, force: bool = False) -> Outcome:
-    """Recover the file itself; almost free if no edit was interrupted."""
+    """Recover the file itself; this takes almost no time if no edit was interrupted."""
     if not edit_journal.is_pending(target):
         return "nothing"
     with shield(), naming(target), edit_journal.exclusively(target) as descriptor:

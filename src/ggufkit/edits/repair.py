@@ -1,4 +1,4 @@
-"""Repair the keys of a file in place, where the right value is certain."""
+"""Repair the keys of a file in place, if the right value is certain."""
 
 from __future__ import annotations
 
@@ -87,6 +87,6 @@ def _split_values(model: Model) -> dict[str, object]:
 
 
 def _faults(view: ModelView) -> Iterator[Violation]:
-    """Yield the faults of keys; false numbers come last, because they are replaced."""
+    """Yield the faults of keys; wrong numbers come last, because repair replaces them."""
     yield from inconsistencies(view)
     yield from false_declarations(view)

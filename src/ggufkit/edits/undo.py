@@ -57,7 +57,7 @@ def plan_undo(path: AnyPath, *, force: bool = False, again: bool = False) -> Edi
 
 
 def _refuse_undo(target: Path, *, is_known: bool, verb: str) -> NoReturn:
-    """Raise the error that says why there is nothing to undo or redo."""
+    """Raise an error that says why nothing can be undone or redone."""
     if not is_known and edit_journal.last(target) is not None:
         raise FormatError(
             f"the file is not as its last edit left it, so ggufkit cannot {verb} that edit",

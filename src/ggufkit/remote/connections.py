@@ -52,7 +52,7 @@ class _TimedSocket(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int | None:  # noqa: ANN401 (as the base class)
-        """Read what came; SlowError if nothing comes in time."""
+        """Read the received bytes; SlowError if none arrive in time."""
         remaining = self.deadline - time.monotonic()
         if remaining <= 0:
             raise SlowError(errno.ETIMEDOUT, "the server sends too slowly")
@@ -120,7 +120,7 @@ def _tls(bundle: str) -> ssl.SSLContext:
 
 
 def tls() -> ssl.SSLContext:
-    """Return the TLS settings: the system's certificates, or those of the environment."""
+    """Return the TLS settings, with certificates of the system or of the environment."""
     bundle = next(filter(None, (os.environ.get(name) for name in CA_BUNDLES)), "")
     try:
         return _tls(bundle)
@@ -184,7 +184,7 @@ class Connection:
 
     @property
     def zone(self) -> Zone:
-        """The zone of the server; behind a proxy, that of its name as this machine resolves it."""
+        """The zone of the server; behind a proxy, as this machine resolves its name."""
         if self._zone is None:
             self._zone = zone_of_host(self.url)
         return self._zone
@@ -240,7 +240,7 @@ class Pool:
                     response.connection.http.close()
 
     def _response(self, url: Url, headers: Mapping[str, str], limit: Zone) -> Response:
-        """Send a request; an idle connection that the server closed meanwhile is replaced."""
+        """Send a request; replace an idle connection that the server has closed."""
         idle = self._take(url.origin)
         if idle is not None:
             with contextlib.suppress(ConnectionError):
@@ -263,7 +263,7 @@ class Pool:
             return self._open.setdefault(origin, threading.BoundedSemaphore(limits.CONNECTIONS))
 
     def _take(self, origin: Origin) -> Connection | None:
-        """Return an idle connection; old ones may be dead without a sign, and are closed."""
+        """Return an idle connection; close old ones, which may be broken without a sign."""
         with self._lock:
             idle = self._idle.get(origin, deque())
             while idle:

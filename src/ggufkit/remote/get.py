@@ -1,4 +1,4 @@
-"""One GET: redirects followed, refusals turned into errors, and tries repeated with patience."""
+"""One GET: it follows redirects, turns refusals into errors, and repeats failed tries."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _BROKEN: Final = (OSError, http.client.HTTPException)
 
 
 class ReadDeadline:
-    """When a read must be done: each byte prolongs it, and so do waits, up to a limit.
+    """The deadline of a read. Each byte extends it; waits do too, up to a limit.
 
     A server cannot stretch a read by breaking it into many slow requests.
     """
@@ -54,12 +54,12 @@ class ReadDeadline:
         self._waits: float = limits.ALL_WAITS
 
     def add_bytes(self, nbytes: int) -> None:
-        """Note bytes that came."""
+        """Extend the deadline for received bytes."""
         self.nbytes += nbytes
         self.time += nbytes / limits.SLOWEST
 
     def add_wait(self, seconds: float) -> None:
-        """Note a wait before the next request."""
+        """Extend the deadline for a wait before the next request."""
         granted = min(seconds, self._waits)
         self._waits -= granted
         self.time += granted
@@ -71,7 +71,7 @@ class ReadDeadline:
 
 
 class AgainError(Exception):
-    """A try that may succeed when it is repeated, after `wait` seconds if the server says so."""
+    """An error that may not happen again, after `wait` seconds if the server says so."""
 
     def __init__(
         self, error: RemoteError, wait: float | None = None, tries: int = limits.TRIES
@@ -89,7 +89,7 @@ class Answer:
 
     response: Response
     url: Url
-    limit: Zone  # which the redirects were not allowed to leave
+    limit: Zone  # the highest zone that redirects could lead to
     redirects: list[Mapping[str, str]] = field(default_factory=list)
 
     @property
@@ -139,8 +139,8 @@ def get(
 ) -> Iterator[Answer]:
     """Provide the answer to a GET, after redirects; its status may be any.
 
-    A redirect leads to no higher zone than the servers before it; `limit` is that of the redirects
-    that led to `url`. Raises RemoteError for redirects that must not be followed. Broken
+    A redirect never leads to a higher zone than the servers before it; `limit` is the zone of the
+    redirects that led to `url`. Raises RemoteError for redirects that must not be followed. Broken
     connections raise AgainError: use `patiently`.
     """
     hops: list[Mapping[str, str]] = []
@@ -232,8 +232,8 @@ def _retry_after(text: str) -> float | None:
 def patiently(attempt: Callable[[], T], deadline: ReadDeadline | None = None) -> T:
     """Return what `attempt` returns; repeat it after an AgainError, with longer and longer waits.
 
-    `deadline` is for attempts that go on where the one before stopped: one that brought bytes does
-    not count as failed, and after the deadline there are no more.
+    With `deadline`, an attempt continues where the attempt before stopped: it does not count as
+    failed if it brought bytes, and none begins after the deadline.
     """
     failures, nbytes = 0, 0
     while True:
@@ -252,7 +252,7 @@ def patiently(attempt: Callable[[], T], deadline: ReadDeadline | None = None) ->
 
 
 def _seconds_to_wait(error: AgainError, failures: int) -> float:
-    """Return what the server asks for, or a random time up to a growing limit."""
+    """Return the seconds that the server asks for, or random seconds up to a growing limit."""
     wait = error.wait
     if wait is None:
         longest = min(limits.FIRST_WAIT * 2 ** (failures - 1), limits.LONGEST_WAIT)

@@ -1,4 +1,4 @@
-"""Files that have no path: bytes in memory, and objects that are read like files."""
+"""Files without a path: bytes in memory, and objects that are read like files."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from ggufkit.remote.url import STORES, Login, Url, UrlPath, redacted
 VALID: Final = dt.timedelta(days=7)  # the longest time that S3 and Google allow
 _CLIENT: Final[Any] = {"connect_timeout": f"{limits.CONNECT_SECONDS:.0f}s", "timeout": "30s"}
 _RETRY: Final[Any] = {"max_retries": 1, "retry_timeout": dt.timedelta(seconds=30)}
-# Of each scheme: what a user sets for public files, and keys for a signature that is cut off.
+# For each scheme: the settings for public files, and query keys that hold a signature.
 _PUBLIC: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "s3": ("AWS_SKIP_SIGNATURE", {"access_key_id": "-", "secret_access_key": "-"}),
     "gs": ("GOOGLE_SKIP_SIGNATURE", {}),

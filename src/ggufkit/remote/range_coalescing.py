@@ -1,4 +1,4 @@
-"""Which requests to send for several ranges, and how to send them in parallel."""
+"""Turn several ranges into requests, and send them in parallel."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def parts_of(whole: ByteRange) -> Iterator[ByteRange]:
 
 
 def in_parallel(tasks: Iterable[Callable[[], object]], most: int = limits.PARALLEL) -> None:
-    """Run all tasks, several at the same time; the first error ends them all."""
+    """Run all tasks, several at the same time; the first error cancels the others."""
     queue = list(tasks)
     if queue:
         count = min(most, len(queue))

@@ -26,7 +26,7 @@ class ByteRange(NamedTuple):
 
 
 class RangeFile(ABC):
-    """A file that is not mapped: its bytes come when they are asked for.
+    """A file that is not mapped: its bytes are read when they are needed.
 
     `data` is its beginning, as much as has been read; `load` reads more. It has the methods of a
     MappedFile that models, plans and commands use.
@@ -47,7 +47,7 @@ class RangeFile(ABC):
     @property
     @abstractmethod
     def identity(self) -> tuple[object, ...]:
-        """What tells this file in its present state from any other."""
+        """A value that identifies this file in its present state."""
 
     @abstractmethod
     def fetch(self, ranges: Sequence[ByteRange]) -> Sequence[bytes | bytearray | memoryview]:
@@ -108,7 +108,7 @@ class RangeFile(ABC):
 
     @property
     def status(self) -> os.stat_result:
-        """The status of a file that all may read: servers have no permissions of this machine."""
+        """The status of a file that everybody may read: servers do not know local users."""
         return os.stat_result((stat.S_IFREG | 0o644, 0, 0, 1, 0, 0, self.nbytes, 0, 0, 0))
 
     def same_file(self, path: Path) -> bool:  # noqa: ARG002 (the interface of files on disk)
@@ -120,7 +120,7 @@ class RangeFile(ABC):
         self.closed = True
 
     def changed(self) -> FormatError:
-        """Return the error of a file that is no longer the same."""
+        """Return the error for a file that changed."""
         return FormatError(
             "the file changed while it was in use",
             remedy="Run again, and do not change the input while it runs",

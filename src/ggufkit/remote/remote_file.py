@@ -48,7 +48,7 @@ class RemoteFile(ServerFile):
     # Reading.
 
     def read_to(self, requested: ByteRange, write: Write) -> None:
-        """Give one range to `write`; a broken connection goes on where it stopped."""
+        """Give one range to `write`; after a broken connection, continue where it stopped."""
         deadline = ReadDeadline()
 
         def read_rest() -> None:
@@ -127,7 +127,7 @@ def _state_of(answer: Answer, nbytes: int) -> FileState:
 
 
 def _differs(before: FileState, now: FileState) -> bool:
-    """Whether two states cannot be of the same file; where one tells less, the rest decides."""
+    """Whether two states cannot be of one file; facts that one of them lacks are ignored."""
     if before.nbytes != now.nbytes:
         return True
     if before.etag and now.etag:
@@ -174,7 +174,7 @@ def _usable_bytes(answer: Answer, requested: ByteRange) -> int:
 
 
 def _require_plain(answer: Answer, url: Url) -> None:
-    """Refuse compressed ranges: nobody can tell which bytes of the file they hold."""
+    """Refuse compressed ranges: they do not show which bytes of the file they contain."""
     encoding = answer.header("Content-Encoding").strip().lower()
     kind = answer.header("Content-Type").lower()
     if encoding not in ("", "identity") or kind.startswith("multipart/"):

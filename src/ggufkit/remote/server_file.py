@@ -1,4 +1,4 @@
-"""What all files on servers share: their state, and how ranges of them are fetched."""
+"""The common part of all files on servers: their state, and how ranges are fetched."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ServerFile(RangeFile):
         self._beginning = threading.Lock()
 
     def expect_short_header(self) -> None:
-        """Request little first: the file is a further shard of a set."""
+        """Make the first request small, because this is a later shard of a set."""
         self.first_bytes = min(self.first_bytes, limits.SHORT_BYTES)
 
     @abstractmethod
@@ -135,7 +135,7 @@ class _RangeBuffer:
 
 
 def reopened(open_again: Callable[[], ServerFile], state: FileState) -> ServerFile:
-    """Open a file that another process has open; FormatError if it is no longer the same."""
+    """Open a file that another process opened before; FormatError if it changed since."""
     file = open_again()
     if file.state != state:
         raise FormatError(

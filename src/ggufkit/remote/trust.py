@@ -1,4 +1,4 @@
-"""Whom to trust: how far inside a network an address is, and where redirects may lead."""
+"""How far inside a network an address is, and where redirects may lead."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def require_zone(url: Url, zone: Zone, limit: Zone) -> None:
 def redirected(url: Url, location: str) -> Url:
     """Return the target of a redirect; RemoteError where it must not be followed.
 
-    It may lead to http and https only, and not from https to http. Which addresses it may lead to
-    is decided when they are connected.
+    It may lead to http and https only, and not from https to http. Its addresses are checked when
+    they are connected.
     """
     scheme = scheme_of(location)
     if scheme not in ("", "http", "https"):

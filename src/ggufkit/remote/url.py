@@ -21,7 +21,7 @@ PORTS: Final = {"http": 80, "https": 443}
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 _SLASHES: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):[/\\]+")
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%[A-Za-z0-9._-]+)?")
-_SAFE: Final = "%/:=&?~+!$,;'@()*[]"  # what a URL's path and query may hold as they are
+_SAFE: Final = "%/:=&?~+!$,;'@()*[]"  # characters that a URL's path and query may contain unescaped
 
 if TYPE_CHECKING:
     _Path = Path
@@ -53,7 +53,7 @@ def scheme_of(name: object) -> str:
 
 
 class Url(NamedTuple):
-    """The parts of an http(s) URL; `user` is what stands before the host's name."""
+    """The parts of an http(s) URL; `user` is the part before the host's name."""
 
     scheme: str
     host: str
@@ -63,7 +63,7 @@ class Url(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Url:
-        """Return the parts; RemoteError for a URL that no request can be made of."""
+        """Return the parts; RemoteError for a URL that cannot be requested."""
         try:
             parts = urlsplit(text)
             scheme, host = parts.scheme.lower(), (parts.hostname or "").rstrip(".")

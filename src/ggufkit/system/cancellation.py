@@ -35,7 +35,7 @@ _events = threading.local()  # `set` of this thread: the events that cancel its 
 
 
 class Cancelled(BaseException):
-    """A signal came, or the pool of this thread is being left: the result is not needed."""
+    """A signal came, or the thread pool is closing: the result of this thread is not needed."""
 
 
 def handle_signals() -> None:
@@ -56,7 +56,7 @@ def _receive(number: int, _frame: FrameType | None) -> None:
 
 
 def _leave(state: str) -> NoReturn:
-    """End the process, and say in which state it leaves its outputs."""
+    """End the process, and say what state its outputs are in."""
     with contextlib.suppress(OSError):
         clear = _CLEAR_LINE if os.isatty(2) else ""
         os.write(2, f"{clear}interrupted; {state}\n".encode())
@@ -67,8 +67,8 @@ def _leave(state: str) -> NoReturn:
 def shield(state: str = WHOLE) -> Iterator[None]:
     """Let a signal wait for `check_cancelled`, or for the end of the body.
 
-    Everything that removes hidden files, or must not stop halfway, runs in one. `state` is what the
-    command says of its outputs when it was interrupted.
+    Everything that removes hidden files, or must not stop halfway, runs in one. `state` is the
+    command's sentence about its outputs if it is interrupted.
     """
     _shields.append(state)
     try:

@@ -136,7 +136,7 @@ class EditJournal:
         return cls((before, after), nbytes, states[origin], states[start], sample, past, future)
 
     def state(self, descriptor: int, *, any_inode: bool = False) -> EditState:
-        """Return how far the change of an open file came; "foreign" if it is of another file.
+        """Return how far the edit of an open file got; "foreign" if the journal is of another file.
 
         The file's inode is compared unless `any_inode`; its size, header and samples of its data
         always are.

@@ -83,7 +83,7 @@ class MappedBytes(mmap.mmap):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all reads so far found their bytes, and the file still has its size."""
+        """Whether all reads so far found their bytes, and the size of the file is the same."""
         return self.size() >= len(self) and not (self.guard and self.guard.lost)
 
 

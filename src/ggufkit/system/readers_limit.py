@@ -28,7 +28,7 @@ class ReadersLimit:
 
     @classmethod
     def all_of(cls, limits: Iterable[ReadersLimit]) -> ReadersLimit:
-        """Return the limit that all of these limits set together."""
+        """Return the limit that satisfies all of these limits."""
         return cls(tuple({entry for limit in limits for entry in limit.inputs}))
 
     def mode(self, requested: int, group: int) -> int:

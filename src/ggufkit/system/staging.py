@@ -70,9 +70,9 @@ class Output:
 class Staging:
     """The hidden file next to the target that becomes the output when complete.
 
-    Its name follows from the output's, and it is locked while in use: so the next process can tell
-    leftovers of killed processes from files being written, and removes leftovers. A `resumable`
-    file is not a leftover: it has another name, and the next run continues it.
+    Its name is derived from the output's, and it is locked while in use. So the next process can
+    distinguish leftovers of killed processes from files being written, and removes leftovers. A
+    `resumable` file is not a leftover: it has another name, and the next run continues it.
 
     `limit` is who may read the inputs: nobody else may read the output, from its first byte on. An
     output that replaces a file keeps its mode within that limit, and its owner if allowed.
@@ -208,7 +208,7 @@ def staged(
     limit: ReadersLimit = NO_LIMIT,
     clobber: bool = True,
 ) -> Filled:
-    """Return what `fill(stage)` returns; the file appears as `target` whole, or not at all.
+    """Return the result of `fill(stage)`; the file appears as `target` whole, or not at all.
 
     The options and errors are those of `Staging`.
     """

@@ -120,7 +120,7 @@ def test_long_lists_come_in_pages(hub):
 def test_a_list_that_goes_on_at_another_server_is_refused(hub):
     hub.page = 3
     hub.hub.url = lambda path: f"http://127.0.0.2:9{path}"
-    with pytest.raises(RemoteError, match="goes on at another server"):
+    with pytest.raises(RemoteError, match="continues on another server"):
         opened("hf://org/tiny:BF16")
 
 

@@ -1,8 +1,8 @@
 """A cache of headers of remote files on this disk, by the SHA-256 of the whole file.
 
 The header of a file with a known digest never changes, so no request is needed for it. The folder
-belongs to this user alone and its size is limited; what is read from it is checked against its own
-digest and then treated as the bytes of any file.
+belongs to this user alone and its size is limited. A cached header is compared with its digest, and
+then parsed as carefully as any file.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def lookup(sha256: str) -> bytes:
 
 
 def store(sha256: str, data: bytes) -> None:
-    """Store the header of the file with this digest; it is no error if the disk cannot."""
+    """Store the header of the file with this digest; ignore errors of the disk."""
     if not data or len(data) > MAX_HEADER_BYTES or not _is_usable(sha256):
         return
     with shield(), contextlib.suppress(OSError):

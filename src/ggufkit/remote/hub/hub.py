@@ -1,7 +1,7 @@
-"""The Hugging Face Hub: lists of a repository's files, and the files; nothing of GGUF.
+"""The Hugging Face Hub: lists of a repository's files, and the files themselves.
 
-Written from the Hub's documentation of its tree and resolve API. What the server sends is checked:
-names, sizes, and where the next page of a list lies.
+Written from the Hub's documentation of its tree and resolve API. The server's answers are checked:
+names, sizes, and the address of the next page of a list.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_PAGE_BYTES: Final = 16 << 20  # of one page of a list; a thousand files take
 MAX_PAGES: Final = 50
 MAX_FILE_BYTES: Final = (1 << 63) - 1  # as on disks
 MAX_NAMES: Final = 5  # in a message
-MAX_COMPARED: Final = 500  # names that are compared with a wrong one: each takes milliseconds
+MAX_COMPARED: Final = 500  # names that are compared with a misspelled one: each takes milliseconds
 _NEXT: Final = re.compile(r'<([^<>]{1,4096})>\s*;\s*rel="?next"?')
 _SHA256: Final = re.compile(r'"?([0-9a-f]{64})"?')
 
@@ -45,7 +45,7 @@ class Repository:
     revision: str = MAIN
 
     def __str__(self) -> str:
-        """Return the name for messages, with any revision but the usual."""
+        """Return the name for messages, with the revision if it is not the default."""
         return self.name if self.revision == MAIN else f"{self.name}@{self.revision}"
 
     @property
@@ -115,7 +115,7 @@ def _next_page(url: Url, location: str) -> Url:
     """Return the address of the next page, which must be on the same server."""
     page = url.joined(location)
     if page.origin != url.origin:
-        raise RemoteError(f"{url}: the list of files goes on at another server, {page}")
+        raise RemoteError(f"{url}: the list of files continues on another server, {page}")
     return page
 
 
@@ -134,7 +134,7 @@ def _entries(body: bytes, url: Url) -> Iterator[RepoFile]:
 
 
 def _entry(item: Any) -> RepoFile | None:  # noqa: ANN401 (as JSON is)
-    """Return a file of a list; None for folders, and for what no file can be."""
+    """Return a file of a list; None for folders and for entries that cannot be files."""
     if not isinstance(item, dict) or item.get("type") != "file":
         return None
     path, nbytes, lfs = item.get("path"), item.get("size"), item.get("lfs")
@@ -151,7 +151,7 @@ def _entry(item: Any) -> RepoFile | None:  # noqa: ANN401 (as JSON is)
 
 
 def raise_reason(repository: Repository, answer: Answer) -> None:
-    """Raise what the Hub says is wrong with a repository, in its header X-Error-Code."""
+    """Raise the error that the Hub states in its header X-Error-Code."""
     code, message = answer.header("X-Error-Code"), answer.header("X-Error-Message")
     page = repository.page
     if code == "GatedRepo" or (answer.status == 403 and not code):  # noqa: PLR2004 (forbidden)
@@ -183,7 +183,7 @@ def _gated(repository: Repository) -> RemoteDeniedError:
 
 
 def missing_file(repository: Repository, path: str, files: list[RepoFile]) -> RemoteMissingError:
-    """Return the error of a file that a repository lacks; it names those that are like it."""
+    """Return the error for a file that a repository does not have; it names similar files."""
     names = [file.path for file in files]
     last = PurePosixPath(path).name
     same = [name for name in names if PurePosixPath(name).name == last]
@@ -212,7 +212,7 @@ class HubFile(RemoteFile):
         self._checking = threading.Lock()
 
     def __reduce__(self) -> tuple[Callable[..., ServerFile], tuple[object, ...]]:
-        """Pickle the names; whoever reads it logs in with the token of their own machine."""
+        """Pickle the names; the reading process logs in with the token of its own machine."""
         self._require_listed()
         again = partial(HubFile, self.repository, self.file, first_bytes=1)
         return reopened, (again, self.state)
@@ -223,7 +223,7 @@ class HubFile(RemoteFile):
         self.load(1)
 
     def set_beginning(self, data: bytes) -> None:
-        """Take the beginning from the caller, who knows that it is that of this file."""
+        """Take the beginning of this file from the caller."""
         self.data = data
 
     def load_cached_header(self) -> bool:
@@ -240,7 +240,7 @@ class HubFile(RemoteFile):
             header_cache.store(self.file.sha256, self.data[:nbytes])
 
     def read_to(self, requested: ByteRange, write: Write) -> None:
-        """Give one range to `write`; a broken connection goes on where it stopped."""
+        """Give one range to `write`; after a broken connection, continue where it stopped."""
         self._require_listed()
         super().read_to(requested, write)
 
@@ -265,20 +265,20 @@ class HubFile(RemoteFile):
             self._is_from_cache = False
 
     def read_first(self) -> tuple[FileState, bytes]:
-        """Send the first request; a refusal tells what the Hub's list says of the file."""
+        """Send the first request; a refusal raises what the Hub's list says about the file."""
         try:
             return super().read_first()
         except (RemoteMissingError, RemoteDeniedError) as error:
-            files = self.repository.files()  # raises what is wrong with the repository
+            files = self.repository.files()  # raises the error of the repository
             if isinstance(error, RemoteDeniedError):
                 raise _gated(self.repository) from error
             raise missing_file(self.repository, self.file.path, files) from error
 
 
 def sha256_of(file: ServerFile) -> str:
-    """Return the SHA-256 that a server tells of a file, "" if it tells none.
+    """Return the SHA-256 that a server states for a file, "" if it states none.
 
-    It is that of a Hub's list, of the Hub's redirect, or the ETag where that is one.
+    It comes from the Hub's list, from the Hub's redirect, or from an ETag that is a SHA-256.
     """
     if isinstance(file, HubFile) and file.file.sha256:
         return file.file.sha256

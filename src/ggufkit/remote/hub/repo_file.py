@@ -19,7 +19,7 @@ class RepoFile:
 
 
 def is_inside(path: str) -> bool:
-    """Whether a path from a server is that of a file below a folder, and fit for any system."""
+    """Whether a path from a server stays inside a folder, and is valid on every system."""
     if not 0 < len(path) <= MAX_PATH or not path.isprintable():
         return False
     parts = path.split("/")

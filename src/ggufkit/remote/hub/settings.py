@@ -1,6 +1,6 @@
 """The settings that programs for the Hugging Face Hub share: endpoint, token, cache, offline mode.
 
-They are read as huggingface_hub reads them, which is not imported.
+They are read as huggingface_hub reads them, without importing it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TRUE: Final = {"1", "ON", "YES", "TRUE"}
 
 
 def endpoint() -> Url:
-    """Return the address of the Hub, or that of the mirror in HF_ENDPOINT."""
+    """Return the address of the Hub, or of the mirror in HF_ENDPOINT."""
     return Url.parse((os.environ.get("HF_ENDPOINT") or ENDPOINT).rstrip("/"))
 
 
