@@ -203,7 +203,7 @@ def test_any_part_finds_the_others(tmp_path):
 def test_names_a_missing_part(tmp_path):
     legacy_files.write_parts(tmp_path / "x.bin", "GGML", 0, "F16", 4)
     (tmp_path / "x.bin.2").unlink()
-    with pytest.raises(FormatError, match=r"came in 4 parts, and these are missing: x\.bin\.2"):
+    with pytest.raises(FormatError, match=r"has 4 parts, and these are missing: x\.bin\.2"):
         ggufkit.convert_legacy(tmp_path / "x.bin")
 
 
