@@ -267,12 +267,9 @@ def is_at(path: Path, descriptor: int) -> bool:
         return folder.is_at(path.name, descriptor)
 
 
-def remove(path: Path, *, missing_ok: bool = True) -> None:
-    """Remove a hidden file or link of any kind; the target of a link stays."""
-    with (
-        contextlib.suppress(FileNotFoundError) if missing_ok else contextlib.nullcontext(),
-        OpenFolder(path.parent) as folder,
-    ):
+def remove(path: Path) -> None:
+    """Remove a hidden file or link of any kind, if it is there; the target of a link stays."""
+    with contextlib.suppress(FileNotFoundError), OpenFolder(path.parent) as folder:
         folder.unlink(path.name)
 
 
