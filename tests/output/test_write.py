@@ -356,7 +356,7 @@ def test_notices_an_input_that_changes(model, tmp_path, monkeypatch, change, opt
     plan = writing.layout(model, "out.gguf", **options)
     CHANGES[change](model.files[0].path)
     for write in (
-        lambda: execute.execute(plan, tmp_path),
+        lambda: execute.execute_all([execute.Order(plan, tmp_path)]),
         lambda: writing.stream(plan, io.BytesIO()),
     ):
         with pytest.raises(FormatError, match="changed while it was in use"):

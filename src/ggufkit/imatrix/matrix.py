@@ -35,7 +35,7 @@ from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.open import open as open_model
 from ggufkit.models.rows import rows_and_width
 from ggufkit.models.tensors.in_memory import as_tensor
-from ggufkit.output.execute import execute
+from ggufkit.output.execute import Order, execute_all
 from ggufkit.output.layout import Layout, PlannedFile, layout
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.descriptors import AnyPath, as_path
@@ -170,7 +170,7 @@ class Imatrix:
             raise ValueTypeError(f"unknown format {chosen!r}", remedy="Use 'gguf' or 'dat'")
         raw = merge([self]) if self.is_legacy else self
         plan = (_gguf_plan if chosen == "gguf" else _legacy_plan)(raw, target.name)
-        return execute(plan, target.parent, clobber=clobber)[0]
+        return execute_all([Order(plan, target.parent)], clobber=clobber)[0][0]
 
 
 def is_selected(name: str, include: Sequence[str], exclude: Sequence[str]) -> bool:

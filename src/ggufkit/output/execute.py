@@ -140,13 +140,6 @@ def zeros(count: int) -> Iterator[bytes]:
         yield bytes(min(ZEROS, count - offset))
 
 
-def execute(
-    plan: Layout, folder: Path, *, threads: int | None = None, clobber: bool = True
-) -> list[Path]:
-    """Write the files of one plan, and return their paths in shard order."""
-    return execute_all([Order(plan, folder)], threads=threads, clobber=clobber)[0]
-
-
 def execute_all(  # noqa: PLR0913 (as `write`)
     orders: Sequence[Order],
     *,
