@@ -27,7 +27,8 @@ class TextsSession(Session):
 
     def __init__(self, path: Path, *, cells: int, sequences: int, batch: int, threads: int) -> None:
         """Load the model; what Session raises."""
-        self.sequences, self.batch = sequences, batch
+        self.sequences: int = sequences
+        self.batch: int = batch
         length = -(-cells // sequences)
         self.cells: int = length * sequences
         super().__init__(path, length=length, batch=batch, sequences=sequences, threads=threads)

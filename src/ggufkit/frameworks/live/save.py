@@ -16,12 +16,11 @@ from ggufkit.quantization.quantize import quantize
 from ggufkit.system.descriptors import AnyPath
 
 if TYPE_CHECKING:
-    import torch
     from typing_extensions import Unpack
 
 
 def save(  # noqa: PLR0913 (what is saved, and how)
-    model: torch.nn.Module,
+    model: Any,  # noqa: ANN401 (torch.nn.Module; pyright checks where torch is missing)
     tokenizer: object,
     path: AnyPath,
     recipe: str | None = None,

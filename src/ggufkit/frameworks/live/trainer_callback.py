@@ -10,20 +10,22 @@ from ggufkit.frameworks.live.save import save
 from ggufkit.frameworks.live.weights import EXTRA
 
 transformers_library: Final[Any] = library("transformers", EXTRA)
-if TYPE_CHECKING:
-    from transformers import TrainerCallback
+if TYPE_CHECKING:  # the types stay complete where transformers is not installed
+    TrainerCallback = object
 else:
     TrainerCallback = transformers_library.TrainerCallback
 
 
-class GGUFCallback(TrainerCallback):  # type: ignore[misc]  # mypy runs without transformers
+class GGUFCallback(TrainerCallback):
     """Writes the model to `model-RECIPE.gguf` in the folder of each checkpoint.
 
     `tokenizer` is the trainer's own by default; `options` are those of `ggufkit.transformers.save`.
     """
 
     def __init__(self, recipe: str, tokenizer: object = None, **options: Any) -> None:
-        self.recipe, self.tokenizer, self.options = recipe, tokenizer, options
+        self.recipe: str = recipe
+        self.tokenizer: object = tokenizer
+        self.options: dict[str, Any] = options
 
     def on_save(self, args: Any, state: Any, control: Any, **objects: Any) -> None:  # noqa: ANN401, ARG002 (as transformers calls it)
         """Write the file next to the checkpoint that was just saved."""
