@@ -345,5 +345,5 @@ def test_what_a_state_dict_lacks_is_an_error(tmp_path):
         ggufkit.convert(state, config=config, tokenizer=3)
     with pytest.raises(CheckpointError, match="the state dict"):
         ggufkit.convert(state, config=config)
-    with pytest.raises(ValueTypeError, match="a folder has its own"):
+    with pytest.raises(ValueTypeError, match="a folder has its own files"):
         ggufkit.convert(tmp_path, config=config)

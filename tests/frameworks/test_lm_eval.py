@@ -26,39 +26,34 @@ pytestmark = [
 TEXT = "the quick brown fox jumps over a lazy dog and isn't tired of 日本語 words"
 WORDS = TEXT.split()
 TOLERANCE = 2e-3  # of a log probability: the cache has 16 bits
-CHOICES = """
-task: local_choices
+HEAD = """
+task: {name}
 dataset_path: json
 dataset_kwargs: {{data_files: {{test: {data}}}}}
 test_split: test
+"""
+TASKS = {
+    "local_choices": """
 output_type: multiple_choice
-doc_to_text: "{{{{question}}}}"
+doc_to_text: "{{question}}"
 doc_to_choice: choices
 doc_to_target: answer
-metric_list: [{{metric: acc}}, {{metric: acc_norm}}]
-"""
-ROLLING = """
-task: local_rolling
-dataset_path: json
-dataset_kwargs: {{data_files: {{test: {data}}}}}
-test_split: test
+metric_list: [{metric: acc}, {metric: acc_norm}]
+""",
+    "local_rolling": """
 output_type: loglikelihood_rolling
 doc_to_text: ""
-doc_to_target: "{{{{text}}}}"
-metric_list: [{{metric: word_perplexity}}, {{metric: byte_perplexity}}]
-"""
-ANSWERS = """
-task: local_answers
-dataset_path: json
-dataset_kwargs: {{data_files: {{test: {data}}}}}
-test_split: test
+doc_to_target: "{{text}}"
+metric_list: [{metric: word_perplexity}, {metric: byte_perplexity}]
+""",
+    "local_answers": """
 output_type: generate_until
-doc_to_text: "The {{{{question}}}}"
-doc_to_target: "{{{{text}}}}"
-generation_kwargs: {{until: ["e"], do_sample: false, max_gen_toks: 12}}
-metric_list: [{{metric: exact_match}}]
-"""
-TASKS = {"local_choices": CHOICES, "local_rolling": ROLLING, "local_answers": ANSWERS}
+doc_to_text: "The {{question}}"
+doc_to_target: "{{text}}"
+generation_kwargs: {until: ["e"], do_sample: false, max_gen_toks: 12}
+metric_list: [{metric: exact_match}]
+""",
+}
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +79,8 @@ def folder(tmp_path_factory):
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "tasks").mkdir()
     for name, text in TASKS.items():
-        (folder / "tasks" / f"{name}.yaml").write_text(text.format(data=data))
+        task = HEAD.format(name=name, data=data) + text
+        (folder / "tasks" / f"{name}.yaml").write_text(task)
     return folder
 
 

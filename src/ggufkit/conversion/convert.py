@@ -153,7 +153,7 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
         with saved_parts(config, tokenizer) as parts:
             return convert_folder(parts, choices, state=folder, mmproj=mmproj, say=say)
     if config is not None or tokenizer is not None:
-        raise ValueTypeError("a folder has its own", remedy="Leave out config= and tokenizer=")
+        raise ValueTypeError("a folder has its own files", remedy="Leave out config and tokenizer")
     place = place_of(folder)
     if isinstance(place, UrlPath) or not is_hub_name(os.fsdecode(folder)):
         if part is not None and place.is_dir():

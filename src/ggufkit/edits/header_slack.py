@@ -19,9 +19,7 @@ from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import MAGIC, RESERVED_KEY, padded
 from ggufkit.format.values import TypedValue
 
-MOST_SLACK: Final = (
-    64 << 20
-)  # bytes that can be reserved: more than any header has, and quick to write
+MOST_SLACK: Final = 64 << 20  # bytes: more than any header has, and quick to write
 # If the space is too small for an empty array, a number of the right size fills it.
 _FILLERS: Final = (np.uint8(0), np.uint16(0), np.uint32(0), np.uint64(0))
 

@@ -56,9 +56,7 @@ class EditPlan:
     changes: tuple[Change, ...]
     journal: EditJournal
     metadata: Metadata | None = None
-    again: Callable[[], EditPlan] | None = (
-        None  # plans the same edit again, for the file at that time
-    )
+    again: Callable[[], EditPlan] | None = None  # plans the same edit of the changed file
 
     @property
     def is_empty(self) -> bool:

@@ -205,3 +205,17 @@ def tensor_type(id_or_name: int | str | TensorType) -> TensorType:
         names = ", ".join(row.name for row in _ROWS if not row.is_opaque)
         raise TensorTypeError(f"unknown tensor type {id_or_name!r}", remedy=f"Use one of {names}")
     return known
+
+
+# The dtypes of other libraries that GGUF has, by the name of the tensor type.
+DTYPES: Final = {
+    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
+    "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8",
+}  # fmt: skip
+# Of safetensors files; types that an older torch lacks are returned as bytes.
+TORCH_DTYPES: Final = DTYPES | {
+    "U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64", "BOOL": "bool",
+    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz", "C64": "complex64",
+    "F4": "float4_e2m1fn_x2",
+}  # fmt: skip

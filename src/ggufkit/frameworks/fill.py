@@ -10,10 +10,9 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from ggufkit.conversion.checkpoint.state_dict import DTYPES
 from ggufkit.conversion.diffusion.original_shapes import original_shape
 from ggufkit.errors import TensorTypeError, ValueTypeError
-from ggufkit.format.types import TensorType, tensor_type
+from ggufkit.format.types import DTYPES, TensorType, tensor_type
 from ggufkit.models.any_model import AnyModel, opened
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import Source

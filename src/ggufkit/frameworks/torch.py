@@ -8,11 +8,11 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ggufkit.conversion.checkpoint.state_dict import DTYPES, TORCH_DTYPES, TorchRows, of_torch
+from ggufkit.conversion.checkpoint.state_dict import TorchRows, of_torch
 from ggufkit.conversion.diffusion.original_shapes import original_shape
 from ggufkit.errors import TensorTypeError, ValueTypeError
 from ggufkit.format.arguments import old_arguments
-from ggufkit.format.types import TensorType, tensor_type
+from ggufkit.format.types import DTYPES, TORCH_DTYPES, TensorType, tensor_type
 from ggufkit.frameworks.extras import library
 from ggufkit.frameworks.fill import decoded_arrays, decoded_type, float_type
 from ggufkit.models.any_model import AnyModel, as_model, opened

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ggufkit.conversion.checkpoint.state_dict import DTYPES
 from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
-from ggufkit.format.types import TensorType
+from ggufkit.format.types import DTYPES, TensorType
 from ggufkit.frameworks.extras import library
 from ggufkit.quants.block_fields import LOOKUP_TABLES, ArrayLibrary, Blocks, lookup_table
 from ggufkit.quants.block_parts import LAYOUTS

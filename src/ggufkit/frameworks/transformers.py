@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ggufkit.conversion.architecture.config_json import Draft
-from ggufkit.conversion.checkpoint.state_dict import DTYPES
 from ggufkit.conversion.export import checkpoint_in_memory
 from ggufkit.errors import CheckpointError, brief, first_names
+from ggufkit.format.types import DTYPES
 from ggufkit.frameworks.extras import library
 from ggufkit.frameworks.fill import decoded_arrays, decoded_type, float_type
 from ggufkit.frameworks.tokenizer import errors_of_library

@@ -132,9 +132,8 @@ class Estimate:
     def fit(self, memory: int | Sequence[int]) -> Fit:
         """Return how many layers fit on a device with `memory` bytes, from the output on.
 
-        Several
-        memories mean several devices that share the layers. Each also needs a compute buffer of its
-        own.
+        Several memories mean several devices that share the layers. Each also needs a compute
+        buffer of its own.
         """
         memories = (memory,) if isinstance(memory, int) else tuple(memory)
         parts = [

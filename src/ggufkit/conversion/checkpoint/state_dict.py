@@ -17,25 +17,13 @@ import numpy as np
 from ggufkit.conversion.checkpoint.folder import CheckpointFolder
 from ggufkit.conversion.checkpoint.safetensors import DTYPES as KINDS
 from ggufkit.errors import CheckpointError, TensorTypeError, brief
-from ggufkit.format.types import TensorType
+from ggufkit.format.types import DTYPES, TORCH_DTYPES, TensorType
 from ggufkit.models.model import Tensor, Tensors
 from ggufkit.models.rows import ComputedRows, rows_and_width
 from ggufkit.models.sources import ArraySource, from_array
 from ggufkit.system.cancellation import shield
 from ggufkit.system.mapped_file import Bytes
 
-# The dtypes of other libraries that GGUF has, by the name of the tensor type.
-DTYPES: Final = {
-    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
-    "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8",
-}  # fmt: skip
-# Of safetensors files; types that an older torch lacks are returned as bytes.
-TORCH_DTYPES: Final = DTYPES | {
-    "U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64", "BOOL": "bool",
-    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
-    "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz", "C64": "complex64",
-    "F4": "float4_e2m1fn_x2",
-}  # fmt: skip
 _TYPES: Final = {f"torch.{dtype}": KINDS[name] for name, dtype in TORCH_DTYPES.items()}
 _FOREIGN: Final = {
     np.dtype(kind.dtype): kind for kind in KINDS.values() if kind.id < 0 and kind.dtype
