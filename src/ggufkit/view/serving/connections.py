@@ -26,9 +26,8 @@ WAIT_SECONDS: Final = 10.0  # for the headers of a request, and for a client to 
 class PageServer(Server):
     """A server that does not wait for the work of requests when it ends."""
 
-    is_working: bool = (
-        False  # whether a request was unanswered at the end; its thread cannot be stopped
-    )
+    # Whether a request was unanswered at the end; its thread cannot be stopped.
+    is_working: bool = False
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the work of servants, then the connections."""
@@ -68,7 +67,9 @@ class LimitedConnection(H11Protocol):
         """Close one connection if there are too many."""
         connections = [one for one in self._all() if not one.transport.is_closing()]
         if len(connections) > MAX_CONNECTIONS:
-            min(connections, key=lambda one: (one.is_own, one.opened)).transport.abort()
+            # Those opened after this one may still be sending their first request.
+            first = min(connections, key=lambda o: (o.opened > self.opened, o.is_own, o.opened))
+            first.transport.abort()
 
     def _all(self) -> set[LimitedConnection]:
         connections: Any = self.connections  # made by this class, which uvicorn does not know
