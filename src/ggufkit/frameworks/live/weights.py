@@ -63,13 +63,14 @@ class LiveWeights:
         group = self._groups[name]
         shape = rows_and_width(tuple(self._stand_ins[name].shape))
         with self._lock:
-            if group not in self._computed:
-                if len(self._computed) >= KEPT_GROUPS:
+            values = self._computed.pop(group, None)
+            if values is None:
+                if len(self._computed) >= KEPT_GROUPS:  # the one that was used longest ago
                     self._computed.pop(next(iter(self._computed)))
                 if self._is_shared:
                     _tell(group)
-                self._computed[group] = self._compute(group)
-            values = self._computed[group]
+                values = self._compute(group)
+            self._computed[group] = values
             values[name] = values[name].detach().reshape(shape)
             return values[name]
 
