@@ -7,7 +7,6 @@ Type checkers read the same names from `__init__.pyi`; a test binds the two list
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -15,74 +14,13 @@ from ggufkit._version import __version__
 
 # The module of each public name.
 _HOMES: Final = {
-    "AdapterError": "errors",
-    "Arrays": "format.values",
-    "CachedModel": "models.hub.repository",
-    "Change": "edits.changes",
-    "ChatTemplate": "frameworks.chat_template",
-    "ChatTemplateError": "errors",
-    "CheckpointError": "errors",
-    "ClosedError": "errors",
-    "ClusterError": "errors",
-    "Comparison": "evaluation.statistics",
-    "Deviation": "inspection.diff",
-    "Difference": "inspection.diff",
-    "Digests": "inspection.digest",
-    "DiskSpaceError": "errors",
-    "Distribution": "evaluation.statistics",
-    "Divergence": "evaluation.statistics",
-    "Edited": "edits.in_place",
-    "Estimate": "inspection.estimate",
-    "Evaluation": "evaluation.evaluate",
-    "FileName": "format.file_name",
-    "Finding": "rules.findings",
-    "FormatError": "errors",
     "GGUFError": "errors",
-    "Histogram": "inspection.histogram",
     "Imatrix": "imatrix.matrix",
-    "InterruptedEditWarning": "errors",
-    "KeyChange": "inspection.diff",
-    "Layout": "output.layout",
-    "LimitError": "errors",
-    "Measurement": "evaluation.statistics",
     "Metadata": "format.metadata",
-    "MissingExtraError": "errors",
-    "MissingImportanceError": "errors",
-    "MissingKeyError": "errors",
-    "MissingModelError": "errors",
-    "MissingTensorError": "errors",
     "Model": "models.model",
-    "ModelFile": "models.model",
-    "NoRangesError": "errors",
-    "NotGGUFError": "errors",
-    "OutputError": "errors",
-    "Plan": "quantization.plan",
-    "PlannedMemory": "quantization.plan_memory",
-    "Provenance": "quantization.provenance",
-    "Quality": "evaluation.evaluate",
-    "Rate": "quants.bench",
-    "RemoteDeniedError": "errors",
-    "RemoteError": "errors",
-    "RemoteMissingError": "errors",
-    "Repaired": "quantization.repair",
-    "Reproduction": "quantization.reproduce",
-    "Sensitivity": "quantization.losses.sensitivities",
-    "ShapeError": "errors",
-    "ShardError": "errors",
-    "Strings": "format.values",
     "Tensor": "models.model",
-    "TensorBlock": "inspection.tensor_block",
-    "TensorChange": "inspection.diff",
-    "TensorStatistics": "inspection.tensor_statistics",
     "TensorType": "format.types",
-    "TensorTypeError": "errors",
-    "Tensors": "models.model",
-    "TokenizedText": "frameworks.tokenize",
-    "Trial": "quantization.repair",
-    "TruncatedError": "errors",
     "ValueType": "format.types",
-    "ValueTypeError": "errors",
-    "WaitingWarning": "errors",
     "bench": "quants.bench",
     "bf16": "models.tensors.in_memory",
     "chat_template": "frameworks.chat_template",
@@ -133,8 +71,10 @@ _HOMES: Final = {
     "write": "output.write",
     "write_many": "output.write",
 }
-_MODULES: Final = ("errors", "imatrix", "quants")
-_OLD_NAMES: Final = {"PlannedSize": "Plan"}  # docs/stability.md: they work for one minor version
+_MODULES: Final = ("errors", "imatrix", "quants", "results")
+# docs/stability.md: old names, and the classes that were here, work for one minor version.
+_OLD_NAMES: Final = {"PlannedSize": "Plan"}
+_NEW_HOMES: Final = ("errors", "results")
 # Public too, but `from ggufkit import *` must not replace these libraries, nor the builtin `open`.
 _FRAMEWORKS: Final = ("mlx", "numpy", "safetensors", "torch", "transformers")
 
@@ -145,16 +85,23 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 (as the language has it)
     """Import a public name from its home."""
     if name in _MODULES or name in _FRAMEWORKS:
         return importlib.import_module(f"ggufkit.{name}")
-    if name in _OLD_NAMES:
-        errors = importlib.import_module("ggufkit.errors")
-        errors.deprecated(f"ggufkit.{name} is called ggufkit.{_OLD_NAMES[name]} now")
-        return getattr(sys.modules[__name__], _OLD_NAMES[name])
     if name not in _HOMES:
-        message = f"module 'ggufkit' has no attribute {name!r}"
-        raise AttributeError(message)
+        return _moved(_OLD_NAMES.get(name, name), name)
     value = getattr(importlib.import_module(f"ggufkit.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
+
+
+def _moved(name: str, old: str) -> Any:  # noqa: ANN401 (a class)
+    """Return a class that has another home or name now, with a warning."""
+    for home in _NEW_HOMES if name[:1].isupper() else ():
+        value = getattr(importlib.import_module(f"ggufkit.{home}"), name, None)
+        if getattr(value, "__module__", "").startswith("ggufkit."):
+            errors = importlib.import_module("ggufkit.errors")
+            errors.deprecated(f"ggufkit.{old} is ggufkit.{home}.{name} now")
+            return value
+    message = f"module 'ggufkit' has no attribute {old!r}"
+    raise AttributeError(message)
 
 
 def __dir__() -> Iterable[str]:

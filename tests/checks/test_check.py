@@ -77,7 +77,7 @@ def test_path_may_be_a_string(check, tmp_path):
 def test_findings_carry_the_path_and_are_sorted_by_offset(check, tmp_path):
     forge = Forge((string("a.b", b"\xff"), number("B", 0, 1)), padding=b"x", tail=b"tail")
     findings = check(forge)
-    assert {finding.path for finding in findings} == {str(tmp_path / "model.gguf")}
+    assert {finding.path for finding in findings} == {tmp_path / "model.gguf"}
     assert [finding.offset for finding in findings] == sorted(f.offset for f in findings)
     assert len(findings) >= 4
 
@@ -122,7 +122,7 @@ def test_missing_quantization_version_is_reported_once_per_set(tmp_path):
     paths = write_set(tmp_path, *(sets.shard(i, 2, 2, infos[i]) for i in range(2)))
     findings = ggufkit.check(paths[1])
     assert rules(findings) == ["quantization-version"]
-    assert findings[0].path == str(paths[0])
+    assert findings[0].path == paths[0]
 
 
 def test_plain_tensors_need_no_quantization_version(check):
@@ -179,7 +179,7 @@ def test_any_shard_names_its_whole_set(tmp_path):
     for path in paths:
         findings = ggufkit.check(path)
         assert rules(findings) == ["data-truncated"]
-        assert findings[0].path == str(paths[2])
+        assert findings[0].path == paths[2]
 
 
 def test_checks_the_remaining_shards_of_a_set(tmp_path):
@@ -197,7 +197,7 @@ def test_shard_that_cannot_be_read_is_a_finding(tmp_path):
     paths[1].mkdir()
     findings = ggufkit.check(paths[0])
     assert rules(findings) == ["unreadable"]
-    assert findings[0].path == str(paths[1])
+    assert findings[0].path == paths[1]
 
 
 def test_folder_means_all_files_in_it(tmp_path):
@@ -207,7 +207,7 @@ def test_folder_means_all_files_in_it(tmp_path):
     (tmp_path / "notes.txt").write_bytes(b"no model")
     (tmp_path / "folder.gguf").mkdir()
     findings = ggufkit.check(tmp_path)
-    names = {(Path(finding.path).name, finding.rule) for finding in findings}
+    names = {(finding.path.name, finding.rule) for finding in findings}
     assert names == {
         ("cut.gguf", "data-truncated"),
         ("page.gguf", "html"),
@@ -223,7 +223,7 @@ def test_folder_reports_a_missing_shard_once(tmp_path):
 def test_folder_without_a_model_is_a_finding(tmp_path):
     findings = ggufkit.check(tmp_path)
     assert rules(findings) == ["unreadable"]
-    assert findings[0].path == str(tmp_path)
+    assert findings[0].path == tmp_path
 
 
 def test_sound_set_has_no_findings(tmp_path):

@@ -188,7 +188,6 @@ def test_error_for_a_refused_value_names_its_key():
 def test_text_and_integer_return_values_of_their_type():
     metadata = Metadata({"a.text": "x", "a.number": np.int16(-3)})
     assert (metadata.text("a.text"), metadata.integer("a.number")) == ("x", -3)
-    assert (metadata.text("b"), metadata.integer("b")) == ("", None)
 
 
 @pytest.mark.parametrize("value", ["x", True, 1.5, ["x"], [1, 2], []])
@@ -256,24 +255,33 @@ def test_plain_value_keeps_the_type_of_its_key_if_it_fits():
     assert arrays.type_name("bytes") == "array[uint8]"
 
 
-def test_typed_getters_return_a_default_for_a_missing_key():
+GETTERS = ("text", "integer", "number", "boolean", "texts", "numbers")
+
+
+def test_typed_getters_return_values_of_their_type():
     mapping = Metadata(SCALARS | {"words": ["a"], "numbers": [1, 2]})
     assert (mapping.integer("u8"), mapping.number("u8"), mapping.number("f64")) == (255, 255, 1e-5)
     assert (mapping.text("text"), mapping.boolean("flag")) == ("text", True)
     assert (mapping.texts("words"), mapping.numbers("numbers").tolist()) == (["a"], [1, 2])
-    assert (
-        mapping.integer("no", 3),
-        mapping.number("no", 0.5),
-        mapping.boolean("no", default=False),
-    ) == (
-        *(3, 0.5),
-        False,
-    )
-    assert (mapping.text("no"), mapping.text("no", None), mapping.integer("no")) == ("", None, None)
-    assert (mapping.texts("no"), mapping.numbers("no").size) == ([], 0)
 
 
-@pytest.mark.parametrize("getter", ["text", "integer", "number", "boolean", "texts", "numbers"])
+@pytest.mark.parametrize("getter", GETTERS)
+@pytest.mark.parametrize("default", [None, "", 3, []])
+def test_typed_getters_return_a_default_for_a_missing_key(getter, default):
+    assert getattr(Metadata(), getter)("no", default) is default
+
+
+def test_typed_getters_without_a_default_warn_of_a_missing_key():
+    old = []
+    for getter in GETTERS:
+        with pytest.warns(DeprecationWarning, match="no key 'no'.*MissingKeyError") as warned:
+            old.append(getattr(Metadata(), getter)("no"))
+        assert warned[0].filename == __file__
+    assert old[:5] == ["", None, None, None, []]
+    assert old[5].size == 0
+
+
+@pytest.mark.parametrize("getter", GETTERS)
 def test_typed_getters_refuse_values_of_another_type(getter):
     mapping = Metadata({"deep": [[1]]})
     with pytest.raises(ValueTypeError, match=r"deep is of type array\[array\], but it must be"):

@@ -15,7 +15,10 @@ from pathlib import Path
 import ggufkit
 
 RECORD = Path(__file__).with_suffix(".txt")
-MODULES = ("imatrix", "mlx", "numpy", "quants", "safetensors", "torch", "transformers")
+MODULES = (
+    *("errors", "imatrix", "mlx", "numpy", "quants", "results", "safetensors", "torch"),
+    "transformers",
+)
 
 
 def surface():
@@ -23,7 +26,7 @@ def surface():
     lines = []
     for module in ("ggufkit", *(f"ggufkit.{name}" for name in MODULES)):
         package = importlib.import_module(module)
-        names = {*package.__all__, *(("open",) if package is ggufkit else ())}
+        names = {*_listed(package), *(("open",) if package is ggufkit else ())}
         for name in sorted(names - {"__version__"}):
             try:
                 lines += described(f"{module}.{name}", getattr(package, name))
@@ -31,6 +34,16 @@ def surface():
                 lines.append(f"{module}.{name}")
     # Versions of Python quote annotations in their own ways.
     return [re.sub(r"ForwardRef\('([^']*)'.*?\)", r"\1", line).replace("'", "") for line in lines]
+
+
+def _listed(package):
+    if package is ggufkit.errors:
+        return [name for name, _ in inspect.getmembers(package, _is_error)]
+    return package.__all__
+
+
+def _is_error(value):
+    return inspect.isclass(value) and value.__module__ == "ggufkit.errors"
 
 
 def described(path, value):

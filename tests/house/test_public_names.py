@@ -7,6 +7,8 @@ import builtins
 import inspect
 from pathlib import Path
 
+import pytest
+
 import ggufkit
 
 FRAMEWORKS = {"mlx", "numpy", "safetensors", "torch", "transformers"}
@@ -34,7 +36,17 @@ def test_a_star_import_hides_no_builtin():
     assert not set(ggufkit.__all__) & set(dir(builtins))
 
 
-def test_every_error_is_public():
-    errors = inspect.getmembers(ggufkit.errors, inspect.isclass)
-    own = {name for name, error in errors if error.__module__ == "ggufkit.errors"}
-    assert own <= set(ggufkit.__all__)
+def test_flat_names_are_verbs_and_the_few_classes_that_users_make():
+    classes = {name for name in ggufkit.__all__ if inspect.isclass(getattr(ggufkit, name))}
+    assert classes == {
+        *("GGUFError", "Imatrix", "Metadata", "Model", "Tensor", "TensorType", "ValueType"),
+    }
+
+
+def test_classes_that_were_flat_work_with_a_warning():
+    for home, name in (("errors", "FormatError"), ("results", "Estimate")):
+        with pytest.warns(DeprecationWarning, match=rf"is ggufkit\.{home}\.{name} now") as warned:
+            assert getattr(ggufkit, name) is getattr(getattr(ggufkit, home), name)
+        assert warned[0].filename == __file__
+    for name in ("Sequence", "Path", "nothing"):
+        assert not hasattr(ggufkit, name)

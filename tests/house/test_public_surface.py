@@ -25,8 +25,8 @@ def test_public_surface_is_the_recorded_one():
 
 
 def test_old_names_work_with_a_warning():
-    with pytest.warns(DeprecationWarning, match=r"called ggufkit\.Plan now") as warned:
-        assert ggufkit.PlannedSize is ggufkit.Plan
+    with pytest.warns(DeprecationWarning, match=r"is ggufkit\.results\.Plan now") as warned:
+        assert ggufkit.PlannedSize is ggufkit.results.Plan
     assert warned[0].filename == __file__
 
 

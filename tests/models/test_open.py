@@ -358,10 +358,10 @@ try:
     for read in reads:
         try:
             print(read())
-        except ggufkit.FormatError as error:
+        except ggufkit.errors.FormatError as error:
             assert "while it was in use" in str(error), error
     assert kept[-1, -1] == 0
-except ggufkit.FormatError as error:
+except ggufkit.errors.FormatError as error:
     assert "while it was in use" in str(error), error
 """
 guarded = pytest.mark.skipif(not hasattr(_native, "MapGuard"), reason="maps are not guarded here")

@@ -162,21 +162,21 @@ WRONG = ["", "[]", "{}", '{"base": null, "models": [1]}', "\x00", "[" * 9999]
 def test_what_is_no_evaluation_is_refused(folder, tmp_path, content):
     result = tmp_path / "eval.json"
     result.write_text(content)
-    with pytest.raises(ggufkit.FormatError, match="is not a result of"):
+    with pytest.raises(ggufkit.errors.FormatError, match="is not a result of"):
         ggufkit.report(folder / "f32.gguf", tmp_path / "r.html", evaluation=result)
     assert [file.name for file in tmp_path.iterdir()] == ["eval.json"]
 
 
 def test_other_endings_and_inputs_are_refused(folder, tmp_path):
-    with pytest.raises(ggufkit.OutputError, match="ending"):
+    with pytest.raises(ggufkit.errors.OutputError, match="ending"):
         ggufkit.report(folder / "f32.gguf", tmp_path / "r.pdf")
     model = tmp_path / "m.html"
     model.write_bytes((folder / "f32.gguf").read_bytes())
-    with pytest.raises(ggufkit.OutputError, match="also an input"):
+    with pytest.raises(ggufkit.errors.OutputError, match="also an input"):
         ggufkit.report(model, model)
     measured = tmp_path / "eval.md"
     measured.write_text(json.dumps({"models": []}))
-    with pytest.raises(ggufkit.OutputError, match="also an input"):
+    with pytest.raises(ggufkit.errors.OutputError, match="also an input"):
         ggufkit.report(folder / "f32.gguf", measured, evaluation=measured)
     assert model.read_bytes() == (folder / "f32.gguf").read_bytes()
 

@@ -64,7 +64,7 @@ def test_check_gives_verdict_rule_and_remedy(case, forged):
     assert verdict(findings) == case.verdict, case.why
     assert case.rule in {finding.rule for finding in findings} or (not case.rule and not findings)
     for finding in findings:
-        assert 0 <= finding.offset <= len(case.files[Path(finding.path).name])
+        assert 0 <= finding.offset <= len(case.files[finding.path.name])
         assert finding.message.isprintable()
         assert finding.remedy
 

@@ -211,7 +211,7 @@ def test_model_that_is_not_in_a_file_is_checked_as_the_file_that_it_would_become
         expected = ggufkit.check(written, data=True)
         assert expected
         assert model.check(data=True) == expected
-        assert {Path(finding.path).name for finding in model.check()} == {"<model>"}
+        assert {finding.path.name for finding in model.check()} == {"<model>"}
         with written.open("rb") as opened:
             for content in (written.read_bytes(), opened):
                 assert ggufkit.check(ggufkit.open(content), data=True) == expected
@@ -272,7 +272,7 @@ WRONG_ARGUMENTS = {
 def test_wrong_argument_is_named(name, path):
     with pytest.raises(TypeError, match=name) as wrong:
         WRONG_ARGUMENTS[name](path)
-    assert not isinstance(wrong.value, ggufkit.FormatError)
+    assert not isinstance(wrong.value, ggufkit.errors.FormatError)
 
 
 def test_one_string_is_one_item(path):

@@ -103,7 +103,7 @@ def check(
         raise refusal("path", path, "a path or a model")
     models = check_models(place, options)
     findings = itertools.chain(*models.values())
-    return FindingList(sorted(findings, key=lambda f: (f.path, f.offset)))
+    return FindingList(sorted(findings, key=lambda f: (str(f.path), f.offset)))
 
 
 def _check_unwritten(model: Model, options: CheckOptions) -> list[Finding]:
@@ -136,7 +136,7 @@ def check_models(path: str | os.PathLike[str], options: CheckOptions) -> dict[st
 
 
 def _in_order(findings: Iterable[Finding]) -> list[Finding]:
-    ordered = sorted(findings, key=lambda f: (f.path, f.offset))
+    ordered = sorted(findings, key=lambda f: (str(f.path), f.offset))
     ends = {f.path: f.offset for f in ordered if f.rule == "unfinished"}
     # After the first unwritten byte, tensors of zeros are not reported again.
     return [
@@ -146,7 +146,7 @@ def _in_order(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _unreadable(path: Path, reason: str) -> Finding:
-    return finding("unreadable", 0, reason=reason).at(str(path))
+    return finding("unreadable", 0, reason=reason).at(path)
 
 
 def _map(path: Path, opened: contextlib.ExitStack) -> ParsedFile:
@@ -240,7 +240,7 @@ def _about_whole(
         path, offset = _place(broken, model, parts[0], offsets)
         noted.setdefault(path, Findings()).add(broken.rule, offset, **broken.details)
     for path, findings in noted.items():
-        yield from (finding.at(str(path)) for finding in findings.all())
+        yield from (finding.at(path) for finding in findings.all())
 
 
 def _faults(model: Model, options: CheckOptions) -> Iterator[Violation]:
@@ -276,13 +276,13 @@ def _about_split_keys(first: ParsedFile) -> Iterator[Finding]:
     count, key = shard_count(first.header), "split.tensors.count"
     if count > 1 and key not in first.header.entries:
         offset = first.header.entries["split.count"].value_at
-        yield finding("split-key", offset, key=key, count=count).at(str(first.file.path))
+        yield finding("split-key", offset, key=key, count=count).at(first.file.path)
     tensor_count = len(first.header.places.infos.names)
     expected = first.header.entries[key].decode() if key in first.header.entries else tensor_count
     if count <= 1 and isinstance(expected, np.integer) and expected != tensor_count:
         offset = first.header.entries[key].value_at
         counts = {"expected": int(expected), "count": tensor_count}
-        yield finding("split-total", offset, **counts).at(str(first.file.path))
+        yield finding("split-total", offset, **counts).at(first.file.path)
 
 
 def _about_quantization(parts: list[ParsedFile]) -> Iterator[Finding]:
@@ -291,7 +291,7 @@ def _about_quantization(parts: list[ParsedFile]) -> Iterator[Finding]:
     if "general.quantization_version" in first.header.entries:
         return
     if any(kind.is_quantized for kind in types):
-        yield finding("quantization-version", first.header.end).at(str(first.file.path))
+        yield finding("quantization-version", first.header.end).at(first.file.path)
 
 
 def _check_part(part: ParsedFile) -> Iterator[Finding]:
@@ -313,9 +313,9 @@ def _check_part(part: ParsedFile) -> Iterator[Finding]:
         if not (
             is_image_model and problem.breaks == "llama.cpp"
         ):  # no rule of llama.cpp concerns them
-            yield problem.at(str(part.file.path))
+            yield problem.at(part.file.path)
         elif problem.rule == "dims-ggml":
-            yield finding("diffusion-dims", problem.offset).at(str(part.file.path))
+            yield finding("diffusion-dims", problem.offset).at(part.file.path)
 
 
 def _architecture(header: Header) -> str:

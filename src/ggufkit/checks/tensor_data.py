@@ -152,7 +152,7 @@ def unfinished(part: ParsedFile) -> Iterator[Finding]:
             "percent": 100 * (end - offset) // max(end - begin, 1),
         }
         cut = finding("unfinished", offset, tensors=missing, **numbers)
-        yield cut.at(str(part.file.path))
+        yield cut.at(part.file.path)
 
 
 def _end_of_data(data: Data, begin: int, end: int) -> int:

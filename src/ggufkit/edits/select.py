@@ -163,7 +163,7 @@ def _is_new_layer(name: str, model: Model) -> bool:
 
 
 def _require_like(model: Model, donor: Model) -> None:
-    ours, theirs = (one.metadata.text("general.architecture") for one in (model, donor))
+    ours, theirs = (one.metadata.text("general.architecture", "") for one in (model, donor))
     if ours != theirs:
         raise ShapeError(
             f"layers of an architecture {theirs!r} do not fit into a model of the architecture "

@@ -6,11 +6,11 @@ import contextlib
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, NoReturn, TypeVar, overload
+from typing import Any, ClassVar, Final, TypeVar, overload
 
 import numpy as np
 
-from ggufkit.errors import FormatError, MissingKeyError, ValueTypeError, brief
+from ggufkit.errors import FormatError, MissingKeyError, ValueTypeError, brief, deprecated
 from ggufkit.format.arguments import texts
 from ggufkit.format.coerce import plain_exactly, typed, typed_value
 from ggufkit.format.encoding import CANONICAL, Encoding, is_utf8
@@ -27,7 +27,6 @@ from ggufkit.format.values import (
     python_value,
     require_uint32,
     type_name,
-    whole_number,
 )
 from ggufkit.system.mapped_file import Data, view
 
@@ -184,70 +183,73 @@ class Metadata(Mapping[str, Value]):
         """Return everything as plain Python for `json.dumps`; `from_dict` is the way back."""
         return {key: plain_exactly(self.typed(key)) for key in self}
 
-    # Getters of one type: all raise ValueTypeError for a value of another type.
+    # Getters of one type: all raise ValueTypeError for a value of another type, and for a missing
+    # key return the default. Without one they will raise MissingKeyError: docs/stability.md.
 
     @overload
     def text(self, key: str) -> str: ...
     @overload
     def text(self, key: str, default: Default) -> str | Default: ...
-    def text(self, key: str, default: object = "") -> object:
-        """Return the text of a key, or `default` if the key is missing."""
-        value = self.get(key, default)
-        return value if isinstance(value, str) else self._other(key, default, "a string")
+    def text(self, key: str, default: object = ...) -> object:
+        """Return the text of a key."""
+        return self._get(key, default, str, "a string", "")
 
     @overload
-    def integer(self, key: str) -> int | None: ...
+    def integer(self, key: str) -> int: ...
     @overload
     def integer(self, key: str, default: Default) -> int | Default: ...
-    def integer(self, key: str, default: object = None) -> object:
-        """Return the whole number of a key, or `default` if the key is missing."""
-        number = whole_number(self.get(key))
-        return self._other(key, default, "a whole number") if number is None else number
+    def integer(self, key: str, default: object = ...) -> object:
+        """Return the whole number of a key."""
+        return self._get(key, default, int, "a whole number", None)
 
     @overload
-    def number(self, key: str) -> float | None: ...
+    def number(self, key: str) -> float: ...
     @overload
     def number(self, key: str, default: Default) -> float | Default: ...
-    def number(self, key: str, default: object = None) -> object:
-        """Return the number of a key, whole or not, or `default` if the key is missing."""
-        value = self.get(key)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return value if is_number else self._other(key, default, "a number")
+    def number(self, key: str, default: object = ...) -> object:
+        """Return the number of a key, whole or not."""
+        return self._get(key, default, (int, float), "a number", None)
 
     @overload
-    def boolean(self, key: str) -> bool | None: ...
+    def boolean(self, key: str) -> bool: ...
     @overload
     def boolean(self, key: str, default: Default) -> bool | Default: ...
-    def boolean(self, key: str, default: object = None) -> object:
-        """Return the bool of a key, or `default` if the key is missing."""
-        value = self.get(key)
-        return value if isinstance(value, bool) else self._other(key, default, "a bool")
+    def boolean(self, key: str, default: object = ...) -> object:
+        """Return the bool of a key."""
+        return self._get(key, default, bool, "a bool", None)
 
-    def texts(self, key: str) -> list[str]:
-        """Return the strings of an array, none if the key is missing."""
-        value = self.get(key)
-        if isinstance(value, Strings):
-            return value.tolist()
-        self._other(key, None, "an array of strings")
-        return []
+    @overload
+    def texts(self, key: str) -> list[str]: ...
+    @overload
+    def texts(self, key: str, default: Default) -> list[str] | Default: ...
+    def texts(self, key: str, default: object = ...) -> object:
+        """Return the strings of an array."""
+        return self._get(key, default, Strings, "an array of strings", [])
 
-    def numbers(self, key: str) -> np.ndarray[Any, np.dtype[Any]]:
-        """Return the numbers or bools of an array, none if the key is missing."""
-        value = self.get(key)
-        if isinstance(value, np.ndarray):
-            return value
-        self._other(key, None, "an array of numbers")
-        return np.empty(0, np.float32)
+    @overload
+    def numbers(self, key: str) -> np.ndarray[Any, np.dtype[Any]]: ...
+    @overload
+    def numbers(self, key: str, default: Default) -> np.ndarray[Any, np.dtype[Any]] | Default: ...
+    def numbers(self, key: str, default: object = ...) -> object:
+        """Return the numbers or bools of an array."""
+        return self._get(key, default, np.ndarray, "an array of numbers", np.empty(0, np.float32))
 
-    def _other(self, key: str, default: object, expected: str) -> object:
-        """Return the default of a missing key; ValueTypeError for a value of another type."""
-        return self._refuse(key, expected) if key in self else default
-
-    def _refuse(self, key: str, expected: str) -> NoReturn:
-        raise ValueTypeError(
-            f"{key} is of type {self.type_name(key)}, but it must be {expected}",
-            remedy="Correct the key with `ggufkit edit`, or get another file",
-        )
+    def _get(
+        self, key: str, default: object, kind: type | tuple[type, ...], expected: str, old: object
+    ) -> object:
+        """Return a value of a kind; the default of a missing key, else `old` with a warning."""
+        if key not in self:
+            if default is not ...:
+                return default
+            deprecated(f"there is no key {key!r}: without a default this will be a MissingKeyError")
+            return old
+        value = self[key]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise ValueTypeError(
+                f"{key} is of type {self.type_name(key)}, but it must be {expected}",
+                remedy="Correct the key with `ggufkit edit`, or get another file",
+            )
+        return value.tolist() if isinstance(value, Strings) else value
 
     # Changes.
 

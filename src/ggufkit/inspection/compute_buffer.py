@@ -59,7 +59,7 @@ class Cells:
 
 def is_encoder(model: Model) -> bool:
     """Whether the model is an encoder: it reads a whole text at once."""
-    return model.metadata.text("general.architecture") in ENCODERS
+    return model.metadata.text("general.architecture", "") in ENCODERS
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class Graph:
 
     def number(self, name: str) -> int:
         """Return a number of the metadata; the largest one of an array."""
-        key = f"{self.model.metadata.text('general.architecture')}.{name}"
+        key = f"{self.model.metadata.text('general.architecture', '')}.{name}"
         value = self.model.metadata.get(key)
         if isinstance(value, np.ndarray) and value.size and value.dtype.kind in "iu":
             value = int(value.max())

@@ -283,7 +283,7 @@ def _cache_types(
 
 def trained_context(model: Model) -> int | None:
     """Return the tokens of the context that a model was trained with, None if it does not say."""
-    key = f"{model.metadata.text('general.architecture')}.context_length"
+    key = f"{model.metadata.text('general.architecture', '')}.context_length"
     context = whole_number(model.metadata.get(key))
     return context if context and 0 < context <= MAX_CONTEXT else None
 

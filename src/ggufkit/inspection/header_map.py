@@ -48,7 +48,7 @@ def dissect(path: str | os.PathLike[str]) -> tuple[list[Field], tuple[Finding, .
             fields = list(_Map(file, header).fields()) if file.nbytes else []
     finally:
         file.close()
-    return fields, tuple(finding.at(str(path)) for finding in header.findings)
+    return fields, tuple(finding.at(file.path) for finding in header.findings)
 
 
 class _Map:

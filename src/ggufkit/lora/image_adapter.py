@@ -172,7 +172,7 @@ def _base(model: Model) -> _Base:
         for tensor in model.tensors.values()
         if tensor.name.startswith(prefix)
     }
-    general = model.metadata.text("general.architecture")
+    general = model.metadata.text("general.architecture", "")
     architecture = architecture_of(general, shapes) if general else recognize(shapes)
     names = architecture.diffusers if architecture else None
     last = last_blocks(shapes)

@@ -110,8 +110,8 @@ def resized(model: Model, before: Model) -> Model:
 
 def block_count(metadata: Metadata) -> tuple[str, int]:
     """Return the key that counts layers, and its number."""
-    key = f"{metadata.text('general.architecture')}.block_count"
-    number = metadata.integer(key)
+    key = f"{metadata.text('general.architecture', '')}.block_count"
+    number = metadata.integer(key, None)
     if number is None or not 0 < number <= MAX_LAYERS:
         problem = "missing" if number is None else brief(number)
         raise MissingKeyError(

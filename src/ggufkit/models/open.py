@@ -167,7 +167,7 @@ def about_absent(
     names = [path.name for path, is_absent in zip(paths, absent, strict=True) if is_absent]
     if names:
         details = _missing_details(names, len(files), str(paths[0].parent))
-        yield finding("shard-missing", 0, **details).at(str(paths[absent.index(False)]))
+        yield finding("shard-missing", 0, **details).at(paths[absent.index(False)])
 
 
 def locate(path: Path) -> Path:
@@ -228,7 +228,7 @@ def open_part(
 
 
 def _about(part: ParsedFile) -> Iterator[Finding]:
-    return (finding.at(str(part.file.path)) for finding in part.header.findings)
+    return (finding.at(part.file.path) for finding in part.header.findings)
 
 
 def _with_counts(part: ParsedFile) -> Iterator[Finding]:
@@ -314,7 +314,7 @@ def about_set(parts: list[ParsedFile]) -> Iterator[Finding]:
 
 def _placed(part: ParsedFile, rule: str, key: str, **details: object) -> Finding:
     entry = part.header.entries.get(key)
-    return finding(rule, entry.value_at if entry else 0, **details).at(str(part.file.path))
+    return finding(rule, entry.value_at if entry else 0, **details).at(part.file.path)
 
 
 def model_of(parts: list[ParsedFile]) -> Model:

@@ -8,7 +8,7 @@ from ggufkit.errors import GGUFError, RemoteError
 from ggufkit.format.magic import HEAD_BYTES, identify, is_model
 from ggufkit.output.execute import output_error
 from ggufkit.remote.get import AgainError, ReadDeadline, get, patiently, require_success
-from ggufkit.remote.url import Url
+from ggufkit.remote.url import Url, UrlPath
 from ggufkit.system.cancellation import check_cancelled
 from ggufkit.system.descriptors import AnyPath, as_path, write_at
 from ggufkit.system.staging import Staging, require_space, staged
@@ -49,7 +49,7 @@ def _download(url: Url, stage: Staging, progress: Progress | None) -> None:
         require_space(stage.path.parent, nbytes, remedy)
         head = answer.read(HEAD_BYTES)
         if not is_model(head):
-            raise identify(head, nbytes).at(str(url)).exception()
+            raise identify(head, nbytes).at(UrlPath(str(url))).exception()
         write_at(stage.descriptor, head, 0)
         position = len(head)
         for chunk in answer.chunks(nbytes - position, ReadDeadline()):

@@ -72,8 +72,8 @@ def provenance_of(metadata: Metadata) -> Provenance | None:
     if not any(key.startswith(PREFIX) for key in metadata):
         return None
     try:
-        settings = json.loads(metadata.text(SETTINGS))
-        source, imatrix, hessian = map(metadata.text, (SOURCE, IMATRIX, HESSIAN))
+        settings = json.loads(metadata.text(SETTINGS, ""))
+        source, imatrix, hessian = (metadata.text(key, "") for key in (SOURCE, IMATRIX, HESSIAN))
         return Provenance(source, imatrix, dict(settings), hessian)
     except MISFORMED as error:
         raise _damaged(str(error)) from None

@@ -137,7 +137,7 @@ def _data(
             f"that of the data given is {actual}",
             remedy="Give the importance matrix that the file was made with",
         )
-    path = metadata.text(IMATRIX_FILE)
+    path = metadata.text(IMATRIX_FILE, "")
     return replace(data, path=Path(path) if path else None)
 
 
@@ -153,7 +153,7 @@ def _hessian(origin: Provenance, path: AnyPath | None, metadata: Metadata) -> He
             "the file was made with another Hessian",
             remedy="Give the Hessian file that the file was made with",
         )
-    return replace(opened_hessian, path=Path(metadata.text(HESSIAN_FILE)))
+    return replace(opened_hessian, path=Path(metadata.text(HESSIAN_FILE, "")))
 
 
 def _is_file(planned: PlannedFile, file: AnyFile) -> bool:

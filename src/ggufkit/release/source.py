@@ -106,8 +106,8 @@ def about(source: ReleaseSource, metadata: Metadata) -> dict[str, Any]:
 
     The key general.base_model is about what the original itself was trained from.
     """
-    facts: dict[str, Any] = {key: metadata.text(f"general.{key}") for key in _GENERAL}
-    urls = (metadata.text(f"general.{key}") for key in ("source.repo_url", "repo_url"))
+    facts: dict[str, Any] = {key: metadata.text(f"general.{key}", "") for key in _GENERAL}
+    urls = (metadata.text(f"general.{key}", "") for key in ("source.repo_url", "repo_url"))
     page = next((url for url in urls if url.startswith(HUB)), "")
     own = is_hub_name(source.name) and source.is_checkpoint
     name = parse_hub_name(source.name).repository if own else page.removeprefix(HUB)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final
 
 from ggufkit.errors import FormatError, printable
@@ -33,16 +34,20 @@ class Finding:
     message: str
     remedy: str
     breaks: Authority = ""
-    path: str = field(default="", compare=False)
+    path: Path | None = field(default=None, compare=False)
 
     def exception(self) -> FormatError:
         """Return the finding as a typed exception."""
         error = all_rules()[self.rule].error
         return error(
-            self.message, remedy=self.remedy, rule=self.rule, offset=self.offset, path=self.path
+            self.message,
+            remedy=self.remedy,
+            rule=self.rule,
+            offset=self.offset,
+            path=str(self.path or ""),
         )
 
-    def at(self, path: str) -> Finding:
+    def at(self, path: Path) -> Finding:
         """Return the same finding, placed in the file `path`."""
         return replace(self, path=path)
 

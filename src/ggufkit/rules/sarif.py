@@ -40,7 +40,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
 
 
 def _result(finding: Finding, index: int) -> dict[str, Any]:
-    name = Path(finding.path)
+    name = finding.path or Path()
     lead = "file://" if name.is_absolute() else ""  # code hosts expect relative paths
     place = {
         "artifactLocation": {"uri": lead + quote(os.fsencode(name.as_posix()))},

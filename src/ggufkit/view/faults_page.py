@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 
 from ggufkit.checks.check import check
@@ -28,7 +27,7 @@ def faults(page: PageModel) -> dict[str, Any]:
         "findings": [
             {
                 **{name: getattr(finding, name) for name in _FACTS},
-                "file": Path(finding.path).name,
+                "file": finding.path.name if finding.path else "",
                 "explanation": explain(finding.rule).why,
                 "fixable": finding.rule in REPAIRED,
             }

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -195,7 +194,7 @@ def test_sarif_has_what_its_schema_requires(odd, cut):
         assert result_of_sarif["level"] == finding.severity
         assert result_of_sarif["message"]["text"].startswith(finding.message)
         place = result_of_sarif["locations"][0]["physicalLocation"]
-        assert place["artifactLocation"]["uri"] == Path(finding.path).as_uri()
+        assert place["artifactLocation"]["uri"] == finding.path.as_uri()
         assert place["region"] == {"byteOffset": finding.offset, "byteLength": 0}
 
 

@@ -19,6 +19,7 @@ from ggufkit.cli.reports.show_changes import show
 from ggufkit.edits.in_place import apply
 from ggufkit.edits.repair import REPAIRED, plan_repair
 from ggufkit.errors import MissingKeyError, printable
+from ggufkit.remote.url import UrlPath
 from ggufkit.rules.findings import Finding, finding
 from ggufkit.rules.rules import all_rules, explain
 from ggufkit.rules.sarif import as_sarif
@@ -150,7 +151,7 @@ def _fix(file: str, *, dry_run: bool, is_quiet: bool) -> None:
     """Repair a file; if it is too broken to open, the check that follows reports it."""
     try:
         planned = plan_repair(file)
-    except (ggufkit.FormatError, FileNotFoundError):
+    except (ggufkit.errors.FormatError, FileNotFoundError):
         return
     if not is_quiet:
         show(planned.changes)
@@ -165,7 +166,9 @@ def _check(file: str, *, data: bool, names: bool, threads: int | None) -> dict[s
         with progress_bar("checking") as progress:
             return check_models(file, CheckOptions(data, names, threads, progress))
     except OSError as error:  # must not stop the check of the other files
-        return {file: [finding("unreadable", 0, reason=error.strerror or str(error)).at(file)]}
+        return {
+            file: [finding("unreadable", 0, reason=error.strerror or str(error)).at(UrlPath(file))]
+        }
 
 
 def verdict(findings: list[Finding]) -> str:
@@ -197,4 +200,5 @@ def _print(file: str, findings: list[Finding], *, unread: str) -> None:
 
 
 def _plain(file: str, findings: list[Finding]) -> dict[str, Any]:
-    return {"file": file, "verdict": verdict(findings), "findings": [vars(f) for f in findings]}
+    rows = [{**vars(row), "path": str(row.path or "")} for row in findings]
+    return {"file": file, "verdict": verdict(findings), "findings": rows}

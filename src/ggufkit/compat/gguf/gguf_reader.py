@@ -7,6 +7,7 @@ import os
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, NoReturn
 
 import numpy as np
@@ -174,7 +175,7 @@ class GGUFReader(InstalledReader):
             if rule == "dims-count":
                 self._refuse(_too_many_dims(a), offset)
             if rule not in _ACCEPTED:
-                raise finding(rule, offset, a=a, b=b).at(self._path).exception()
+                raise finding(rule, offset, a=a, b=b).at(Path(self._path)).exception()
         return np.frombuffer(keys, KEY_RECORD), np.frombuffer(infos, TENSOR_RECORD), end
 
     def _add_field(self, field: ReaderField) -> None:

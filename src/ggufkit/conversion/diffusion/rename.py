@@ -102,7 +102,7 @@ def with_diffusers_names(model: Model) -> list[Tensor]:
         if (name := tensor.name.removeprefix(prefix)) != tensor.name or not prefix
     }
     shapes = {name: tensor.shape for name, tensor in tensors.items()}
-    general = model.metadata.text("general.architecture")
+    general = model.metadata.text("general.architecture", "")
     architecture = architecture_of(general, shapes) if general else recognize(shapes)
     title = architecture.title if architecture else "this file"
     names = architecture.diffusers if architecture else None

@@ -126,7 +126,7 @@ def facts_of(metadata: Metadata, tensors: Mapping[str, Tensor] | None = None) ->
 
     The names and shapes of `tensors` tell apart image and video models of one architecture.
     """
-    architecture = metadata.text("general.architecture")
+    architecture = metadata.text("general.architecture", "")
     if architecture in general_names():
         shapes = {name: tensor.shape for name, tensor in (tensors or {}).items()}
         return ModelFacts(architecture, diffusion=architecture_of(architecture, shapes))
