@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import shutil
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import gguf
 import gguf.gguf_reader
@@ -14,6 +17,7 @@ import pytest
 import ggufkit.compat
 from ggufkit.compat import gguf as ours
 
+ROOT = Path(__file__).resolve().parents[2]
 THEIRS = {name: getattr(gguf, name) for name in ggufkit.compat.patch.NAMES}
 
 
@@ -106,11 +110,39 @@ def test_a_script_runs_unchanged(tmp_path):
     )
 
 
+WORKERS = """
+import multiprocessing, os, site
+site.addsitedir(os.environ["SITE"])  # what Python does at its start in the folder of packages
+
+def reader(_=None):
+    import gguf
+    return gguf.GGUFReader.__module__
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(reader(), *pool.map(reader, [0]))
+"""
+
+
+@pytest.mark.parametrize("value", ["1", "0", ""])
+def test_workers_of_a_program_get_the_stand_in_by_a_variable(value, tmp_path, monkeypatch):
+    shutil.copy(ROOT / "src" / "ggufkit-compat.pth", tmp_path)
+    (tmp_path / "script.py").write_text(WORKERS)
+    monkeypatch.setenv("SITE", str(tmp_path))
+    monkeypatch.setenv("GGUFKIT_COMPAT", value)
+    ours, theirs = "ggufkit.compat.gguf.gguf_reader", "gguf.gguf_reader"
+    done = run(str(tmp_path / "script.py"))
+    assert done.stdout.split() == [ours if value == "1" else theirs] * 2, done.stderr
+    assert run("-m", "ggufkit.compat", str(tmp_path / "script.py")).stdout.split() == [ours] * 2
+
+
+def test_the_installed_package_brings_the_switch_for_workers():
+    files = importlib.metadata.files("ggufkit")
+    assert "ggufkit-compat.pth" in [str(file) for file in files]
+
+
 def test_a_script_that_brings_its_own_gguf_gets_that_one(tmp_path):
     """llama.cpp's converter prefers the gguf-py of its own folder."""
-    import shutil
-    from pathlib import Path
-
     shutil.copytree(Path(gguf.__file__).parent, tmp_path / "own" / "gguf")
     script = tmp_path / "script.py"
     script.write_text(

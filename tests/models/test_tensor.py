@@ -202,3 +202,5 @@ def test_other_libraries_get_a_copy_by_dlpack(kind, tmp_path):
         assert np.array_equal(array, model["t"].numpy())
         assert array.dtype == model["t"].dtype
         assert not np.shares_memory(array, model["t"].raw())
+        with pytest.raises(BufferError, match="must make a copy"):
+            model["t"].__dlpack__(copy=False)

@@ -6,6 +6,7 @@ python -m ggufkit.compat -m MODULE [ARGUMENT ...]
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ def main(arguments: list[str]) -> None:
         missing = f"{program[0]!r} is not a file\n" if program else ""
         sys.stderr.write("\n".join([f"{missing}usage:", *usage, ""]))
         raise SystemExit(2)
+    os.environ["GGUFKIT_COMPAT"] = "1"  # for processes that the program starts: ggufkit-compat.pth
     install()
     sys.argv = program
     if is_module:

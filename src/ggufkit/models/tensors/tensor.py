@@ -215,8 +215,10 @@ class Tensor:
         """Return the elements for NumPy."""
         return self.numpy(dtype, copy=copy)
 
-    def __dlpack__(self, **options: Any) -> Any:  # noqa: ANN401 (a capsule)
+    def __dlpack__(self, *, copy: bool | None = None, **options: Any) -> Any:  # noqa: ANN401 (a capsule)
         """Return the elements for other array libraries, which may write to them: a copy."""
+        if copy is False:
+            raise BufferError(f"{self!r} is read-only in its file: from_dlpack must make a copy")
         return self.numpy(copy=True).__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
