@@ -300,6 +300,36 @@ def test_a_trainer_leaves_a_quant_at_each_checkpoint(llama, words, tmp_path):
         assert (folder / "model-Q8_0.gguf").read_bytes() == expected.read_bytes()
 
 
+@needs_5
+@pytest.mark.filterwarnings("ignore")  # those of TRL are not ours
+@pytest.mark.parametrize("has_adapter", [False, True])
+def test_a_trainer_of_trl_leaves_a_quant_too(llama, words, tmp_path, has_adapter):
+    trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
+    import peft
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(words)
+    rows = datasets.Dataset.from_dict({"input_ids": [list(range(8))] * 4})
+    arguments = trl.SFTConfig(
+        str(tmp_path / "run"), max_steps=1, save_steps=1, per_device_train_batch_size=1,
+        report_to=[], use_cpu=True, disable_tqdm=True, bf16=False, eos_token=tokenizer.decode(0),
+        pad_token=tokenizer.decode(1), learning_rate=0.1,
+    )  # fmt: skip
+    trainer = trl.SFTTrainer(
+        llama.float(), arguments, train_dataset=rows, processing_class=tokenizer,
+        peft_config=peft.LoraConfig(target_modules=["q_proj"]) if has_adapter else None,
+        callbacks=[ggufkit.transformers.GGUFCallback("Q8_0", name="tiny", pre="gpt-2")],
+    )  # fmt: skip
+    trainer.train()
+    merged = trainer.model.merge_and_unload() if has_adapter else trainer.model
+    merged.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    with ggufkit.convert(tmp_path / "model", name="tiny", pre="gpt-2") as source:
+        (expected,) = source.quantize("Q8_0").write(tmp_path / "expected.gguf")
+    left = tmp_path / "run" / "checkpoint-1" / "model-Q8_0.gguf"
+    assert left.read_bytes() == expected.read_bytes()
+
+
 @pytest.mark.skipif(LIBRARY != 4, reason="for an environment with transformers 4")
 def test_older_transformers_are_refused(tiny, words, tmp_path):
     with pytest.raises(MissingExtraError, match="transformers 5"):

@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+class SaveOptions(WriteOptions, total=False):
+    """The options of `save`."""
+
+    name: str | None
+    pre: str | None
+    imatrix: Imatrix | AnyPath | None
+
+
 def save(  # noqa: PLR0913 (what is saved, and how)
     model: Any,  # noqa: ANN401 (torch.nn.Module; pyright checks where torch is missing)
     tokenizer: object,

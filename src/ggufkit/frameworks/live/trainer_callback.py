@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ggufkit.frameworks.extras import library
-from ggufkit.frameworks.live.save import save
+from ggufkit.frameworks.live.save import SaveOptions, save
 from ggufkit.frameworks.live.weights import EXTRA
 
 transformers_library: Final[Any] = library("transformers", EXTRA)
 if TYPE_CHECKING:  # the types stay complete where transformers is not installed
+    from typing_extensions import Unpack
+
     TrainerCallback = object
 else:
     TrainerCallback = transformers_library.TrainerCallback
@@ -22,10 +24,12 @@ class GGUFCallback(TrainerCallback):
     `tokenizer` is the trainer's own by default; `options` are those of `ggufkit.transformers.save`.
     """
 
-    def __init__(self, recipe: str, tokenizer: object = None, **options: Any) -> None:
+    def __init__(
+        self, recipe: str, tokenizer: object = None, **options: Unpack[SaveOptions]
+    ) -> None:
         self.recipe: str = recipe
         self.tokenizer: object = tokenizer
-        self.options: dict[str, Any] = options
+        self.options: SaveOptions = options
 
     def on_save(self, args: Any, state: Any, control: Any, **objects: Any) -> None:  # noqa: ANN401, ARG002 (as transformers calls it)
         """Write the file next to the checkpoint that was just saved."""
