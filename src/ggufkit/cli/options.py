@@ -140,6 +140,9 @@ arch_path_option: SharedOption = click.option(
 )
 
 
+FILE_PATH: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
 def parse_size(text: str) -> int:
     """Return a number of bytes: plain, or as 500M and 2G (powers of 1000) or 512MiB (of 1024).
 

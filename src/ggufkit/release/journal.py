@@ -12,8 +12,8 @@ from typing import Any, Final
 from ggufkit._version import __version__
 from ggufkit.errors import MISFORMED, FormatError, OutputError, ValueTypeError, brief
 from ggufkit.inspection.file_digest import file_digest
-from ggufkit.system.descriptors import close, lock, write_at
-from ggufkit.system.staging import staged
+from ggufkit.system.descriptors import close, lock
+from ggufkit.system.staging import write_whole
 from ggufkit.system.text_file import Most, read_small
 from ggufkit.validation.typed_values import integer, json_object, short_text
 
@@ -33,11 +33,6 @@ def identity_of(path: Path) -> object:
         status = path.stat()
         return path.name, status.st_size, status.st_mtime_ns
     return [identity_of(file) for file in sorted(path.iterdir()) if not file.name.startswith(".")]
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
-    staged(path, lambda stage: write_at(stage.descriptor, text.encode(), 0))
 
 
 def read_journal(folder: Path) -> Facts:
@@ -150,4 +145,5 @@ class Journal:
 
     def _save(self) -> None:
         content = {"ggufkit": __version__, "steps": self.steps, "published": self.published}
-        write_text(self.folder / JOURNAL, json.dumps(content, indent=1, sort_keys=True) + "\n")
+        text = json.dumps(content, indent=1, sort_keys=True) + "\n"
+        write_whole(self.folder / JOURNAL, text.encode())

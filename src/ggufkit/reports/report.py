@@ -17,9 +17,9 @@ from ggufkit.reports import words
 from ggufkit.reports.contents import Contents, gather
 from ggufkit.reports.elements import printable
 from ggufkit.reports.page import page
-from ggufkit.system.descriptors import AnyPath, as_path, write_at
+from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.readers_limit import ReadersLimit
-from ggufkit.system.staging import staged
+from ggufkit.system.staging import write_whole
 from ggufkit.system.threads import Progress
 from ggufkit.view.page_model import PageModel
 
@@ -140,10 +140,7 @@ def report(  # noqa: PLR0913 (options of one verb)
         for source, page in zip(sources, models, strict=True):
             _require_same_files(source, page)
         limit = ReadersLimit.all_of(model.readers_limit for model in models)
-        text = write(contents)
-        staged(
-            target, lambda stage: write_at(stage.descriptor, text, 0), limit=limit, clobber=clobber
-        )
+        write_whole(target, write(contents), limit=limit, clobber=clobber)
     return target
 
 

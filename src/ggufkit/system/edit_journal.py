@@ -23,9 +23,9 @@ import numpy as np
 from ggufkit.errors import FormatError, OutputError
 from ggufkit.system import hidden_files
 from ggufkit.system.cancellation import pause
-from ggufkit.system.descriptors import BINARY, AnyPath, as_path, close, lock, read_at, write_at
+from ggufkit.system.descriptors import BINARY, AnyPath, as_path, close, lock, read_at
 from ggufkit.system.readers_limit import PRIVATE_LIMIT
-from ggufkit.system.staging import staged
+from ggufkit.system.staging import write_whole
 
 MAX_BYTES: Final = 1 << 30  # of a journal, which is read into memory; real ones have a few MiB
 WAIT_SECONDS: Final = 60.0  # for another edit of the same file to end
@@ -245,11 +245,8 @@ def publish(target: Path, journal: EditJournal) -> None:
             with contextlib.suppress(FileNotFoundError):
                 path = hidden_files.hidden(target, name)
                 hidden_files.require_own(folder.status(path.name), path)
-        staged(
-            hidden_files.hidden(target, hidden_files.EDIT),
-            lambda stage: write_at(stage.descriptor, content, 0),
-            limit=PRIVATE_LIMIT,
-        )
+        path = hidden_files.hidden(target, hidden_files.EDIT)
+        write_whole(path, content, limit=PRIVATE_LIMIT)
         folder.sync()
 
 

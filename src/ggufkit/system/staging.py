@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from ggufkit.errors import DiskSpaceError, OutputError
 from ggufkit.system import descriptors
 from ggufkit.system.cancellation import shield
-from ggufkit.system.descriptors import BINARY, close, lock
+from ggufkit.system.descriptors import BINARY, close, lock, write_at
 from ggufkit.system.hidden_files import (
     PART,
     PRIVATE,
@@ -224,6 +224,15 @@ def staged(
             raise
         stage.publish()
     return result
+
+
+def write_whole(
+    target: Path, content: bytes, *, limit: ReadersLimit = NO_LIMIT, clobber: bool = True
+) -> None:
+    """Write a file, whole or not at all; the options and errors are those of `Staging`."""
+    staged(
+        target, lambda stage: write_at(stage.descriptor, content, 0), limit=limit, clobber=clobber
+    )
 
 
 def require_file(target: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from shell import done, ggufkit
@@ -45,3 +48,11 @@ def test_card_needs_a_finished_release(tmp_path):
     assert "has no release that was finished" in result.err
     (tmp_path / "release.json").write_text("[]")
     assert "not the journal of a release" in ggufkit("card", tmp_path).err
+
+
+@pytest.mark.parametrize("command", ["release", "card"])
+def test_help_does_not_wait_for_modules_that_only_the_work_needs(command):
+    words = [sys.executable, "-X", "importtime", "-m", "ggufkit", command, "--help"]
+    errors = subprocess.run(words, check=True, capture_output=True, text=True).stderr
+    assert "ggufkit.cli.write_model" in errors
+    assert "ggufkit.release" not in errors

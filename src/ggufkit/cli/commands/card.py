@@ -6,11 +6,9 @@ from pathlib import Path
 
 import click
 
+from ggufkit.cli.options import FILE_PATH
 from ggufkit.cli.output import examples
 from ggufkit.cli.write_model import report
-from ggufkit.release.run import write_card
-
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command(
@@ -19,11 +17,16 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option(
-    "--template", type=_FILE, metavar="FILE", help="A template for Jinja that makes the card."
+    "--template",
+    type=FILE_PATH,
+    metavar="FILE",
+    help="A template for Jinja that makes the card.",
 )
 def command(folder: Path, *, template: Path | None) -> None:
     """Write README.md, the chart and the figures of the release in FOLDER again.
 
     Everything comes from FOLDER/release.json; no model is read.
     """
+    from ggufkit.release.run import write_card  # noqa: PLC0415 (slow to import)
+
     report(write_card(folder, template))

@@ -93,7 +93,7 @@ def _overrides(
 @click.option(
     "--metadata",
     "overrides",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=shared.FILE_PATH,
     callback=_overrides,
     metavar="FILE",
     help="JSON file with general.* keys that replace those of the checkpoint.",

@@ -19,8 +19,7 @@ from ggufkit.cli.write_model import may_replace, refuse_input, report, require_p
 from ggufkit.errors import printable
 from ggufkit.evaluation import statistics
 from ggufkit.evaluation.evaluate import Evaluation, Quality, evaluate
-from ggufkit.system.descriptors import write_at
-from ggufkit.system.staging import staged
+from ggufkit.system.staging import write_whole
 from ggufkit.validation.plain_values import plain_values
 
 MEASURES: Final = {"kld": "mean KLD", "log_perplexity": "ln PPL"}
@@ -88,11 +87,7 @@ def command(
     document = plain_values(evaluation) | {"groups": plain_values(_groups(evaluation))}
     if output:
         content = json.dumps(document, allow_nan=False).encode() + b"\n"
-        staged(
-            Path(output),
-            lambda stage: write_at(stage.descriptor, content, 0),
-            clobber=may_replace(),
-        )
+        write_whole(Path(output), content, clobber=may_replace())
     if as_json:
         emit(document)
         return

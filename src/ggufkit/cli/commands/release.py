@@ -4,29 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ggufkit.cli.options import cluster_option, parse_size, threads_option
+from ggufkit.cli.options import FILE_PATH, cluster_option, parse_size, threads_option
 from ggufkit.cli.output import emit, examples, is_quiet, note, paged, size, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import report
 from ggufkit.errors import GGUFError, OutputError, printable
-from ggufkit.release.forecast import forecast
-from ggufkit.release.journal import write_text
-from ggufkit.release.run import release
-from ggufkit.release.runner import ReleaseJob, Tell
-from ggufkit.release.settings import Settings, read_settings, template
-from ggufkit.release.source import ReleaseSource
-from ggufkit.reports.report import escaped
+from ggufkit.system.staging import write_whole
 from ggufkit.system.text_file import Most, decoded, read_small
+
+if TYPE_CHECKING:
+    from ggufkit.release.runner import ReleaseJob, Tell
 
 INIT: Final = "init"  # instead of a source: write the settings
 SETTINGS: Final = "release.toml"
 PROBLEMS: Final = "problems.md"
 NAME: Final = "{name}"  # in --upload, the name of each model of a list
-_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _TEXT: Final = click.Path(exists=True, dir_okay=False)
 
 
@@ -43,7 +39,10 @@ _TEXT: Final = click.Path(exists=True, dir_okay=False)
 @click.argument("source", required=False)
 @click.option("-o", "--output", "folder", metavar="FOLDER", help="The folder for all files.")
 @click.option(
-    "--config", type=_FILE, metavar="FILE", help="Settings of `ggufkit release init`, changed."
+    "--config",
+    type=FILE_PATH,
+    metavar="FILE",
+    help="Settings of `ggufkit release init`, changed.",
 )
 @click.option(
     "--rungs",
@@ -70,11 +69,14 @@ _TEXT: Final = click.Path(exists=True, dir_okay=False)
     help="Let FOLDER take at most this; rungs are removed once they are published.",
 )
 @click.option(
-    "--card", type=_FILE, metavar="FILE", help="A template for Jinja that makes the model card."
+    "--card",
+    type=FILE_PATH,
+    metavar="FILE",
+    help="A template for Jinja that makes the model card.",
 )
 @click.option(
     "--watch",
-    type=_FILE,
+    type=FILE_PATH,
     metavar="LIST",
     help="Work through the models in this file, one a line, each in a folder of its own.",
 )
@@ -117,15 +119,23 @@ def command(
             if watch is None:
                 raise
             problems = [str(error)]
-        failed += [f"- {escaped(name)}: {escaped(problem)}" for problem in problems]
+        failed += [(name, problem) for problem in problems]
     if watch and not dry_run:
-        lines = ["# Problems", "", *(failed or ["All models were released."]), ""]
-        write_text(target / PROBLEMS, "\n".join(lines))
+        from ggufkit.reports.report import escaped  # noqa: PLC0415 (see below)
+
+        lines = [f"- {escaped(name)}: {escaped(problem)}" for name, problem in failed]
+        text = "\n".join(["# Problems", "", *(lines or ["All models were released."]), ""])
+        write_whole(target / PROBLEMS, text.encode())
     if failed:
         click.get_current_context().exit(1)
 
 
 def _job(source: str, folder: Path, *, is_listed: bool, options: dict[str, Any]) -> ReleaseJob:
+    # Slow to import, and `--help` needs none of them.
+    from ggufkit.release.runner import ReleaseJob  # noqa: PLC0415
+    from ggufkit.release.settings import Settings, read_settings  # noqa: PLC0415
+    from ggufkit.release.source import ReleaseSource  # noqa: PLC0415
+
     settings = read_settings(options["config"]) if options["config"] else Settings()
     changed = {key: options[key] for key in ("calibration", "texts", "rungs") if options[key]}
     settings = replace(settings, **changed)
@@ -148,9 +158,11 @@ def _listed(path: Path) -> list[str]:
 
 
 def _write_settings(path: Path) -> Path:
+    from ggufkit.release.settings import template  # noqa: PLC0415 (see below)
+
     if path.exists():
         raise OutputError(f"{path} exists already", remedy="Name another file with -o")
-    write_text(path, template())
+    write_whole(path, template().encode())
     return path
 
 
@@ -181,6 +193,7 @@ def _print_steps() -> Tell:
 
 def _released(job: ReleaseJob, *, as_json: bool) -> list[str]:
     """Run a release; return what went wrong with single files."""
+    from ggufkit.release.run import release  # noqa: PLC0415 (see above)
 
     def tell(step: str, state: str, **facts: Any) -> None:
         emit({"step": step, "state": state, **facts})
@@ -195,6 +208,8 @@ def _released(job: ReleaseJob, *, as_json: bool) -> list[str]:
 
 
 def _show(job: ReleaseJob, *, as_json: bool) -> None:
+    from ggufkit.release.forecast import forecast  # noqa: PLC0415 (see above)
+
     document = forecast(job)
     if as_json:
         emit(document)

@@ -20,9 +20,9 @@ import numpy as np
 
 from ggufkit.errors import MISFORMED, FormatError, MissingTensorError
 from ggufkit.models.layers import tensor_names
-from ggufkit.system.descriptors import AnyPath, as_path, write_at
+from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit
-from ggufkit.system.staging import staged
+from ggufkit.system.staging import write_whole
 from ggufkit.system.text_file import Most, read_small
 from ggufkit.validation.typed_values import (
     finite_number,
@@ -173,12 +173,7 @@ class Sensitivity:
     def save(self, path: AnyPath, *, clobber: bool = True) -> Path:
         """Write a file, whole or not at all; OutputError for an existing one without `clobber`."""
         target, text = as_path(path), self.to_json().encode()
-        staged(
-            target,
-            lambda stage: write_at(stage.descriptor, text, 0),
-            limit=self.limit,
-            clobber=clobber,
-        )
+        write_whole(target, text, limit=self.limit, clobber=clobber)
         return target
 
     def losses(self, names: Collection[str]) -> Losses:
