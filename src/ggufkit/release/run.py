@@ -18,13 +18,15 @@ from ggufkit.quantization.provenance import content_digest
 from ggufkit.quantization.quantize import QuantizeOptions
 from ggufkit.release.card import CARD, CHART, card_of, chart_of, document_of, evaluations
 from ggufkit.release.importance import quantize_options
-from ggufkit.release.journal import Facts, Journal, read_journal, write_text
+from ggufkit.release.journal import Facts, Journal, read_journal
 from ggufkit.release.publish import Publisher, is_same, publisher, repository_of
 from ggufkit.release.rung_steps import RungSteps
 from ggufkit.release.rungs import EXPECTED, Rung, decide_rungs, groups
 from ggufkit.release.runner import Bar, ReleaseJob, Runner, StepOutcome, Tell
 from ggufkit.release.source import ReleaseSource, about, type_of
 from ggufkit.system.cluster import cluster as executor_of
+from ggufkit.system.hidden_files import RESUME, RESUME_JOURNAL, hidden
+from ggufkit.system.staging import remove_leftover, sweep, write_whole
 
 SUMS = "SHA256SUMS"
 
@@ -79,7 +81,7 @@ class _Release(Runner):
             with source.open() as model:
                 self.refuse_foreign(decide_rungs(model, settings, {})[0])
         base = self.base_model(source)
-        self.trying("projector", lambda: self.projector(source))
+        self.projector(source)
         options = quantize_options(self, base)
         steps = RungSteps(self, base)
         sound: list[str] = []
@@ -135,7 +137,7 @@ class _Release(Runner):
                 return self.written(model, path), {}
 
         inputs = (source.identity, self.settings.projector, self.settings.outtype)
-        self.step("projector", inputs, make)
+        self.trying("projector", inputs, make)
 
     def rungs(self, model: Model, options: QuantizeOptions, content: str) -> list[Rung]:
         """Return the rungs to make, and tell which are left out."""
@@ -216,10 +218,21 @@ class _Release(Runner):
         rungs = [file for name in sound for file in journal.files(f"quantize {name}")]
         known, sums = journal.digests(), self.folder / SUMS
         lines = [digest_line(known[path.name], path.name) for path in (*rungs, *others)]
-        write_text(sums, "".join(f"{line}\n" for line in lines))
+        write_whole(sums, "".join(f"{line}\n" for line in lines).encode())
         journal.record("sums", "", [sums])
         self.publish([*others, *pages, sums], "Add card and checksums")
-        shutil.rmtree(self.work, ignore_errors=True)
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Remove what only later steps needed; what cannot be removed, the next run removes."""
+        try:
+            for name, kind in itertools.product(self.journal.digests(), (RESUME, RESUME_JOURNAL)):
+                remove_leftover(hidden(self.folder / name, kind))
+            sweep(self.folder)
+            shutil.rmtree(self.work)
+        except OSError as error:
+            reason = error.strerror or error
+            self.tell("note", text=f"hidden files stay in {self.folder}: {reason}; run again")
 
 
 def write_pages(journal: Journal, chosen: Facts, template: Path | None) -> list[Path]:
@@ -232,7 +245,7 @@ def write_pages(journal: Journal, chosen: Facts, template: Path | None) -> list[
     texts[CARD] = card_of(document, template)
     paths = [journal.folder / name for name in texts]
     for path in paths:
-        write_text(path, texts[path.name])
+        write_whole(path, texts[path.name].encode())
     journal.record("card", "", paths)
     return paths
 

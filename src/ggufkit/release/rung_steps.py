@@ -102,7 +102,7 @@ class RungSteps:
         def make() -> StepOutcome:
             return (), act(self.files(rung)[0])
 
-        return self.run.trying(step, lambda: self.run.step(step, inputs, make))
+        return self.run.trying(step, inputs, make)
 
     def _check(self, path: Path) -> Facts:
         findings = check(path, data=True, threads=self.run.job.threads)

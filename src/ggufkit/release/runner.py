@@ -48,6 +48,10 @@ class ReleaseJob:
     cluster: str = ""
 
 
+class _StepError(Exception):
+    """A step failed for one file; a failure of the journal is another thing."""
+
+
 class Runner:
     """Does the steps of one job."""
 
@@ -87,12 +91,19 @@ class Runner:
         self.tell("done", name, files=[path.name for path in paths])
         return self.journal.facts(name)
 
-    def trying(self, step: str, act: Callable[[], object]) -> bool:
-        """Do something for one file; if that fails, it is a problem of this file alone."""
+    def trying(self, name: str, inputs: Sequence[object], make: Callable[[], StepOutcome]) -> bool:
+        """Do a step for one file; if `make` fails, it is a problem of this file alone."""
+
+        def tried() -> StepOutcome:
+            try:
+                return make()
+            except GGUFError as error:
+                raise _StepError(error.message) from error
+
         try:
-            act()
-        except GGUFError as error:
-            self.problem(step, error.message)
+            self.step(name, inputs, tried)
+        except _StepError as error:
+            self.problem(name, str(error))
             return False
         return True
 
