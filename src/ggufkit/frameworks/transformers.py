@@ -159,4 +159,15 @@ def _tokenizer(draft: Draft) -> Any:  # noqa: ANN401 (a class of transformers)
     if template is not None:
         chosen["chat_template"] = template
     kind = library("transformers", EXTRA).PreTrainedTokenizerFast
-    return kind(tokenizer_object=inner, **chosen)
+    return kind(tokenizer_object=_Uncopied(inner), **chosen)
+
+
+class _Uncopied:
+    """A tokenizer that transformers does not copy: that takes as long as to make it."""
+
+    def __init__(self, tokenizer: Any) -> None:  # noqa: ANN401 (of the library tokenizers)
+        self.tokenizer = tokenizer
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:  # noqa: ANN401
+        """Return the tokenizer itself."""
+        return self.tokenizer

@@ -32,7 +32,11 @@ class Configuration(Protocol):
 
 def _vocabulary(facts: Configuration) -> Any:  # noqa: ANN401 (as JSON is)
     """Return the tokens in tokenizer.json, without those that were added; None without any."""
-    model = (facts.checkpoint.json("tokenizer.json") or {}).get("model")
+    return _vocabulary_in(facts.checkpoint.json("tokenizer.json") or {})
+
+
+def _vocabulary_in(rules: Mapping[str, Any]) -> Any:  # noqa: ANN401 (as JSON is)
+    model = rules.get("model")
     return model.get("vocab") if isinstance(model, Mapping) else None
 
 
@@ -97,9 +101,9 @@ def vocabulary_size(facts: Configuration) -> int | None:
     if facts.checkpoint.path("tokenizer.model"):
         size: int | None = facts.lookup("vocab_size")
         return size
-    vocabulary = _vocabulary(facts)
-    added = (facts.checkpoint.json("tokenizer.json") or {}).get("added_tokens")
-    return len(vocabulary) + len(added or ()) if vocabulary else None
+    rules = facts.checkpoint.json("tokenizer.json") or {}  # tens of megabytes: parse it once
+    vocabulary = _vocabulary_in(rules)
+    return len(vocabulary) + len(rules.get("added_tokens") or ()) if vocabulary else None
 
 
 def layers_named(facts: Configuration, prefix: str) -> int | None:

@@ -111,18 +111,20 @@ def _scored_merges(keys: VocabularyKeys, normal: list[int]) -> list[tuple[str, s
     short = [n for n in normal if len(keys.texts[n]) <= MAX_MERGED]
     numbers = {keys.texts[n]: n for n in short}
     lengths = sorted({len(text) for text in numbers} - {0})
-    merges = []
-    for number in short:
+    # Tuples, which the garbage collector need not visit: there are half a million.
+    merges: list[tuple[str, str]] = []
+    for number in sorted(short, key=lambda number: -keys.scores[number]):
         text = keys.texts[number]
+        halves = []
         for cut in lengths[: bisect_left(lengths, len(text))]:
             left = numbers.get(text[:cut])
             if left is None:
                 continue
             right = numbers.get(text[cut:])
             if right is not None:
-                merges.append((-keys.scores[number], number, left, right))
-    # Tuples, which the garbage collector need not visit: there are half a million.
-    return [(keys.texts[left], keys.texts[right]) for _, _, left, right in sorted(merges)]
+                halves.append((left, right))
+        merges += [(keys.texts[left], keys.texts[right]) for left, right in sorted(halves)]
+    return merges
 
 
 def unigram(keys: VocabularyKeys, say: Notify) -> TokenizerRules:  # noqa: ARG001 (a builder's signature)
