@@ -1,4 +1,4 @@
-"""Compare loading GGUF files into PyTorch with transformers and diffusers.
+"""Compare loading GGUF files into PyTorch with gguf-py, transformers and diffusers.
 
     python benchmarks/loading.py [--repeats N] [--peers FOLDER]
 
@@ -58,6 +58,20 @@ def transformers_model(_: Path) -> Callable[[Path], Any]:
     return load
 
 
+def gguf_py_tensors(_: Path) -> Callable[[Path], Any]:
+    """Return how gguf-py reads a file and decodes each tensor, for PyTorch."""
+    import gguf  # noqa: PLC0415
+    import torch  # noqa: PLC0415
+
+    def load(path: Path) -> Any:  # noqa: ANN401
+        return {
+            tensor.name: torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).copy())
+            for tensor in gguf.GGUFReader(path).tensors
+        }
+
+    return load
+
+
 def diffusers_tensors(_: Path) -> Callable[[Path], Any]:
     """Return how diffusers reads a GGUF file, and decodes each tensor as its layers do."""
     from diffusers.models.model_loading_utils import load_gguf_checkpoint  # noqa: PLC0415
@@ -95,6 +109,7 @@ def _import_llama() -> Any:  # noqa: ANN401 (a module)
 READERS = {
     "copy within memory": memory_copy,
     "ggufkit.torch.load": ggufkit_tensors,
+    "gguf-py, decoded": gguf_py_tensors,
     "diffusers, decoded": diffusers_tensors,
     "ggufkit.transformers.load": ggufkit_model,
     "transformers from_pretrained": transformers_model,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -340,6 +341,38 @@ def test_older_transformers_are_refused(tiny, words, tmp_path):
 def test_a_model_of_another_library_is_refused(words, tmp_path, torch):
     with pytest.raises(ValueTypeError, match="state_dict"):
         ggufkit.transformers.save(torch.nn.Linear(2, 2), words, tmp_path / "m.gguf")
+
+
+MEMORY = """
+import sys, peft, transformers, ggufkit.transformers
+size = dict(vocab_size=320, hidden_size=1024, intermediate_size=4096, num_hidden_layers=3)
+model = transformers.LlamaForCausalLM(transformers.LlamaConfig(num_attention_heads=8, **size))
+if sys.argv[2] == "True":
+    model = peft.get_peft_model(model, peft.LoraConfig(target_modules="all-linear"))
+
+def status(key):
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(key))
+
+before = status("VmRSS")
+open("/proc/self/clear_refs", "w").write("5")  # the peak begins here
+ggufkit.transformers.save(model, sys.argv[1], sys.argv[3], "Q8_0", pre="gpt-2")
+largest = max(p.nbytes for p in model.parameters())
+print((status("VmHWM") - before) / largest, sum(p.nbytes for p in model.parameters()) / largest)
+"""
+
+
+@needs_5
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(("has_adapter", "tensors"), [(False, 4), (True, 7)])
+def test_the_memory_of_a_few_tensors_is_enough(words, tmp_path, has_adapter, tensors):
+    script = [sys.executable, "-c", MEMORY, str(words), str(has_adapter), str(tmp_path / "m.gguf")]
+    # Else glibc keeps freed memory of up to 32 MiB a block.
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "1000000"}
+    done = subprocess.run(script, check=False, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    extra, whole = map(float, done.stdout.split())
+    assert extra < tensors < whole / 1.5
 
 
 # State dicts.

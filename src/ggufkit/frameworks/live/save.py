@@ -41,7 +41,7 @@ def save(  # noqa: PLR0913 (what is saved, and how)
     """Write a live model as a GGUF file, quantized by `recipe` if there is one; return the paths.
 
     The file has the bytes that `model.save_pretrained`, `ggufkit.convert` and `ggufkit.quantize`
-    give, but no checkpoint is written, and memory is needed for one or two tensors. `tokenizer` is
+    give, but no checkpoint is written, and memory is needed for a few tensors. `tokenizer` is
     the tokenizer or processor, or the folder of one.
 
     `model` may be in training: PEFT's adapters are merged in the file only, layers of bitsandbytes
