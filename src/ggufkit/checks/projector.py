@@ -26,7 +26,7 @@ _KEYS: Final = (
     "attention.layer_norm_epsilon",
 )
 _BLOCK: Final = re.compile(r"([va])\.blk\.(\d+)\.")
-# The kinds of projectors that llama.cpp knows; its converter no longer makes those of the last row.
+# The kinds of projectors that llama.cpp knows; its converter no longer makes the last row.
 KINDS: Final = frozenset((
     "gemma3", "gemma3nv", "gemma3na", "gemma4v", "gemma4a", "gemma4uv", "gemma4ua", "phi4",
     "idefics3", "pixtral", "llama4", "qwen2vl_merger", "qwen2.5vl_merger", "exaone4_5",

@@ -83,7 +83,7 @@ def adapter_outputs(
 ) -> list[tuple[Model, str]]:
     """Return the adapters for tasks in the checkpoint of `model`, and a file next to `target` each.
 
-    `options` are those of `ggufkit.task_adapters`.
+    `options` go to `ggufkit.task_adapters`.
     """
     if model.architecture != ARCHITECTURE:
         return []

@@ -45,7 +45,7 @@ def run(command: click.Command) -> NoReturn:
 
 
 def flushed(code: int) -> int:
-    """Flush the output; return the exit code, that of an error if flushing fails."""
+    """Flush the output; return the exit code, an error's if flushing fails."""
     try:
         streams.flush()
     except BrokenPipeError:

@@ -60,7 +60,7 @@ class Command(click.Command):
         return click.Command.parse_args(without_argument, ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Show the options of each group, then those of none."""
+        """Show the options of each group, then the ungrouped ones."""
         records = {
             option: record
             for param in self.get_params(ctx)

@@ -44,7 +44,7 @@ def is_folder(out: str) -> bool:
 def write_out(model: Model, out: str, **options: Any) -> list[Path]:
     """Write `model` to the file `out`, or to stdout for "-", with progress on a terminal.
 
-    `options` are those of `ggufkit.write` and `cluster`, an address. Returns the paths of the
+    `options` go to `ggufkit.write`; `cluster` is an address. Returns the paths of the
     files written, none for a stream.
     """
     refuse_option_file(out)

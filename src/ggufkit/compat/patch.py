@@ -45,7 +45,7 @@ def uninstall() -> None:
 
 
 def _replace() -> None:
-    """Replace the names in all loaded modules, except in those of the stand-in."""
+    """Replace the names in all loaded modules, except in the stand-in's."""
     stand_in, patched = importlib.import_module(STAND_IN), sys.modules[PATCHED]
     ours = {id(getattr(patched, name)): getattr(stand_in, name) for name in NAMES}
     for module in list(sys.modules.values()):

@@ -1,6 +1,6 @@
 """Adds tensors from other files to a checkpoint: dense layers after the pooling, and a mask.
 
-The dense layers are those of sentence-transformers. DFlash marks the tokens to be drafted with a
+The dense layers come from sentence-transformers. DFlash marks the tokens to be drafted with a
 mask token, which its target never learnt. A checkpoint may have a vector for it in
 `mask_embedding.pt`; the draft model then gets embeddings of its own.
 """
@@ -80,7 +80,7 @@ def with_dense_modules(checkpoint: Checkpoint) -> Checkpoint:
 def with_mask_embedding(checkpoint: Checkpoint) -> Checkpoint:
     """Return a draft model whose embeddings have the row of its `mask_embedding.pt`, if any.
 
-    If it lacks embeddings or a head, it gets those of its target. Raises CheckpointError for a file
+    If it lacks embeddings or a head, it gets its target's. Raises CheckpointError for a file
     that does not fit, and for a target without these tensors.
     """
     path = checkpoint.path(MASK_EMBEDDING)

@@ -68,9 +68,9 @@ def evaluate(  # noqa: PLR0913 (the options of llama-perplexity)
 ) -> Evaluation:
     """Measure the perplexity of `models` on the file `text`, and their divergence from a base.
 
-    The text is cut into chunks of `context` tokens (512), of which at most `chunks` are read. The
+    The text is cut into chunks of `context` tokens (512); at most `chunks` are read. The
     base is the model `base`, or the file `base_logits` of llama-perplexity, which also has the
-    text's tokens. With both, `base_logits` is written. All figures equal those of llama-perplexity
+    text's tokens. With both, `base_logits` is written. All figures equal llama-perplexity's
     on the same chunks. `resume` keeps what is done if the run stops, and continues from what is
     kept. Without `clobber` no base file is replaced. `progress(done, total)` counts chunks.
 

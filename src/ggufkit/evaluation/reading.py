@@ -35,7 +35,7 @@ MOST_SEQUENCES: Final = 64  # llama.cpp computes at most 256 together
 class Prediction:
     """What a model computed at a counted position, and the `token` that comes next.
 
-    `inputs` are those of the output matrix, None unless the reader keeps them.
+    `inputs` go into the output matrix; None unless the reader keeps them.
     """
 
     chunk: int

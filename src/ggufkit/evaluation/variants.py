@@ -33,7 +33,7 @@ CONTEXT: Final = 512  # tokens of a chunk, as in llama-perplexity
 class Variants(contextlib.AbstractContextManager["Variants"]):
     """A loaded model, its log probabilities on a text, and its variants; a context manager.
 
-    `scores` are those of the unchanged model.
+    `scores` describe the unchanged model.
     """
 
     def __init__(  # noqa: PLR0913 (the options of `evaluate`)

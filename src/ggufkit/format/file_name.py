@@ -188,7 +188,7 @@ def title(name: str) -> str:
 def size_label(parameters: int, *, shared: int = 0, expert: int = 0, experts: int = 0) -> str:
     """Return the size as the convention writes it: "360M", "8x7B".
 
-    `shared` are the parameters outside experts, `expert` those of one and `experts` their number.
+    `shared` counts the parameters outside experts, `expert` the ones in each of `experts`.
     """
     if experts > 0:
         return f"{experts}x{_rounded(abs(shared) + abs(expert))}"

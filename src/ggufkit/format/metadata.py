@@ -79,7 +79,7 @@ class Encoded:
 class Metadata(Mapping[str, Value]):
     """The key-value pairs of a model, in order. Immutable: `updated` and `without` make new ones.
 
-    Numbers are those of Python; `typed` and `type_name` tell the exact type. Arrays of numbers are
+    Numbers are Python's; `typed` and `type_name` tell the exact type. Arrays of numbers are
     read-only NumPy arrays, arrays of strings `Strings`, arrays of arrays `Arrays`. Values are
     decoded when asked for.
     """
@@ -316,7 +316,7 @@ def _typed_entries(
     items: Mapping[str, object] | Iterable[tuple[str, object]],
     known: Mapping[str, Encoded | TypedValue],
 ) -> dict[str, Encoded | TypedValue]:
-    """Return `items` with types: their own, those of `known` keys, or the defaults."""
+    """Return `items` with types: their own, the `known` key's, or the default."""
     if isinstance(items, Metadata):
         return {key: items.entry(key) for key in items}
     pairs = items.items() if isinstance(items, Mapping) else items
@@ -364,7 +364,7 @@ def _type_of(present: Encoded | TypedValue | None) -> str | None:
 
 
 def alignment_of(metadata: Metadata) -> int:
-    """Return general.alignment, or 32; raises FormatError for a value that is no alignment."""
+    """Return general.alignment, or 32; raises FormatError for an impossible value."""
     if "general.alignment" not in metadata:
         return DEFAULT_ALIGNMENT
     number = require_uint32(metadata.typed("general.alignment"))

@@ -50,7 +50,7 @@ class ValueType(Enum):
         """Compare with another type, or with a name."""
         return self is other or self.name == other
 
-    __hash__ = Enum.__hash__  # that of the name
+    __hash__ = Enum.__hash__  # of the name
 
 
 VALUE_TYPES: Final = {kind.id: kind for kind in ValueType}

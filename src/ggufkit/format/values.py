@@ -3,7 +3,7 @@
 A typed value knows its GGUF type, so writing it again gives the bytes it was read from. Scalars are
 NumPy scalars (`np.uint32(7)`), `bool` and `str`; arrays of numbers and bools are one-dimensional
 NumPy arrays; arrays of strings are `Strings`, arrays of arrays `Arrays`. `python_value` makes of it
-what users get: numbers are those of Python, which do not wrap around and which `json` accepts.
+what users get: numbers are Python's, which do not wrap around and which `json` accepts.
 """
 
 from __future__ import annotations

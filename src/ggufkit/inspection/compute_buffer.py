@@ -31,7 +31,7 @@ ROWS_WITHOUT_GATE: Final = 2
 ROWS_OF_ENCODER: Final = 1
 TABLES_WITH_BIASES: Final = 3  # scores, and biases before and after they are turned
 _GATE: Final = re.compile(r"\.ffn_gate(_exps|_shexp)?\.weight$")
-LOGITS_TWICE: Final = frozenset({"chameleon"})  # which makes those of images impossible
+LOGITS_TWICE: Final = frozenset({"chameleon"})  # which makes the logits of images impossible
 WITHOUT_FLASH: Final = frozenset({"grok"})  # llama.cpp always turns flash attention off here
 _UP: Final = re.compile(r"\.ffn_up\.weight$")
 

@@ -107,7 +107,7 @@ UNKNOWN: Final = frozenset(
         PROJECTOR,
     }
 )
-GEMMA3N_LAYERS: Final = 20  # those of Gemma 3n that have a cache, as llama.cpp has it
+GEMMA3N_LAYERS: Final = 20  # layers of Gemma 3n that have a cache in llama.cpp
 TOKEN_SHIFTS: Final = 2  # of RWKV, where the key is missing
 
 

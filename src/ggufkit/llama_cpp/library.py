@@ -1,7 +1,7 @@
 """The library in llama.cpp's Python binding: its structures, its functions, its errors.
 
 The binding xllamacpp ships all of llama.cpp as one library with its C functions as symbols. The
-structures below are those of `llama.h` and `ggml.h` of exactly that version.
+structures below match `llama.h` and `ggml.h` of exactly that version.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def convert_lora(  # noqa: PLR0913 (one argument for each choice of a user)
     `folder` is what PEFT's `save_pretrained` or MLX's training wrote. `base` is the folder of the
     model that it adapts; only its config.json is read. It is required, because the model that the
     adapter names is never opened. `outtype` is f32, f16, bf16, q8_0 or auto. The other arguments
-    are those of `convert`. Raises AdapterError, whose `problems` list everything wrong.
+    work as in `convert`. Raises AdapterError, whose `problems` list everything wrong.
     """
     say_note = say or (lambda _: None)
     adapter = read_peft(folder, say_note)

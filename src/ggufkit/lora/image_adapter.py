@@ -130,7 +130,7 @@ def image_addends(base: Model, adapter: Model, say: Notify) -> dict[str, list[Ad
 
 
 def _modules(adapter: Model) -> dict[str, dict[str, Tensor]]:
-    """Return the tensors of an adapter by their module, without those of text encoders."""
+    """Return the tensors of an adapter by their module, without tensors of text encoders."""
     modules: dict[str, dict[str, Tensor]] = {}
     odd = []
     for tensor in adapter.tensors.values():

@@ -29,7 +29,7 @@ TILE_ROWS: Final = 128  # multiplied together: numbers do not depend on the rows
 class Pair:
     """The factors of the change of one matrix, or of a stack of matrices: the change is b @ a.
 
-    The shape of `a` is (..., rank, columns), that of `b` is (..., rows, rank).
+    `a` has the shape (..., rank, columns), and `b` (..., rows, rank).
     """
 
     name: str
@@ -69,7 +69,7 @@ def _perform(item: Tensor | Pair, name: str, arguments: list[float]) -> Tensor |
     operation = OPERATIONS[name]
     if name == "transpose":
         return Pair(item.name, transpose(item.b), transpose(item.a))
-    if name == "regroup_columns":  # they are those of A
+    if name == "regroup_columns":  # of A
         return Pair(item.name, perform(item.a, name, arguments), item.b)
     if not operation.keeps_columns:
         raise AdapterError(f"{item.name}: {name} cannot be done on the factors of a matrix")
@@ -141,7 +141,7 @@ class Adapter:
 def read_adapter(model: Model) -> Adapter:
     """Return the adapter in an opened GGUF file.
 
-    Raises AdapterError, whose `problems` list everything wrong, also for a file that is no adapter.
+    Raises AdapterError, whose `problems` list everything wrong, also if the file is not an adapter.
     """
     path = model.files[0].path if model.files else "the model"
     kind = model.metadata.get("general.type"), model.metadata.get(KIND)

@@ -42,7 +42,7 @@ def task_adapters(
     """Return the adapters for tasks in the checkpoint `folder` as lazy models, by their tasks.
 
     Returns nothing unless config.json names tasks, as in Jina Embeddings 3. Closing one of the
-    models closes all. The arguments are those of `convert`. Raises CheckpointError, whose
+    models closes all. The arguments work as in `convert`. Raises CheckpointError, whose
     `problems` list everything wrong.
     """
     with opened_checkpoint(folder, follow_links=follow_links) as checkpoint:

@@ -191,7 +191,7 @@ class Model(ModelVerbs, Mapping[str, Tensor]):
     def derived_from(self, files: Iterable[AnyFile], *limits: ReadersLimit) -> Model:
         """Attach the open files of other models: none of them may be an output.
 
-        `limits` are those of other inputs, which are not open.
+        `limits` belong to other inputs, which are not open.
         """
         self.inputs = tuple(files)
         self._limit = ReadersLimit.all_of([self._limit, *limits])

@@ -91,7 +91,7 @@ def open_files(
 ) -> Model:
     """Open the files of one model: one file, or all shards of a set in order.
 
-    The headers are read at the same time. The options and errors are those of `open`; the files
+    The headers are read at the same time. Options and errors are as in `open`; the files
     are closed with the model, or if it cannot be opened.
     """
     excused = EXCUSED if partial else ()

@@ -3,7 +3,7 @@
 The quants of a repository share their vocabulary, which is nearly all of a header. One header is
 fetched whole; of the others come the beginning, up to somewhere in the vocabulary, and what follows
 it. The middle is taken from the first where both ends are the same, and the tensors then must end
-where the file does. So sizes, types and keys are those of each file; a vocabulary that differs only
+where the file does. So sizes, types and keys are each file's own; a vocabulary that differs only
 in its middle is not noticed. What needs every byte opens a model alone.
 """
 
@@ -37,7 +37,7 @@ SPARE_BYTES: Final = 1 << 15  # fetched after the expected end of a header
 def open_all(name: str) -> Iterator[list[tuple[CachedModel, Model]]]:
     """Provide all models of the repository `name` with their names; they are closed afterwards.
 
-    Errors are those of `open`.
+    Errors are as in `open`.
     """
     named_sets = sets_of(name)
     with contextlib.ExitStack() as opened:

@@ -26,7 +26,7 @@ TENSOR_BYTES: Final = 80  # of a usual tensor info
 TEMPLATE_BYTES: Final = 1 << 14  # of a chat template, which most models have after the vocabulary
 SPARE: Final = 1.08  # of strings that have not come: later tokens are longer than the first ones
 SPARE_OF_ALL: Final = 1.01
-SPARE_BYTES: Final = 1 << 15  # so that a third request need not be followed by another
+SPARE_BYTES: Final = 1 << 15  # so that three requests are usually enough
 TOKEN_BYTES: Final = 15  # of a usual token and its length
 SURE_STRINGS: Final = 1 << 14  # after which the mean so far says more than what is usual
 COUNT_BYTES: Final = 8  # of the length of a string; in the rare version 1 this guesses worse
@@ -61,7 +61,7 @@ class HeaderLack:
 
 
 def read_header(file: RangeFile) -> Header:
-    """Return the header of a file, of which nothing may have been read yet.
+    """Return the header of a file; nothing of it may have been read yet.
 
     The header of a file on the Hub is kept on this disk if its digest is known, and comes from
     there the next time. Raises LimitError for a header that is longer than MAX_HEADER_BYTES.

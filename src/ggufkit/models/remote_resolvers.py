@@ -43,7 +43,7 @@ def files_of(name: Any, *, shards: bool = True) -> Files:  # noqa: ANN401 (conte
 
 
 def files_at_url(name: str, shards: bool) -> Files:  # noqa: FBT001 (a row of the table)
-    """Return the file at a URL, or all shards of its set if its name is that of a shard."""
+    """Return the file at a URL, or all shards of its set if its name is a shard's."""
     from ggufkit.remote.remote_file import RemoteFile  # noqa: PLC0415 (networks take long to import)
 
     url = Url.parse(name)

@@ -70,7 +70,7 @@ class ComputedRows:
 
 @dataclass(frozen=True, eq=False)
 class Rewritten(ComputedRows):
-    """Rows whose bytes `rewrite` makes of those of the same rows of other sources."""
+    """Rows whose bytes `rewrite` makes from the same rows of other sources."""
 
     rewrite: Callable[..., Bytes]
     sources: Sequence[Source]

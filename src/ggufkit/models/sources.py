@@ -80,7 +80,7 @@ class QuantizedSource(ComputedRows):
     """Another tensor's rows, decoded to float32 and encoded as `type`, as llama.cpp does.
 
     `weights` is the importance of each column: shape (width,), or (matrices, width) for a stack of
-    matrices. `search` is that of `quants.quantize`.
+    matrices. `search` works as in `quants.quantize`.
     """
 
     tensor: Tensor

@@ -132,9 +132,9 @@ def layout(
     `shard_counts` gives the number of tensors of each shard. With `no_tensor_first_split` a shard
     with all keys and no tensors comes before the others.
 
-    Shards, and the one file that an opened set becomes, are those of llama-gguf-split: the same
-    bytes. With `shard_counts` they are those of llama-quantize --keep-split. With
-    `converter_shards` they are those of llama.cpp's converter, which counts sizes without padding.
+    Shards, and the one file that an opened set becomes, equal llama-gguf-split's: the same
+    bytes. With `shard_counts` they equal llama-quantize --keep-split's. With
+    `converter_shards` they equal llama.cpp's converter's, which counts sizes without padding.
     """
     metadata = _aligned(model.metadata, alignment)
     step = alignment_of(metadata)

@@ -41,7 +41,7 @@ class CopiedRun(NamedTuple):
 def verify_copies(written: Iterable[WrittenFile], threads: int) -> None:
     """Raise RemoteError if a file that was copied whole has another digest than its server states.
 
-    Files of which only some tensors were copied, and those without a known SHA-256, are not
+    Files whose tensors were copied in part, and files without a known SHA-256, are not
     checked.
     """
     checked = []

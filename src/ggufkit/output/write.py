@@ -154,7 +154,7 @@ def save(
 ) -> list[Path]:
     """Write arrays and plain metadata as a GGUF file; return the paths written.
 
-    `tensors` and `metadata` are those of `ggufkit.model`, `options` those of `write`.
+    `tensors` and `metadata` go to `ggufkit.model`, `options` to `write`.
     """
     return write(model(tensors, metadata), path, **options)
 

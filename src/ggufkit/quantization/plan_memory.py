@@ -35,7 +35,7 @@ def plan_memory(
 
     Without `recipes`, these are all that make the model smaller, the largest first. The recipe None
     leaves the model as it is, and the context None is the one that it was trained with. `options`
-    are those of `estimate`. Raises as `estimate` does, and TensorTypeError for an unknown recipe.
+    work as in `estimate`. Raises as `estimate` does, and TensorTypeError for an unknown recipe.
     """
     lengths = list(contexts)
     variants = _smaller(model) if recipes is None else [_quantized(model, r) for r in recipes]

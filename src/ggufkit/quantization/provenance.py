@@ -97,7 +97,7 @@ def quantize_with_provenance(
 ) -> Model:
     """Return what `quantize` returns, with keys that say what it derives from.
 
-    The arguments are those of `quantize`. For its digest all data of `model` is read once;
+    The arguments work as in `quantize`. For its digest all data of `model` is read once;
     `progress(done, total)` counts bytes. `reproduce` proves what the keys say. Raises what
     `quantize` raises, and ValueTypeError for settings that a file cannot carry: a recipe with rules
     made in Python.
@@ -138,7 +138,7 @@ def with_provenance(result: Quantization, options: QuantizeOptions, content: str
 
 
 def unread_keys(recipe: Recipe, options: QuantizeOptions) -> dict[str, str]:
-    """Return keys as long as those of `with_provenance`, without reading any data."""
+    """Return keys as long as `with_provenance` makes them, without reading any data."""
     imatrix, hessian = (UNREAD if options.get(key) else "" for key in ("imatrix", "hessian"))
     return Provenance(UNREAD, imatrix, _settings(recipe, options), hessian).keys()
 

@@ -110,7 +110,7 @@ def quantize(
     of another model, and without a recipe all other tensors keep their type. `keep_order` keeps the
     order of the input's tensors, and `promote_uncovered` takes the nearest type that needs no
     importance data. `search` ("better" or "best") looks for blocks with smaller errors than ggml's;
-    the output is then not that of llama-quantize, and the key `quantize.search` says so. `hessian`
+    the output then differs from llama-quantize's, and the key `quantize.search` says so. `hessian`
     (the path of a file that `compute_imatrix` wrote) feeds errors back from column to column; its
     diagonal is the importance data if `imatrix` is missing.
 
@@ -226,7 +226,7 @@ def _encodable(type: AnyType | None) -> TensorType | None:
 def types_by_name(
     types: Mapping[str, AnyType] | None, like: AnyModel | None
 ) -> dict[str, TensorType]:
-    """Return the types by exact name: those given, then those of the tensors of `like`."""
+    """Return the types by exact name: the given ones, then the types of `like`'s tensors."""
     explicit = {name: codec.encodable(kind) for name, kind in mapping("types", types).items()}
     like_tensors = as_model(like, "like").tensors.values() if like else ()
     copied = {t.name: t.type for t in like_tensors if not t.type.is_opaque and not is_whole(t.type)}

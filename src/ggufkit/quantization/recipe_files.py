@@ -93,7 +93,7 @@ def matching(
 ) -> list[tuple[str, str]]:
     """Return the patterns of the file `path` that match a name, and say which ones do not.
 
-    They are no error, because several models may share the file.
+    They are allowed, because several models may share the file.
     """
     all_names = list(names)
     patterns = [pattern for pattern, _ in patterns_of(listed)]
@@ -121,7 +121,7 @@ def parse_override(text: str) -> tuple[str, TypedValue]:
     try:
         return key, _value(kind.lower(), written)
     except (ValueError, RecursionError) as error:
-        problem = error.message if isinstance(error, GGUFError) else f"{written!r} is no {kind}"
+        problem = error.message if isinstance(error, GGUFError) else f"{written!r} is not {kind}"
         remedy = error.remedy if isinstance(error, GGUFError) else "Write a value of that type"
         raise ValueTypeError(f"{key}: {problem}", remedy=remedy) from None
 

@@ -33,7 +33,7 @@ from ggufkit.system.threads import Progress
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-STEPS: Final = 24  # passes over the text, besides those of the first choices
+STEPS: Final = 24  # passes over the text, after the first choices
 FACTORS: Final = (2.0, 0.5)  # for the sensitivity of a group
 RECIPES_TRIED: Final = 2  # of those that fit, the largest
 KEPT_AT: Final = 0.68  # confidence: one standard error, for a change that costs nothing
@@ -119,7 +119,7 @@ def repair(  # noqa: PLR0913 (the options of `target` and `evaluate`)
 
     `text` should differ from the text of the `sensitivity`. It is read once for each try: by
     the choice of `target` with and without sensitivities, by recipes that fit, and for `steps`
-    changes. `options` are those of `quantize`. Raises what `target` and `evaluate` raise.
+    changes. `options` go to `quantize`. Raises what `target` and `evaluate` raise.
     """
     opened = opened_sensitivity(sensitivity)
     assert opened is not None  # noqa: S101 (for mypy)

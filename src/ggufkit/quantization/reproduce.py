@@ -134,7 +134,7 @@ def _data(
     if (actual := imatrix_digest(data)) != origin.imatrix:
         raise MissingImportanceError(
             f"the file was made with other importance data: its digest is {origin.imatrix}, and "
-            f"that of the data given is {actual}",
+            f"the given data has {actual}",
             remedy="Give the importance matrix that the file was made with",
         )
     path = metadata.text(IMATRIX_FILE, "")

@@ -1,7 +1,7 @@
 """Measure how much the predictions of a model suffer from each group of its tensors.
 
 The model stays loaded in llama.cpp. One group after the other is quantized, the text is read, and
-the predictions are compared with those of the unchanged model. A group holds the tensors of one
+the predictions are compared with the unchanged model's. A group holds the tensors of one
 kind in some neighbouring layers.
 """
 
@@ -49,7 +49,7 @@ def measure_sensitivity(  # noqa: PLR0913 (the options of `evaluate`)
 
     The layers are divided into `sections`; the tensors of a kind in a section are a group. Each is
     quantized to `LEVELS`, with the importance data that `target` and `quantize` will get too. The
-    file `text` is read in chunks of `context` tokens, of which at most `chunks` count, once for
+    file `text` is read in chunks of `context` tokens (at most `chunks` of them), once for
     each level of each group; `progress(done, total)` counts these passes.
 
     Raises TensorTypeError for a model that is quantized already, and what `evaluate` raises.

@@ -94,7 +94,7 @@ class SizeProblem:
     allowance: int
 
     def nbytes_of(self, types: Mapping[str, TensorType]) -> int | None:
-        """Return the bytes of a choice of types, None if it has a type that is no option."""
+        """Return the bytes of a choice of types, None if it has a type that is not an option."""
         sizes = {
             (name, o.type): o.nbytes for name, options in self.options.items() for o in options
         }
@@ -110,7 +110,7 @@ class SizeProblem:
         return {name: option.type for name, option in allocate(weighted, self.allowance).items()}
 
 
-def size_problem(  # noqa: PLR0913 (those of `target`)
+def size_problem(  # noqa: PLR0913 (as in `target`)
     model: Model,
     *,
     nbytes: int | None = None,
@@ -121,7 +121,7 @@ def size_problem(  # noqa: PLR0913 (those of `target`)
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> SizeProblem:
-    """Measure the error of each tensor as each type; the arguments are those of `target`."""
+    """Measure the error of each tensor as each type; the arguments work as in `target`."""
     if (nbytes is None) == (bpw is None):
         raise ValueTypeError("a target is a size or bits per weight, not both", remedy="Give one")
     data = imatrix if isinstance(imatrix, Imatrix | None) else Imatrix.open(imatrix)

@@ -24,7 +24,7 @@ class BlockParts:
 
     `fields` are the stored numbers by ggml's names, such as `d` (the scale of the whole block),
     `scales` (of its groups, as stored) and `points` (numbers of grid points). `scales` and
-    `offsets` are those of each group, ready to use; types without offsets have None. `levels` are
+    `offsets` has one offset per group, ready to use; types without offsets have None. `levels` are
     the integers that a group's scale multiplies, one for each element. `codes` are the stored
     numbers that give the levels: one for each element, or points of a grid and bytes of signs.
     """

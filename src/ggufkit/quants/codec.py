@@ -29,7 +29,7 @@ BYTES: Final = np.dtype(np.uint8)
 FLOAT: Final = np.dtype(np.float32)
 
 
-def quantize(  # noqa: PLR0913 (options, each of which says one thing)
+def quantize(  # noqa: PLR0913 (each option says one thing)
     array: npt.ArrayLike,
     type: AnyType,
     *,
@@ -150,7 +150,7 @@ def encode_rows(
 ) -> Bytes:
     """Pack contiguous float32 `rows` (n, width) into `out` (n, bytes of a row), in this thread.
 
-    Releases the interpreter lock. `imatrix` has shape (width,); `search` is that of `quantize`.
+    Releases the interpreter lock. `imatrix` has shape (width,); `search` works as in `quantize`.
     Raises as `quantize` does.
     """
     target = encodable(type)

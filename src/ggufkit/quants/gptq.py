@@ -151,7 +151,7 @@ class _BlockStep:
         chosen_levels = np.empty((size // unit, codes.codes, len(blocks)), np.int32)
         for number, start in enumerate(range(0, size, unit)):
             own = slice(start, start + unit)
-            # Products of many columns are BLAS's, those of a few are faster without its threads.
+            # BLAS multiplies many columns; a few are faster without its threads.
             before = start - start % BATCH
             if start == before:
                 batch = slice(start, start + BATCH)

@@ -135,7 +135,7 @@ def is_own_dtype(dtype: np.dtype[Any], type: TensorType) -> bool:
 
 
 def is_bfloat16(dtype: np.dtype[Any]) -> bool:
-    """Whether `dtype` is bfloat16: that of ml_dtypes, or its bits as uint16."""
+    """Whether `dtype` is bfloat16: ml_dtypes' own, or its bits as uint16."""
     return dtype.name in {"bfloat16", "uint16"}
 
 

@@ -20,7 +20,7 @@ MAX_FLOAT32: Final = 3.4028234663852886e38
 def finite_number(
     value: object, name: str, *, least: float = -math.inf, most: float = math.inf
 ) -> float:
-    """Return a number as a float; truth values, NaN and infinity are no numbers here."""
+    """Return a number as a float; truth values, NaN and infinity do not count as numbers."""
     if not isinstance(value, bool) and isinstance(value, int | float):
         try:
             number = float(value)
@@ -32,7 +32,7 @@ def finite_number(
 
 
 def integer(value: object, name: str, *, least: int = 0, most: int = MAX_WHOLE) -> int:
-    """Return a whole number within limits; a truth value is no number."""
+    """Return a whole number within limits; a truth value does not count as a number."""
     if not isinstance(value, bool) and isinstance(value, int) and least <= value <= most:
         return value
     raise _refusal(name, "a whole number", least, most, value)

@@ -96,7 +96,7 @@ def _overrides(
     type=shared.FILE_PATH,
     callback=_overrides,
     metavar="FILE",
-    help="JSON file with general.* keys that replace those of the checkpoint.",
+    help="JSON file with general.* keys that replace the checkpoint's.",
 )
 @click.option(
     "--pre", metavar="NAME", help="Name of the pre-tokenizer, if ggufkit does not recognize it."

@@ -52,7 +52,7 @@ EVERY: Final = "all"  # recipes
 @click.option(
     "--value-cache-type",
     type=click.Choice(estimate.CACHE_TYPES, case_sensitive=False),
-    help="Type of the cached values, if it differs from that of the keys.",
+    help="Type of the cached values, if it differs from the keys' type.",
 )
 @click.option("--sequences", type=Count(min=1), default=1, help="Number of texts at once.")
 @click.option("--unified", is_flag=True, help="Keep all texts in one shared cache.")

@@ -74,7 +74,7 @@ def command(
 
     Without a base, prints the perplexity. With one, also prints the divergence (KLD) of the
     probabilities, and which models differ by more than chance. This runs llama.cpp through its
-    Python binding, the extra ggufkit[llama]. All figures equal those of llama-perplexity.
+    Python binding, the extra ggufkit[llama]. All figures equal llama-perplexity's.
     """
     _require_usable(models, **options)
     if output:

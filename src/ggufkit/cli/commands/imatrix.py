@@ -57,7 +57,7 @@ def command() -> None:
 def show(source: str, *, as_json: bool) -> None:
     """Show the statistics of each tensor and each layer in the importance matrix IN.
 
-    The figures are the same as those of llama-imatrix --show-statistics.
+    The figures equal llama-imatrix --show-statistics.
     """
     imatrix = Imatrix.open(source)
     summary = statistics(imatrix)
@@ -114,7 +114,7 @@ def merge_command(
 ) -> None:
     """Add the importance matrices IN of one model, and write the sum to OUT.
 
-    The output is the same as that of llama-imatrix with each IN as --in-file.
+    The output equals llama-imatrix's with each IN as --in-file.
     """
     merged = merge((Imatrix.open(source) for source in sources), chunk_size=context)
     _write(merged, out, sources, format, as_json=as_json)

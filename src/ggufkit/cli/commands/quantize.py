@@ -145,7 +145,7 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     help="Set a key; TYPE is int, float, bool, str, or a GGUF type like array[int32].  "
     "[repeatable]",
 )
-@click.option("--keep-split", is_flag=True, help="Write shards like those of the input.")
+@click.option("--keep-split", is_flag=True, help="Write shards like the input's.")
 @click.option("--keep-order", is_flag=True, help="Keep the tensors in the input's order.")
 @click.option(
     "--allow-requantize",
@@ -243,7 +243,7 @@ def _require_output(
 def _options(
     values: Mapping[str, Any], model: ggufkit.Model, opened: contextlib.ExitStack
 ) -> QuantizeOptions:
-    """Return the options of the command as those of `ggufkit.quantize`."""
+    """Return the options of the command as `ggufkit.quantize` names them."""
     if values["include_weights"] and values["exclude_weights"]:
         raise click.UsageError("Use either --include-weights or --exclude-weights, not both")
     listed = values["tensor_type_file"]

@@ -1,4 +1,4 @@
-"""Shows how far tensors are from those of another model: sorted, cut, of one model or several."""
+"""Shows how far tensors are from another model's: sorted, cut, of one model or several."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A stand-in for the module `gguf`: `from ggufkit.compat import gguf`.
 
-Reader, writer and conversion of types are ggufkit's. All other names are those of the installed
+Reader, writer and conversion of types are ggufkit's. All other names come from the installed
 gguf-py, and so are its submodules: enums, constants, tensor names, vocabularies.
 """
 

@@ -78,7 +78,7 @@ class FileBytes:
         return [self.numbers(offset, self.u4), self.numbers(offset + 4, self.u8)]
 
     def array_lists(self, offset: int, kind: GGUFValueType, count: int) -> Lists:
-        """Return the arrays of the elements of an array; those of inner arrays follow each other.
+        """Return the arrays of the elements of an array, inner arrays one after the other.
 
         A number is an array of one element, as in gguf-py.
         """

@@ -1,7 +1,7 @@
 """gguf-py's GGUFWriter, whose arrays of metadata are encoded in one step.
 
 States, shards, temporary files and the `add_*` methods, a table of all keys, are the installed
-gguf's: files are the same byte for byte, and the methods are those of its version.
+gguf's: files are the same byte for byte, and the methods are the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ggufkit.compat.gguf.installed import GGUFEndian, GGUFValueType, InstalledWr
 
 
 class GGUFWriter(InstalledWriter):
-    """A writer of GGUF files; the methods are those of the installed gguf-py."""
+    """A writer of GGUF files; the methods are the installed gguf-py's."""
 
     def _pack_val(self, val: Any, vtype: GGUFValueType, *args: Any, **options: Any) -> bytes:  # noqa: ANN401 (gguf-py's)
         """Return the bytes of a value; gguf-py packs an array's elements one by one."""

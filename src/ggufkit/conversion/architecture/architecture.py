@@ -56,8 +56,8 @@ class Architecture:
     rows: str = "vocab_size"  # the expression for the rows of the vocabulary
     appended: str = "[]"  # the expression for tokens after the tokenizer's
     config: str = "text_config"  # the object of config.json whose fields override the rest
-    convert_if: str = ""  # the condition for choosing this file among those of the same class
-    export_if: str = "True"  # the condition for choosing this file among those of the same name
+    convert_if: str = ""  # the condition for choosing this file, if several have the same class
+    export_if: str = "True"  # the condition for choosing this file, if several have the same name
     ordered: str = ""  # how names of tensors begin that come in the order of the patterns
     beside: str = ""  # a folder of the checkpoint whose tensors come before its own
     mxfp4: str = ""  # the `quant_method` of checkpoints with experts in MXFP4, for export

@@ -197,7 +197,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     ),
     "checkpoint_lengths": Function(of_checkpoint.lengths, asks=FACTS),
     "ceil_div": Function(lambda number, by: -(-number // by)),
-    "chat_template": Function(  # of a draft model, that of its target
+    "chat_template": Function(  # a draft model takes its target's
         lambda facts: default_template(facts.checkpoint.target or facts.checkpoint), asks=FACTS
     ),
     "each": Function(

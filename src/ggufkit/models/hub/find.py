@@ -53,7 +53,7 @@ def hub_models(name: str) -> list[CachedModel]:
 
 
 def sets_of(name: str) -> list[tuple[CachedModel, Files]]:
-    """Return the models of a repository that are no sidecars, with their files, unread."""
+    """Return the models of a repository with their files, unread, without sidecars."""
     hub_name = parse_hub_name(name)
     snapshot = _snapshot(hub_name)
     return [

@@ -54,7 +54,7 @@ class HubName(NamedTuple):
 
 
 def is_hub_name(name: str) -> bool:
-    """Whether `name` is that of a model on the Hub; a file of this name comes first."""
+    """Whether `name` is a model on the Hub; a file with this name comes first."""
     if scheme_of(name) == SCHEME:
         return True
     if scheme_of(name):

@@ -83,7 +83,7 @@ def model_sets(files: Sequence[RepoFile]) -> list[ModelSet]:
 
 
 def _shards_from(file: RepoFile, name: str, by_path: Mapping[str, RepoFile]) -> list[RepoFile]:
-    """Return all shards of the set that `file` begins; it alone if it is no shard.
+    """Return all shards of the set that `file` begins; only `file` if it is not a shard.
 
     Return nothing for later shards, and where a shard is missing: the search ends at the first of
     those, however many a name claims.
@@ -99,7 +99,7 @@ def _shards_from(file: RepoFile, name: str, by_path: Mapping[str, RepoFile]) -> 
 
 
 def names_of_set(name: str, *, shards: bool = True) -> list[str]:
-    """Return the names of all files in the set of the file `name`; its own if it is no shard."""
+    """Return the names of all files in the set of `name`; only `name` if it is not a shard."""
     shard = parse_shard_name(name) if shards else None
     if shard is None or shard[2] == 0:
         return [name]

@@ -57,7 +57,7 @@ def packed(array: Elements, type: str | int | TensorType) -> Tensor:
     """Return the tensor of rows that are packed as `type` already, as `quants.quantize` packs them.
 
     `array` is uint8; its last axis counts bytes. `model` and `save` take the result as a tensor.
-    Raises TensorTypeError for another dtype, ShapeError for rows that are no whole blocks.
+    Raises TensorTypeError for another dtype, ShapeError for rows that are not whole blocks.
     """
     return from_array("packed", _of_dtype(array, np.uint8), tensor_type(type))
 

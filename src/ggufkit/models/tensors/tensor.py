@@ -92,7 +92,7 @@ class Tensor:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype that `numpy` returns: that of a plain type, float32 for all others.
+        """The dtype that `numpy` returns: a plain type's own, float32 for all others.
 
         Raises TensorTypeError for an opaque type.
         """

@@ -109,7 +109,7 @@ def order_key(name: str) -> tuple[int, bytes]:
 def in_written_order(
     tensors: Iterable[Tensor], facts: ModelFacts, *, keeps_split: bool
 ) -> list[Tensor]:
-    """Return tensors in the order of llama-quantize; it keeps that of shards and image models."""
+    """Return tensors in the order of llama-quantize; shards and image models keep their order."""
     if keeps_split or facts.diffusion or facts.is_sd_cpp:
         return list(tensors)
     return sorted(tensors, key=lambda tensor: order_key(tensor.name))
@@ -124,7 +124,7 @@ def as_written(tensor: Tensor, facts: ModelFacts) -> Tensor:
 def facts_of(metadata: Metadata, tensors: Mapping[str, Tensor] | None = None) -> ModelFacts:
     """Return the facts that conditions read, as llama.cpp's loader computes them.
 
-    The names and shapes of `tensors` tell apart image and video models of one architecture.
+    The names and shapes of `tensors` distinguish image and video models of one architecture.
     """
     architecture = metadata.text("general.architecture", "")
     if architecture in general_names():

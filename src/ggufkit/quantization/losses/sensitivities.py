@@ -60,7 +60,7 @@ OUTPUT: Final = "output.weight"
 def sensitivities(names: Collection[str]) -> dict[str, float]:
     """Return the sensitivity of predictions to the relative error of each tensor.
 
-    Tensors of a kind share its sensitivity; tied embeddings add that of the output.
+    Tensors of a kind share its sensitivity; tied embeddings add the output's.
     """
     members = Counter(map(kind_of, names))
     weights = {name: _of_kind(name) / members[kind_of(name)] for name in names}
