@@ -433,11 +433,14 @@ def test_texts_that_cannot_work_are_refused(work):
     same = ggufkit(*COMMAND, "--text", "calibration.txt")
     assert "is for calibration and for measuring quality" in same.err
     Path("calibration.txt").write_text("")
-    assert "calibration.txt is empty" in ggufkit(*COMMAND).err
-    Path("calibration.txt").write_text("abc")
+    assert "calibration.txt: this text is shorter than a chunk" in ggufkit(*COMMAND).err
+    Path("release.toml").write_text(SETTINGS.replace("context = 32", "context = 1600"))
+    Path("calibration.txt").write_text("abc" * 1000)
+    Path("held-out.txt").write_text("\N{GRINNING FACE}" * 400)  # few tokens, and many bytes
     result = ggufkit(*COMMAND)
     assert result.code == 1
-    assert "a chunk needs 32" in result.err
+    assert "a chunk needs 1600" in result.err
+    assert not Path("out/tiny.imatrix.gguf").exists()
 
 
 def test_list_of_models_goes_on_after_a_bad_one(work):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,6 +26,68 @@ def work(tmp_path, monkeypatch):
     tensors = {f"blk.{i}.ffn_up.weight": np.ones((4, 64), np.float32) for i in range(3)}
     library.save("in.gguf", tensors, {"general.architecture": "llama"})
     Path("release.toml").write_text('rungs = ["Q8_0", "F16"]\nrun = false\n')
+
+
+REFUSALS = {  # settings, options, and what the error says
+    "rungs twice": ('rungs = ["Q8_0", "q8_0"]', (), "two rungs have the same name"),
+    "no rungs": ("rungs = []", (), "there are no rungs"),
+    "unknown rung": ('rungs = ["Q9_9"]', (), "unknown recipe 'Q9_9'"),
+    "name with a folder": ('name = "a/b"', (), "'a/b' is not the name of a file"),
+    "no size of a shard": ("shard_bytes = 0", (), "a shard size of 0"),
+    "short chunk": ("context = 1", (), "numbers of tokens and chunks are too small"),
+    "negative count": ("text_chunks = -1", (), "numbers of tokens and chunks are too small"),
+    "short text": ("", ("--calibration", "short.txt"), "short.txt: this text is shorter than"),
+    "short other text": ("", ("--text", "short.txt"), "short.txt: this text is shorter than"),
+    "damaged data": ('imatrix = ["damaged.gguf"]', (), "damaged.gguf: "),
+    "absent data": ('imatrix = ["absent.gguf"]', (), "absent.gguf: No such file"),
+    "wrong template": ("", ("--card", "wrong.jinja"), "the template of the card fails"),
+    "file as the folder": ("", ("-o", "in.gguf"), "in.gguf is a file"),
+    "limit below a rung": ("", ("--disk", "1k", "--upload", "./public"), "the limit leaves 1,000"),
+    "no token": ("", ("--upload", "me/model"), "the Hub needs your token"),
+    "foreign files": ("", ("--upload", "./theirs"), "theirs has other files called in-Q8_0.gguf"),
+    "text for both": ("", ("--text", "long.txt", "--calibration", "long.txt"), "Use two texts"),
+    "one name for two": ("", ("--text", "long.txt", "--text", "a/long.txt"), "the same name"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_cannot_work_is_refused_before_anything_is_made(case, monkeypatch):
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setenv("HF_HOME", "home")
+    Path("short.txt").write_text("abc")
+    Path("damaged.gguf").write_bytes(b"GGUF")
+    Path("wrong.jinja").write_text("{% if %}")
+    for folder in ("a", "theirs"):
+        Path(folder).mkdir()
+    for text in ("long.txt", "a/long.txt"):
+        Path(text).write_text("abc " * 1000)
+    Path("theirs/in-Q8_0.gguf").write_bytes(b"theirs")
+    settings, options, message = REFUSALS[case]
+    rungs = "" if "rungs" in settings else 'rungs = ["Q8_0"]\n'
+    Path("release.toml").write_text(f"{rungs}run = false\n{settings}\n")
+    result = ggufkit(*COMMAND, *options)
+    assert result.code == 1, result.err
+    assert message in result.err
+    assert "Traceback" not in result.err
+    assert not Path("out/release.json").exists()  # no step was done
+
+
+def test_disk_that_is_too_small_is_told_before_anything_is_made(monkeypatch):
+    free = SimpleNamespace(free=100)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
+    result = ggufkit(*COMMAND)
+    assert result.code == 1
+    assert "100 bytes free" in result.err
+    assert not Path("out/release.json").exists()
+    assert "missing: " in (plan := done(*COMMAND, "--dry-run").err)
+    assert "100 bytes free" in plan
+
+
+def test_missing_texts_and_licence_are_told_at_the_start():
+    result = done(*COMMAND, "--json")
+    notes = [line["text"] for line in map(json.loads, result.lines) if line["state"] == "note"]
+    assert [text.partition(":")[0] for text in notes] == ["missing"] * 4
+    assert any("licence" in text for text in notes)
 
 
 def failing(*_):

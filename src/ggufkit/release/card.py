@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from xml.etree.ElementTree import tostring
 
 from ggufkit._version import __version__
@@ -77,16 +78,27 @@ def card_of(document: Facts, template: Path | None = None) -> str:
     head = "\n".join(("---", *yaml_lines(_front_matter(document)), "---", ""))
     if template is None:
         return f"{head}\n" + "\n".join(_lines(document)) + "\n"
-    jinja2 = library("jinja2", "templates")
-    environment = library("jinja2.sandbox", "templates").ImmutableSandboxedEnvironment(
-        undefined=jinja2.StrictUndefined, keep_trailing_newline=True
-    )
-    try:
-        source = decoded(read_small(template, Most.RECIPE))
-        text: str = environment.from_string(source).render(**document, front_matter=head)
-    except (jinja2.TemplateError, UnicodeDecodeError, TypeError) as error:
-        raise FormatError(f"the template of the card fails: {error}", path=str(template)) from None
+    with _template_errors(template):
+        text: str = template_of(template).render(**document, front_matter=head)
     return text
+
+
+def template_of(path: Path) -> Any:  # noqa: ANN401 (Jinja's)
+    """Return a template for Jinja; FormatError if it is wrong, MissingExtraError without Jinja."""
+    with _template_errors(path):
+        environment = library("jinja2.sandbox", "templates").ImmutableSandboxedEnvironment(
+            undefined=library("jinja2", "templates").StrictUndefined, keep_trailing_newline=True
+        )
+        return environment.from_string(decoded(read_small(path, Most.RECIPE)))
+
+
+@contextlib.contextmanager
+def _template_errors(path: Path) -> Iterator[None]:
+    jinja2 = library("jinja2", "templates")
+    try:
+        yield
+    except (jinja2.TemplateError, UnicodeDecodeError, TypeError) as error:
+        raise FormatError(f"the template of the card fails: {error}", path=str(path)) from None
 
 
 def _front_matter(document: Facts) -> Facts:

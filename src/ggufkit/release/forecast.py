@@ -15,9 +15,10 @@ from ggufkit.errors import GGUFError
 from ggufkit.format.values import whole_number
 from ggufkit.llama_cpp.library import library
 from ggufkit.models.model import Model
-from ggufkit.output.layout import layout
 from ggufkit.quants import codec
+from ggufkit.release.journal import Facts
 from ggufkit.release.publish import publisher
+from ggufkit.release.refusals import missing, require_room, require_sensible
 from ggufkit.release.rungs import Rung, decide_rungs, doubts, groups
 from ggufkit.release.runner import ReleaseJob
 from ggufkit.release.source import ReleaseSource, about
@@ -35,11 +36,12 @@ def forecast(job: ReleaseJob) -> dict[str, Any]:
 
     Raises as `release` does for settings and sources that cannot be used.
     """
+    require_sensible(job)
     notes: list[str] = []
     source = ReleaseSource(job.source, job.settings, notes.append)
     with source.open() as model:
         rungs, refusals = decide_rungs(model, job.settings, {})
-        base = 0 if source.is_local_file else layout(model, "model.gguf").nbytes
+        base = source.nbytes(model)
         steps = list(_steps(job, model, rungs, base))
         known = about(source, model.metadata)
     left_out: dict[str, list[str]] = {}
@@ -55,24 +57,17 @@ def forecast(job: ReleaseJob) -> dict[str, Any]:
         ],
         "left_out": [f"{', '.join(names)}: {reason}" for reason, names in left_out.items()],
         "doubts": list(doubts(rungs)),
-        "missing": list(_missing(job, known)),
+        "missing": list(_missing(job, known, rungs, base)),
         "notes": notes,
         "steps": [{"step": step, "seconds": round(seconds, 1)} for step, seconds in steps],
         "disk": base + largest,
     }
 
 
-def _missing(job: ReleaseJob, known: dict[str, Any]) -> Iterator[str]:
+def _missing(job: ReleaseJob, known: Facts, rungs: Sequence[Rung], base: int) -> Iterator[str]:
     settings = job.settings
-    for value, text in (
-        (settings.calibration or settings.imatrix, "a text for importance data: set calibration"),
-        (settings.texts, "a text to measure quality on: set texts"),
-        (settings.license or known["license"], "the licence of the original: set license"),
-        (settings.base_model or known["base_model"], "the original on the Hub: set base_model"),
-    ):
-        if not value:
-            yield text
-    needs: list[Callable[[], object]] = []
+    yield from missing(job, known)
+    needs: list[Callable[[], object]] = [lambda: require_room(job, rungs, base)]
     needs += [library] if settings.calibration or settings.texts or settings.run else []
     needs += [lambda: publisher(job.upload, public=job.public)] if job.upload else []
     for need in needs:

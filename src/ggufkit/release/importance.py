@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
+from ggufkit.errors import ValueTypeError
 from ggufkit.imatrix import compute
 from ggufkit.imatrix.matrix import Imatrix, merge
 from ggufkit.llama_cpp.session import Session
@@ -21,14 +22,42 @@ from ggufkit.system.text_file import Most, read_small
 PART: Final = 16  # chunks: what a stopped run computes again at most
 
 
-def quantize_options(run: Runner, base: Facts) -> QuantizeOptions:
-    """Make the importance data and the Hessian, if asked for; return the options of `quantize`."""
+def count_tokens(run: Runner, base: Facts) -> Sequence[int]:
+    """Return the tokens of the text for calibration, then of the others.
+
+    Raises ValueTypeError for a text that is shorter than a chunk, before long work.
+    """
+    settings = run.settings
+    texts = list(filter(None, ("" if settings.imatrix else settings.calibration, *settings.texts)))
+
+    def make() -> StepOutcome:
+        threads = worker_count(run.job.threads)
+        with Session(base["path"], length=16, batch=16, threads=threads) as session:
+            contents = (read_small(Path(text), Most.CALIBRATION) for text in texts)
+            tokens = [len(session.tokenize(content.removesuffix(b"\n"))) for content in contents]
+        for text, count in zip(texts, tokens, strict=True):
+            if count < settings.context:
+                raise ValueTypeError(
+                    f"{text} has {count} tokens, but a chunk needs {settings.context}",
+                    remedy="Use a longer text, or set a smaller context",
+                )
+        return (), {"tokens": tokens}
+
+    inputs = (base["content"], settings.context, [identity_of(Path(text)) for text in texts])
+    return run.step("texts", inputs, make)["tokens"] if texts else ()
+
+
+def quantize_options(run: Runner, base: Facts, tokens: Sequence[int]) -> QuantizeOptions:
+    """Make the importance data and the Hessian, if asked for; return the options of `quantize`.
+
+    `tokens` are those of the text for calibration, then of others.
+    """
     settings = run.settings
     options: dict[str, Any] = {"search": settings.search or None}
     if settings.imatrix or settings.calibration:
         target = run.folder / f"{settings.name}.imatrix.gguf"
         hessian = run.folder / f"{settings.name}.hessian.gguf" if settings.hessian else None
-        facts = _importance(run, base, target, hessian)
+        facts = _importance(run, base, target, hessian, tokens)
         if facts["cosine"] is not None and facts["cosine"] < settings.gate:
             run.problem(
                 "importance data",
@@ -40,7 +69,9 @@ def quantize_options(run: Runner, base: Facts) -> QuantizeOptions:
     return cast("QuantizeOptions", options)
 
 
-def _importance(run: Runner, base: Facts, target: Path, hessian: Path | None) -> Facts:
+def _importance(
+    run: Runner, base: Facts, target: Path, hessian: Path | None, tokens: Sequence[int]
+) -> Facts:
     settings = run.settings
     names = settings.imatrix or (settings.calibration,)
     choices = (settings.context, settings.calibration_chunks, bool(hessian))
@@ -50,7 +81,9 @@ def _importance(run: Runner, base: Facts, target: Path, hessian: Path | None) ->
         if settings.imatrix:
             parts = [Imatrix.open(name) for name in settings.imatrix]
         else:
-            parts = _computed(run, base["path"], digest_of(*inputs)[:16], hessian)
+            chunks = tokens[0] // settings.context
+            chunks = min(chunks, settings.calibration_chunks or chunks)
+            parts = _computed(run, base["path"], digest_of(*inputs)[:16], hessian, chunks)
         texts = dict.fromkeys(Path(name).name for part in parts for name in part.datasets)
         whole = merge(parts) if len(parts) > 1 else parts[0]
         whole = replace(whole, datasets=tuple(texts), path=None)  # without paths of this machine
@@ -60,19 +93,20 @@ def _importance(run: Runner, base: Facts, target: Path, hessian: Path | None) ->
     return run.step("importance data", inputs, make)
 
 
-def _computed(run: Runner, model: Path, key: str, hessian: Path | None) -> list[Imatrix]:
+def _computed(
+    run: Runner, model: Path, key: str, hessian: Path | None, total: int
+) -> list[Imatrix]:
     """Return the data of each part of the text, which is one part where a Hessian is written too.
 
     Parts that are there, in files whose names begin with `key`, are kept.
     """
     settings = run.settings
-    text, chunks = settings.calibration, settings.calibration_chunks or None
+    text = settings.calibration
     options: dict[str, Any] = {"context": settings.context, "threads": run.job.threads}
     with run.bar("computing", in_bytes=False) as progress:
         if hessian:
-            options |= {"chunks": chunks, "hessian": hessian, "progress": progress}
+            options |= {"chunks": total, "hessian": hessian, "progress": progress}
             return [compute.compute_imatrix(model, text, **options)]
-        total = _chunks(run, model)
         parts = []
         for first in range(0, total, PART):
             path = run.work / f"{key}-{first:07}.gguf"
@@ -83,15 +117,6 @@ def _computed(run: Runner, model: Path, key: str, hessian: Path | None) -> list[
             if progress:
                 progress(min(first + PART, total), total)
     return parts
-
-
-def _chunks(run: Runner, model: Path) -> int:
-    """Return how many chunks to read; one for a text that is too short, which is then refused."""
-    settings = run.settings
-    text = read_small(Path(settings.calibration), Most.CALIBRATION).removesuffix(b"\n")
-    with Session(model, length=16, batch=16, threads=worker_count(run.job.threads)) as session:
-        chunks = len(session.tokenize(text)) // settings.context
-    return max(min(chunks, settings.calibration_chunks or chunks), 1)
 
 
 def _coverage(parts: Sequence[Imatrix], whole: Imatrix) -> dict[str, Any]:

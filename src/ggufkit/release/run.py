@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from ggufkit.errors import FormatError, OutputError, ValueTypeError
+from ggufkit.errors import FormatError, OutputError
 from ggufkit.inspection.file_digest import digest_line
 from ggufkit.llama_cpp.library import library
 from ggufkit.models.model import Model
@@ -17,9 +17,16 @@ from ggufkit.models.open import open as open_model
 from ggufkit.quantization.provenance import content_digest
 from ggufkit.quantization.quantize import QuantizeOptions
 from ggufkit.release.card import CARD, CHART, card_of, chart_of, document_of, evaluations
-from ggufkit.release.importance import quantize_options
+from ggufkit.release.importance import count_tokens, quantize_options
 from ggufkit.release.journal import Facts, Journal, read_journal
 from ggufkit.release.publish import Publisher, is_same, publisher, repository_of
+from ggufkit.release.refusals import (
+    bytes_in,
+    missing,
+    require_room,
+    require_sensible,
+    room_for,
+)
 from ggufkit.release.rung_steps import RungSteps
 from ggufkit.release.rungs import EXPECTED, Rung, decide_rungs, groups
 from ggufkit.release.runner import Bar, ReleaseJob, Runner, StepOutcome, Tell
@@ -50,26 +57,6 @@ def release(job: ReleaseJob, tell: Tell, bar: Bar) -> list[str]:
         return run.problems
 
 
-def require_sensible(job: ReleaseJob) -> None:
-    """Raise ValueTypeError or OSError for settings that cannot work."""
-    settings = job.settings
-    names = [Path(name).name for name in settings.texts]
-    if len(set(names)) < len(names):
-        raise ValueTypeError("two texts have the same name", remedy="Rename one of them")
-    for name in (*settings.texts, *settings.imatrix, settings.calibration):
-        if name and not Path(name).stat().st_size:
-            raise ValueTypeError(f"{name} is empty", remedy="Name a text to read")
-    if settings.calibration in settings.texts:
-        raise ValueTypeError(
-            f"{settings.calibration} is for calibration and for measuring quality",
-            remedy="Use two texts: the files would fit the first one too closely",
-        )
-    if job.disk is not None and not job.upload:
-        raise ValueTypeError(
-            "a limit of disk space needs a place to publish", remedy="Name it (upload=...)"
-        )
-
-
 class _Release(Runner):
     """The steps after another, and what is published."""
 
@@ -79,10 +66,14 @@ class _Release(Runner):
         source = ReleaseSource(self.job.source, settings, lambda text: self.tell("note", text=text))
         if source.is_local_file or "base" not in journal.steps:  # before long work
             with source.open() as model:
-                self.refuse_foreign(decide_rungs(model, settings, {})[0])
+                rungs, _ = decide_rungs(model, settings, {})
+                self.refuse_foreign(rungs)
+                require_room(self.job, rungs, source.nbytes(model))
+                for text in missing(self.job, about(source, model.metadata)):
+                    self.tell("note", text=f"missing: {text}")
         base = self.base_model(source)
         self.projector(source)
-        options = quantize_options(self, base)
+        options = quantize_options(self, base, count_tokens(self, base))
         steps = RungSteps(self, base)
         sound: list[str] = []
         with open_model(base["path"]) as model, contextlib.ExitStack() as opened:
@@ -92,7 +83,8 @@ class _Release(Runner):
             self.refuse_foreign(rungs)
             if self.job.disk is not None:
                 steps.prepare(rungs)
-            for group in groups(rungs, self.room_for(rungs)):
+            room = room_for(self.job, rungs, bytes_in(self.folder))
+            for group in groups(rungs, room):
                 steps.make(group, executor)
                 proven = [rung for rung in group if steps.prove(rung)]
                 self.publish([file for rung in proven for file in steps.files(rung)], "Add files")
@@ -136,8 +128,8 @@ class _Release(Runner):
                 path = self.folder / f"mmproj-{self.settings.name}-{type_of(model)}.gguf"
                 return self.written(model, path), {}
 
-        inputs = (source.identity, self.settings.projector, self.settings.outtype)
-        self.trying("projector", inputs, make)
+        if self.settings.projector and source.is_checkpoint:
+            self.trying("projector", (source.identity, self.settings.outtype), make)
 
     def rungs(self, model: Model, options: QuantizeOptions, content: str) -> list[Rung]:
         """Return the rungs to make, and tell which are left out."""
@@ -148,20 +140,6 @@ class _Release(Runner):
             else:
                 self.problem(name, reason)
         return rungs
-
-    def room_for(self, rungs: Sequence[Rung]) -> int | None:
-        """Return the bytes for rungs, None without a limit; OutputError if one does not fit."""
-        if self.job.disk is None:
-            return None
-        files = (path for path in self.folder.rglob("*") if path.is_file())
-        room = self.job.disk - sum(path.stat().st_size for path in files)
-        largest = max((rung.plan.nbytes for rung in rungs), default=0)
-        if largest > room:
-            raise OutputError(
-                f"a rung has {largest:,} bytes, and the limit leaves {max(room, 0):,}",
-                remedy="Raise the limit (disk=...), or leave out the rung",
-            )
-        return room
 
     # Publishing.
 

@@ -38,7 +38,7 @@ class Rung:
     @property
     def name(self) -> str:
         """The name of the recipe, or the target size."""
-        return Path(self.label).stem if self.label.endswith(RECIPE_SUFFIX) else self.label
+        return name_of(self.label)
 
     @property
     def file(self) -> str:
@@ -70,6 +70,11 @@ class Rung:
             return estimate(self.result.model, context=CONTEXT).total
         except GGUFError:
             return None
+
+
+def name_of(label: str) -> str:
+    """Return the name of a rung: that of its recipe, or its size."""
+    return Path(label).stem if label.endswith(RECIPE_SUFFIX) else label
 
 
 def decide_rungs(

@@ -19,6 +19,7 @@ from ggufkit.models.hub.names import is_hub_name, parse_hub_name
 from ggufkit.models.model import Model
 from ggufkit.models.open import open as open_model
 from ggufkit.models.remote_resolvers import is_remote
+from ggufkit.output.layout import layout
 from ggufkit.quantization.file_keys import file_type_of
 from ggufkit.release.journal import identity_of
 from ggufkit.release.publish import REPOSITORY
@@ -70,10 +71,12 @@ class ReleaseSource:
             return convert(self.name, outtype=self.settings.outtype, say=self.say)
         return open_model(self.name)
 
+    def nbytes(self, model: Model) -> int:
+        """Return the bytes that the opened model will take in the folder."""
+        return 0 if self.is_local_file else layout(model, "model.gguf").nbytes
+
     def projector(self) -> Model | None:
         """Return the projector of a checkpoint, None if it has none."""
-        if not self.settings.projector or not self.is_checkpoint:
-            return None
         try:
             return convert(self.name, outtype=self.settings.outtype, mmproj=True)
         except CheckpointError as error:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 INIT: Final = "init"  # instead of a source: write the settings
 SETTINGS: Final = "release.toml"
 PROBLEMS: Final = "problems.md"
+NO_FILES: Final = {"base": "used where it is", "projector": "none", "texts": "long enough"}
 NAME: Final = "{name}"  # in --upload, the name of each model of a list
 _TEXT: Final = click.Path(exists=True, dir_okay=False)
 
@@ -185,7 +186,7 @@ def _print_steps() -> Tell:
             click.echo(f"continuing: {skipped} steps are done already")
             skipped = 0
         elif state == "done" and not is_quiet():
-            names = ", ".join(map(printable, facts.get("files", ())))
+            names = ", ".join(map(printable, facts.get("files", ()))) or NO_FILES.get(step, "")
             click.echo(f"{printable(step)}{': ' if names else ''}{names}")
 
     return tell
@@ -229,6 +230,7 @@ def _show(job: ReleaseJob, *, as_json: bool) -> None:
         click.echo()
         table(("STEP", "ESTIMATED"), steps, right="lr")
         click.echo(f"\nat most {size(document['disk'])} on disk at once")
-    for word in ("left_out", "doubts", "missing", "notes"):
-        for text in document[word]:
-            note(f"{word.replace('_', ' ')}: {text}")
+    labels = {"left_out": "left out: ", "doubts": "doubtful: ", "missing": "missing: ", "notes": ""}
+    for key, label in labels.items():
+        for text in document[key]:
+            note(f"{label}{text}")
