@@ -10,14 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from ggufkit.checks.model_view import (
-    ARCHITECTURE,
-    EMBEDDING,
-    TOKENS,
-    ModelView,
-    Violation,
-    at_key,
-)
+from ggufkit.checks.model_view import ARCHITECTURE, EMBEDDING, TOKENS, ModelView, Violation, at_key
 from ggufkit.checks.requirements import Requirements, known_tensors
 from ggufkit.checks.tensor_requirements import MAX_BLOCKS, about_tensors, sizes
 from ggufkit.checks.vocabulary import about_tokenizer

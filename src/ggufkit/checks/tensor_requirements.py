@@ -10,13 +10,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ggufkit.checks.model_view import (
-    ARCHITECTURE,
-    EMBEDDING,
-    ModelView,
-    Violation,
-    at_tensor,
-)
+from ggufkit.checks.model_view import ARCHITECTURE, EMBEDDING, ModelView, Violation, at_tensor
 from ggufkit.checks.requirements import (
     KnownTensor,
     Requirements,

@@ -21,10 +21,9 @@ from ggufkit.conversion.checkpoint.folder import (
     MASK_EMBEDDING,
     Checkpoint,
     open_checkpoint,
-    opened_file,
+    open_folder_tensors,
 )
 from ggufkit.conversion.checkpoint.pytorch import read_dictionary
-from ggufkit.conversion.checkpoint.safetensors import read_tensors
 from ggufkit.conversion.tensors.moves import concat, renamed
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.models.model import Tensor, Tensors
@@ -58,12 +57,9 @@ def with_dense_modules(checkpoint: Checkpoint) -> Checkpoint:
             stem = "dense_2" if home == _FIRST else "dense_3"
             config = checkpoint.json(f"{home}/config.json") or {}
             fields |= {f"{stem}_{key}": config.get(field) for field, key in _FIELDS.items()}
-            file = opened_file(checkpoint, f"{home}/model.safetensors")
+            file, listed = open_folder_tensors(checkpoint, home)
             opened.callback(file.close)
             files.append(file)
-            listed, problems = read_tensors(file)
-            if problems:
-                raise CheckpointError(f"{home}/model.safetensors cannot be read", problems)
             tensors += [  # under the names of llama.cpp; it has no biases
                 renamed(own, own.name.replace("linear", stem))
                 for own in listed if own.name.endswith(".weight")

@@ -13,21 +13,11 @@ import numpy as np
 
 from ggufkit.conversion.architecture.architecture import Architecture, full_key
 from ggufkit.conversion.architecture.config import ConfigFacts, parameters
-from ggufkit.conversion.architecture.config_json import (
-    Draft,
-    candidates,
-    entries,
-    rebuilt,
-)
+from ggufkit.conversion.architecture.config_json import Draft, candidates, entries, rebuilt
 from ggufkit.conversion.architecture.functions import MODEL, bound
 from ggufkit.conversion.card.front_matter import model_card
 from ggufkit.conversion.checkpoint.folder import KEPT
-from ggufkit.conversion.checkpoint.mxfp4 import (
-    MXFP4,
-    kept_experts,
-    parted,
-    quantization_config,
-)
+from ggufkit.conversion.checkpoint.mxfp4 import MXFP4, kept_experts, parted, quantization_config
 from ggufkit.conversion.checkpoint.safetensors import as_json, lay_folder
 from ggufkit.conversion.choices import Choices
 from ggufkit.conversion.convert import converted

@@ -15,14 +15,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from ggufkit.conversion.architecture.architecture import Architecture
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.expressions import Lookup
-from ggufkit.conversion.architecture.name_rules import (
-    ALL,
-    FIRST,
-    PRESENT,
-    NameIndex,
-    Step,
-    Target,
-)
+from ggufkit.conversion.architecture.name_rules import ALL, FIRST, PRESENT, NameIndex, Step, Target
 from ggufkit.conversion.tensors.moves import concat, renamed, stack
 from ggufkit.conversion.tensors.operations import perform, perform_exactly
 from ggufkit.errors import CheckpointError, GGUFError, brief, first_names

@@ -163,11 +163,7 @@ def save(
 
 
 def stream(
-    plan: Layout,
-    output: IO[bytes],
-    *,
-    threads: int | None = None,
-    progress: Progress | None = None,
+    plan: Layout, output: IO[bytes], *, threads: int | None = None, progress: Progress | None = None
 ) -> None:
     """Write a plan of one file to a binary stream, in order."""
     if len(plan.files) > 1:

@@ -187,10 +187,7 @@ class ConfigFacts:
         read = self.read | self.architecture.expects.keys() | self.architecture.usual.keys()
         fields = merged(self.checkpoint.config, self.architecture.config)
         unusual = (name for name, _, _ in self._others(self.architecture.usual))
-        return [
-            *unusual,
-            *(n for n, value in fields.items() if n not in read and _tells(n, value)),
-        ]
+        return [*unusual, *(n for n, value in fields.items() if n not in read and _tells(n, value))]
 
     def _quietly(self, text: str) -> Any:  # noqa: ANN401
         """Return a value, None if it cannot be computed: its use reports the error."""

@@ -192,9 +192,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "bool": Function(bool, _last),
     "by_layer": Function(layer_lists.by_layer, layer_lists.types_by_layer),
     "by_kind": Function(layer_lists.by_kind, layer_lists.numbers_by_kind),
-    "called": Function(
-        lambda folder, card, name: name in folder or f"# {name}" in card or None,
-    ),
+    "called": Function(lambda folder, card, name: name in folder or f"# {name}" in card or None),
     "checkpoint_lengths": Function(of_checkpoint.lengths, asks=FACTS),
     "ceil_div": Function(lambda number, by: -(-number // by)),
     "chat_template": Function(  # a draft model takes its target's

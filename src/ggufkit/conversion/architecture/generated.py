@@ -65,11 +65,9 @@ def _padded_llama3_factors(facts: ConfigFacts) -> FactorArray | None:
     if length is None or share is None:
         return None
     unpadded = llama3_factors(rope, int(length * _share(share)), np.float64)
-    return (
-        None
-        if unpadded is None
-        else np.pad(unpadded, (0, length // 2 - len(unpadded)), constant_values=1)
-    )
+    if unpadded is None:
+        return None
+    return np.pad(unpadded, (0, length // 2 - len(unpadded)), constant_values=1)
 
 
 def _proportional(facts: ConfigFacts) -> FactorArray | None:

@@ -153,8 +153,7 @@ def _nested(stored: StoredParts, name: str, absmax: Tensor, state: Mapping[str, 
 
 
 def _table(stored: StoredParts, name: str, length: int) -> Float32s:
-    table: Float32s = required(stored, "", name, ("F32",), (length,)).numpy()
-    return table
+    return required(stored, "", name, ("F32",), (length,)).numpy()
 
 
 def _flat(tensor: Tensor, count: int) -> Tensor:

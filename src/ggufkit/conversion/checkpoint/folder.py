@@ -21,6 +21,9 @@ from ggufkit.system.readers_limit import ReadersLimit
 
 KEPT: Final = "ggufkit.json"  # in exported checkpoints: what the other files cannot store
 PYTORCH: Final = (".bin", ".pth")
+# What tokenizers are in.
+TOKENIZER_SUFFIXES: Final = (".json", ".txt", ".model", ".jinja", ".tiktoken", ".vocab", ".bpe")
+VERSIONED: Final = ".model.v"  # in the names of Mistral's SentencePiece models
 MASK_EMBEDDING: Final = "mask_embedding.pt"  # of a draft model, for the token that marks drafts
 PARAMS: Final = "params.json"  # the configuration in Mistral's own format
 Forms = Sequence[tuple[str, str, str]]
@@ -44,9 +47,7 @@ _TEXT_CONFIGS: Final = (
 )  # fmt: skip
 # Checkpoints without config.json, by a tensor that only they have: their architecture files find
 # the sizes in the shapes of the tensors.
-_BARE: Final = {
-    "flow_lm.bos_emb": {"architectures": ["PocketTTSModel"], "model_type": "pockettts"},
-}
+_BARE: Final = {"flow_lm.bos_emb": {"architectures": ["PocketTTSModel"], "model_type": "pockettts"}}
 _QUANT_METHODS: Final = {"fp8_e4m3": "fp8"}  # by their names in params.json
 CONFIGS: Final = ("config.json", PARAMS, "generation_config.json", "modules.json", "README.md")
 SHOWN: Final = 5  # names in a message
@@ -311,9 +312,15 @@ def _parts(names: Iterable[str], forms: Forms) -> tuple[str, list[str]]:
     return forms[0][0], []
 
 
-def opened_file(checkpoint: Checkpoint, name: str) -> AnyFile:
-    """Return a file of tensors of a checkpoint; CheckpointError if it is missing."""
-    return _opened(name, checkpoint.remote_files.get(name) or checkpoint.path(name))
+def open_folder_tensors(checkpoint: Checkpoint, folder: str) -> tuple[AnyFile, list[Tensor]]:
+    """Open the file of tensors in a folder of a checkpoint; CheckpointError if it is missing."""
+    name = f"{folder}/model.safetensors"
+    file = _opened(name, checkpoint.remote_files.get(name) or checkpoint.path(name))
+    tensors, problems = read_tensors(file)
+    if problems:
+        file.close()
+        raise CheckpointError(f"{name} cannot be read", problems)
+    return file, tensors
 
 
 def _opened(name: str, file: RangeFile | Path | None) -> AnyFile:
@@ -324,11 +331,7 @@ def _opened(name: str, file: RangeFile | Path | None) -> AnyFile:
 
 def with_folder(checkpoint: Checkpoint, name: str) -> Checkpoint:
     """Return a checkpoint with the tensors of one of its folders before its own."""
-    file = opened_file(checkpoint, f"{name}/model.safetensors")
-    added, problems = read_tensors(file)
-    if problems:
-        file.close()
-        raise CheckpointError(f"{name}/model.safetensors cannot be read", problems)
+    file, added = open_folder_tensors(checkpoint, name)
     tensors = Tensors([*added, *checkpoint.tensors.values()])
     return replace(checkpoint, tensors=tensors, files=(*checkpoint.files, file))
 

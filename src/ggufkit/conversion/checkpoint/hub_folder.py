@@ -15,7 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from ggufkit.conversion.checkpoint.folder import FORMS, MASK_EMBEDDING, Forms, shown_as
+from ggufkit.conversion.checkpoint.folder import (
+    FORMS,
+    MASK_EMBEDDING,
+    TOKENIZER_SUFFIXES,
+    VERSIONED,
+    Forms,
+    shown_as,
+)
 from ggufkit.errors import CheckpointError
 from ggufkit.models.hub.find import folder_of_name
 from ggufkit.models.hub.names import HubName, parse_hub_name
@@ -28,8 +35,7 @@ from ggufkit.system.cancellation import shield
 TensorFiles: TypeAlias = "dict[str, RangeFile | Path]"  # by their names in the folder
 
 # What configurations, tokenizers and model cards are in; pictures and other formats stay away.
-SMALL: Final = (".json", ".txt", ".model", ".md", ".jinja", ".tiktoken", ".vocab", ".bpe")
-VERSIONED: Final = ".model.v"  # in the names of Mistral's SentencePiece models
+SMALL: Final = (*TOKENIZER_SUFFIXES, ".md")
 TENSORS: Final = (".safetensors",)
 MAX_SMALL_BYTES: Final = 128 << 20  # of one small file: the largest tokenizers have 40 MB
 MAX_ALL_BYTES: Final = 512 << 20

@@ -25,7 +25,6 @@ from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
 
 INDEX: Final = "model.safetensors.index.json"
-SINGLE: Final = "model.safetensors"
 MAX_HEADER_BYTES: Final = 100_000_000  # the reference reader's limit
 MAX_AXES: Final = 64  # PyTorch's limit; it keeps the product of a hostile shape small
 MAX_ELEMENTS: Final = 1 << 59  # of axes that are not empty: NumPy counts up to 2^63 bytes

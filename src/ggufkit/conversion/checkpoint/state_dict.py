@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ggufkit.conversion.checkpoint.folder import CheckpointFolder
+from ggufkit.conversion.checkpoint.folder import TOKENIZER_SUFFIXES, VERSIONED, CheckpointFolder
 from ggufkit.conversion.checkpoint.safetensors import DTYPES as KINDS
 from ggufkit.errors import CheckpointError, TensorTypeError, brief
 from ggufkit.format.types import DTYPES, TORCH_DTYPES, TensorType
@@ -28,9 +28,7 @@ _TYPES: Final = {f"torch.{dtype}": KINDS[name] for name, dtype in TORCH_DTYPES.i
 _FOREIGN: Final = {
     np.dtype(kind.dtype): kind for kind in KINDS.values() if kind.id < 0 and kind.dtype
 }
-# What tokenizers are in. The other files of their folder belong to another checkpoint.
-_SUFFIXES: Final = (".json", ".txt", ".model", ".jinja", ".tiktoken", ".vocab", ".bpe")
-_VERSIONED: Final = ".model.v"  # in the names of Mistral's SentencePiece models
+# Files next to a tokenizer that belong to another checkpoint.
 _OTHERS: Final = ("config.json", "generation_config.json")
 
 
@@ -122,7 +120,7 @@ def _copy(source: Any, folder: Path) -> None:  # noqa: ANN401 (whatever a user g
         )
     files = CheckpointFolder(Path(source))
     for name in files.names(".", ""):
-        if name.endswith(_SUFFIXES) or _VERSIONED in name:
+        if name.endswith(TOKENIZER_SUFFIXES) or VERSIONED in name:
             data = None if name in _OTHERS else files.content(name)
             if data is not None:
                 (folder / name).write_bytes(data)

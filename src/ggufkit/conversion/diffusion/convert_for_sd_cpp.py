@@ -10,10 +10,7 @@ from typing import Final
 from ggufkit.conversion.checkpoint.comfy_quant import comfy_quant, is_comfy_quant
 from ggufkit.conversion.checkpoint.safetensors import F8_E4M3, F8_E5M2, U8
 from ggufkit.conversion.diffusion.checkpoint_files import DiffusionFiles, open_diffusion_files
-from ggufkit.conversion.diffusion.convert_diffusion import (
-    decoded_tensors,
-    outtype_of,
-)
+from ggufkit.conversion.diffusion.convert_diffusion import decoded_tensors, outtype_of
 from ggufkit.conversion.diffusion.storage import MAX_AXES, cast
 from ggufkit.conversion.tensors.moves import renamed, reshape
 from ggufkit.diffusion.architecture import parts_of

@@ -99,8 +99,7 @@ class Block:
         scaled *= blocks["d"].astype(np.float32)[..., None]
         if self.has_minimum:
             scaled += blocks["m"].astype(np.float32)[..., None]
-        rows: npt.NDArray[np.float32] = scaled.reshape(len(packed), -1)
-        return rows
+        return scaled.reshape(len(packed), -1)
 
     @property
     def stored(self) -> TensorType:

@@ -140,7 +140,7 @@ def _parts(path: Path, opened: contextlib.ExitStack) -> list[_LegacyFile]:
     first = _LegacyFile.read(_first_part(path), opened)
     if first.count > MAX_PARTS:
         raise LimitError(
-            f"{first.file.path}: {first.count} parts, more than the limit of {MAX_PARTS}",
+            f"{first.file.path}: {first.count} parts, more than the limit of {MAX_PARTS}"
         )
     others = _other_parts(first.file.path, first.count)
     parts = [first, *(_LegacyFile.read(other, opened) for other in others)]

@@ -149,11 +149,6 @@ def neg_exp_of_torch(array: AnyFloats) -> AnyFloats:
     return -of_torch("exp", array)
 
 
-def softplus_of_torch(array: AnyFloats) -> AnyFloats:
-    """Return log(1 + exp(x)) as PyTorch computes it."""
-    return of_torch("softplus", array)
-
-
 def neg_exp_undone(array: AnyFloats) -> AnyFloats:
     """Return the numbers whose -exp is given."""
     return np.log(-array.astype(np.float64)).astype(array.dtype)
@@ -253,8 +248,7 @@ def _ternary(rows: AnyFloats, _: int, inverse: np.float32 | None) -> AnyFloats:
     if inverse is None:
         return rows
     # Twice inverted: so does llama.cpp's converter, and BitNet's own code.
-    weights: AnyFloats = np.clip(np.rint(rows.astype(np.float32) * inverse), -1, 1) / inverse
-    return weights
+    return np.clip(np.rint(rows.astype(np.float32) * inverse), -1, 1) / inverse
 
 
 def _inverse_mean(tensor: Tensor) -> np.float32 | None:

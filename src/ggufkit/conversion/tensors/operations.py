@@ -289,7 +289,9 @@ OPERATIONS: Final[dict[str, Operation]] = {
 # Operations that PyTorch rounds in its own way.
 OF_TORCH: Final = {
     "neg_exp": elementwise(arithmetic.neg_exp_of_torch, arithmetic.neg_exp_undone),
-    "softplus": elementwise(arithmetic.softplus_of_torch, arithmetic.softplus_undone),
+    "softplus": elementwise(
+        functools.partial(arithmetic.of_torch, "softplus"), arithmetic.softplus_undone
+    ),
 }
 
 

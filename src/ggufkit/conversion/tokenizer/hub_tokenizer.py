@@ -254,10 +254,7 @@ def _word_piece_rules(text: str) -> dict[str, Any]:
 
 
 def _as_class(
-    rules: Mapping[str, Any],
-    name: str,
-    settings: Mapping[str, Any],
-    specials: Mapping[str, str],
+    rules: Mapping[str, Any], name: str, settings: Mapping[str, Any], specials: Mapping[str, str]
 ) -> dict[str, Any]:
     changed = dict(rules)
     pre, normalizer = rules.get("pre_tokenizer") or {}, rules.get("normalizer") or {}

@@ -73,7 +73,7 @@ KEPT_PARTS_OF: Final = {
         "attn_kv_a_mqa.weight",
         "attn_k_b.weight",
         "attn_v_b.weight",
-    ),
+    )
 }
 
 

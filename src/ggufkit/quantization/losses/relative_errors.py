@@ -103,9 +103,7 @@ MAX_SAMPLE: Final = 1 << 22
 
 
 def measure(
-    tensor: Tensor,
-    kinds: Iterable[TensorType],
-    weights: Floats | None = None,
+    tensor: Tensor, kinds: Iterable[TensorType], weights: Floats | None = None
 ) -> list[Option]:
     """Return the options of a tensor: each of `kinds` that fits its rows, with its loss.
 
@@ -128,11 +126,7 @@ def measure(
     columns = None if weights is None else weights.reshape(-1, width)
     owners = numbers * (1 if columns is None else len(columns)) // rows
     return [
-        Option(
-            kind,
-            rows * kind.row_bytes(width),
-            _relative_error(sample, kind, columns, owners),
-        )
+        Option(kind, rows * kind.row_bytes(width), _relative_error(sample, kind, columns, owners))
         for kind in possible
     ]
 
