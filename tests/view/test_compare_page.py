@@ -7,7 +7,14 @@ import pytest
 
 import ggufkit
 from ggufkit.errors import GGUFError
-from ggufkit.view.compare_page import comparison, error_tile, family, tensor_error
+from ggufkit.view.compare_page import (
+    comparison,
+    error_tile,
+    family,
+    same_tensors,
+    tensor_error,
+    values_of_both,
+)
 from ggufkit.view.picture import TilePlace, tile
 
 VALUES = np.random.default_rng(2).standard_normal((64, 512)).astype(np.float32)
@@ -95,3 +102,27 @@ def test_a_difference_picture_is_the_second_minus_the_first(pair):
 def test_a_tensor_that_only_one_has_cannot_be_compared(pair):
     with pytest.raises(GGUFError, match="no tensor"):
         tensor_error(*pair, 2)
+
+
+def test_values_of_both_are_those_of_the_larger_block(pair):
+    before, after = pair
+    assert same_tensors(before, pair, 0) == [{"model": 1, "number": 0, "type": "Q4_K"}]
+    assert same_tensors(before, pair, 2) == []  # the other has no tensor of that name
+    both = values_of_both(before, after, 0, 5, 300)
+    assert (both["row"], both["column"], len(both["after"])) == (5, 256, 256)
+    decoded = after.model["a"].numpy()[5, 256:]
+    assert both["before"] == VALUES[5, 256:].tolist()
+    assert both["after"] == decoded.tolist()
+    assert both["difference"] == (decoded - VALUES[5, 256:]).tolist()
+    with pytest.raises(GGUFError, match="no element 64, 0"):
+        values_of_both(before, after, 0, 64, 0)
+
+
+def test_infinities_and_their_difference_are_texts(model_page):
+    odd = np.full((1, 32), np.inf, np.float32)
+    pages = [model_page({"a": odd}, name=f"{name}.gguf") for name in "ab"]
+    both = values_of_both(*pages, 0, 0, 3)
+    assert {side: both[side][0] for side in ("before", "difference")} == {
+        "before": "Infinity",
+        "difference": "NaN",
+    }

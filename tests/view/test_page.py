@@ -555,6 +555,52 @@ def test_a_picture_is_used_by_keys_alone(tab, models):
     tab.until("!location.hash.includes('z=')")
 
 
+@pytest.mark.parametrize("shown", ["", "other", "difference"])
+def test_the_same_tensor_of_two_files_is_compared_at_random_places(tab, models, shown):
+    names = list(models["quantized"].model.tensors)
+    random = np.random.default_rng(len(shown))
+    name = str(
+        random.choice([name for name in names if len(models["gemma3"].model[name].shape) > 1])
+    )
+    pair = [models[file].model[name].numpy() for file in ("gemma3", "quantized")]
+    sides = dict(zip(("", "other", "difference"), (*pair, pair[1] - pair[0]), strict=True))
+    row, column = (int(random.integers(count)) for count in pair[0].shape)
+    other = MODELS.index("quantized")
+    state = {"t": models["gemma3"].number_of[name], "other": other, "row": row, "column": column}
+    page = tab.show("tensor", 1, show=shown, **state)
+    page.wait_for_selector(".pair td")
+    page.wait_for_selector("canvas[data-drawn=yes]")
+    page.wait_for_selector("text=RMSE")
+    error = np.sqrt(np.mean((pair[1] - pair[0]).astype(np.float64) ** 2))
+    figures = page.locator(".pair [role=status]").text_content()
+    assert float(re.search(r"RMSE ([\d.e\u2212]+),", figures)[1]) == pytest.approx(error, rel=1e-3)
+    for cells in (
+        line.locator("td").all_text_contents() for line in page.locator(".pair tbody tr").all()
+    ):
+        place = int(cells[0].replace(",", ""))
+        expected = [values[row, place] for values in sides.values()]
+        assert [shown_number(text) for text in cells[1:]] == pytest.approx(expected, rel=1e-5)
+    box = page.locator("canvas").bounding_box()
+    for x, y in random.uniform(0.01, 0.99, (4, 2)) * [box["width"], box["height"]]:
+        page.locator("canvas").hover(position={"x": x, "y": y})
+        at_row, at_column, value, _ = own_texts(page)
+        assert value == pytest.approx(float(sides[shown][at_row, at_column]), rel=1e-5)
+
+
+def test_a_file_to_compare_with_is_chosen_on_the_page_of_a_tensor(tab, models):
+    name = next(iter(models["quantized"].model.tensors))
+    page = tab.show("tensor", 1, t=models["gemma3"].number_of[name])
+    assert page.locator(".pair").count() == 0
+    page.get_by_label("Compare with").select_option(str(MODELS.index("quantized")))
+    page.wait_for_selector(".pair")
+    page.locator("label", has_text="difference").locator("select").select_option("difference")
+    tab.until("location.hash.includes('show=difference')")
+    page.wait_for_selector("canvas[data-drawn=yes]")
+    page.locator("canvas").click(position={"x": 100, "y": 100})
+    page.wait_for_selector(".pair td")
+    assert page.locator(".pair tbody tr").count() >= 32
+
+
 # Keys, addresses, sizes.
 
 

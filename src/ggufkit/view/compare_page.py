@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from ggufkit.errors import MissingTensorError, ShapeError
 from ggufkit.inspection.diff import Deviation, diff, key_changes
 from ggufkit.inspection.summary import summarize
 from ggufkit.models.model import Model, Tensor
 from ggufkit.view.metadata_page import short_value
 from ggufkit.view.page_model import PageModel
-from ggufkit.view.picture import Tile, TilePlace, difference_tile
+from ggufkit.view.picture import Tile, TilePlace, difference_tile, values_at
 from ggufkit.view.plain_values import cut, number
+from ggufkit.view.tensor_page import check_element
 
 MAX_KEYS: Final = 500  # that differ
 MAX_TENSORS: Final = 20_000
+VALUES_OF_BOTH: Final = 32  # side by side, or a block
 
 
 def comparison(before: PageModel, after: PageModel) -> dict[str, Any]:
@@ -124,6 +128,41 @@ def _figures(deviation: Deviation | None = None) -> dict[str, Any]:
     figures = ("rmse", "max_abs", "cosine", "snr_db")
     return {name: number(getattr(deviation, name)) for name in figures} | {
         "unequal": deviation.unequal
+    }
+
+
+def same_tensors(page: PageModel, models: Sequence[PageModel], number: int) -> list[dict[str, Any]]:
+    """Return the tensors of that name and shape in the other models, with the model's number."""
+    tensor = page.tensor(number)
+    others = [
+        (index, other, _tensor(other.model, tensor.name))
+        for index, other in enumerate(models)
+        if other is not page
+    ]
+    return [
+        {"model": index, "number": other.number_of[same.name], "type": same.type.name}
+        for index, other, same in others
+        if same and _comparable(tensor, same)
+    ]
+
+
+def values_of_both(
+    before: PageModel, after: PageModel, tensor_number: int, row: int, column: int
+) -> dict[str, Any]:
+    """Return the values of both tensors around an element: those of the larger block.
+
+    Raises ShapeError if there is no such element.
+    """
+    pair = pair_of(before, after, tensor_number)
+    width = check_element(pair[0], row, column)
+    size = max(VALUES_OF_BOTH, *(tensor.type.block_size for tensor in pair))
+    start = column // size * size
+    columns = np.arange(start, min(start + size, width))
+    old, new = (values_at(tensor, np.array([row]), columns)[0] for tensor in pair)
+    with np.errstate(invalid="ignore"):  # infinity minus infinity
+        sides = {"before": old, "after": new, "difference": new - old}
+    return {"row": row, "column": start} | {
+        side: [number(value) for value in values.tolist()] for side, values in sides.items()
     }
 
 

@@ -93,14 +93,20 @@ def statistics(page: PageModel, number: int) -> dict[str, Any]:
 def block(page: PageModel, number: int, row: int, column: int) -> dict[str, Any]:
     """Return the quantization block of an element, field by field; ShapeError if none is there."""
     tensor = page.tensor(number)
-    rows, width = rows_and_width(tensor.shape)
-    if not (0 <= row < rows and 0 <= column < width):
-        raise ShapeError(
-            f"tensor {tensor.name!r} has {rows:,} rows of {width:,}, no element {row}, {column}",
-            remedy="Choose one inside",
-        )
+    check_element(tensor, row, column)
     document: dict[str, Any] = _finite(tensor_block(tensor, row, column).to_dict())
     return document
+
+
+def check_element(tensor: Tensor, row: int, column: int) -> int:
+    """Return the width of a tensor's rows; ShapeError if it has no such element."""
+    rows, width = rows_and_width(tensor.shape)
+    if 0 <= row < rows and 0 <= column < width:
+        return width
+    raise ShapeError(
+        f"tensor {tensor.name!r} has {rows:,} rows of {width:,}, no element {row}, {column}",
+        remedy="Choose one inside",
+    )
 
 
 def _finite(value: Any) -> Any:  # noqa: ANN401 (as JSON is)

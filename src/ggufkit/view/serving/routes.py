@@ -138,6 +138,12 @@ GETS: Final[dict[str, RouteAnswer]] = {
         query.model(), query.model("other")
     ),
     "family": lambda query: _page("compare_page").family(query.model(), query.models),
+    "same-tensors": lambda query: _page("compare_page").same_tensors(
+        query.model(), query.models, query.number("tensor")
+    ),
+    "values-of-both": lambda query: _page("compare_page").values_of_both(
+        query.model(), query.model("other"), *map(query.number, ("tensor", "row", "column"))
+    ),
     "error": lambda query: _page("compare_page").tensor_error(
         query.model(), query.model("other"), query.number("tensor")
     ),

@@ -5,32 +5,33 @@ import { histogram } from "../charts.js";
 import { h, name, table } from "../dom.js";
 import { bytes, percent, real, shape, whole } from "../format.js";
 import { picture } from "../picture.js";
+import { pairOf } from "../pair.js";
 import { go, link, note } from "../state.js";
 
 export async function show(state) {
   const { model } = state;
   const number = Number(state.t ?? 0);
   const [tensor, facts] = await Promise.all([get("tensor", { model, tensor: number }), get("overview", { model })]);
+  const pair = await pairOf(state, tensor, number);
   const block = h("section", { class: "card", "aria-live": "polite" }, h("h2", null, "Block"),
     h("p", { class: "muted" }, tensor.quantized ? "Choose a value in the picture to decode its block." : `${tensor.type} stores each value by itself.`));
   const chosen = async (row, column) => {
     note({ row, column });
+    pair.choose(row, column);
     if (tensor.quantized) block.replaceChildren(...await drawBlock(state, number, row, column));
   };
-  if (state.row !== undefined && tensor.quantized && tensor.picture) {
+  if (state.row !== undefined && tensor.picture) {
     chosen(Number(state.row), Number(state.column ?? 0)).catch((error) => block.append(h("p", null, name(error.message, ""))));
   }
   const step = (label, to, key) => h("button", { type: "button", class: "quiet", "data-go": key, disabled: to < 0 || to >= facts.tensors,
-    onclick: () => go({ view: "tensor", model, t: to }) }, label);
-  const values = tensor.picture && picture({
-    facts: tensor.picture, route: "tile", parameters: { model, tensor: number }, state, chosen, blockSize: tensor.block_size,
-    range: get("sample", { model, tensor: number }).then((sample) => Number(sample.range) || Number(sample.largest) || 1) });
+    onclick: () => go({ view: "tensor", model, t: to, other: state.other }) }, label);
+  const values = tensor.picture && picture({ facts: tensor.picture, ...pair.source, state, chosen, blockSize: tensor.block_size });
   return h("div", { class: "grid" },
     h("section", { class: "card wide" },
       h("div", { class: "bar-row" }, h("a", { href: link({ view: "tensors", model }) }, "All tensors"),
         h("span", { class: "buttons" }, step("Previous", number - 1, "previous"), step("Next", number + 1, "next"))),
       h("h1", null, name(tensor.name)), drawFacts(tensor)),
-    values && h("section", { class: "card" }, h("h2", null, "Values"), values), values && block,
+    values && h("section", { class: "card" }, h("h2", null, "Values"), pair.choices, values), values && block, pair.section,
     h("section", { class: "card wide" }, h("h2", null, "Statistics"), statisticsOf(tensor, state, number)));
 }
 
