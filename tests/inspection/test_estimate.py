@@ -238,6 +238,7 @@ MODELS = {
 }
 CALLS = {
     "short": ({"n_ctx": 256, "flash": 1}, {"context": 256}),
+    "between": ({"n_ctx": 300, "flash": 1}, {"context": 300}),
     "long": ({"n_ctx": 131072, "flash": 1}, {"context": 131072}),
     "flash": ({"n_ctx": 16384, "flash": 1}, {"context": 16384}),
     "quantized": (
@@ -287,7 +288,7 @@ def test_weights_match_what_llama_cpp_loads(name, request):
 
 
 @pytest.mark.parametrize("name", ["falcon 7B", "tiny llama", "llama 3 8B"])
-@pytest.mark.parametrize("call", ["short", "long"])
+@pytest.mark.parametrize("call", ["short", "between", "long"])
 def test_memory_of_short_and_long_contexts_matches_llama_cpp(name, call, tmp_path):
     path = shapes.write_sparse(shapes.model_of(*MODELS[name]), tmp_path / "model.gguf")
     compare(path, call)

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Final, TypedDict
 from ggufkit.diffusion.architecture import is_diffusion
 from ggufkit.errors import ShapeError, ValueTypeError
 from ggufkit.format.arguments import refusal
-from ggufkit.format.types import TensorType, padded, tensor_type
+from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.format.values import whole_number
 from ggufkit.inspection.compute_buffer import (
-    CELL_STEP,
     EMBEDDING,
     FLOAT,
     OUTPUT,
@@ -199,7 +198,7 @@ def estimate(  # noqa: PLR0913 (how llama.cpp is started)
         )
     tokens = context or trained_context(model) or DEFAULT_CONTEXT
     if not is_encoder(model):
-        micro_batch = min(micro_batch, padded(tokens, CELL_STEP))  # so does llama.cpp
+        micro_batch = min(micro_batch, tokens)  # so does llama.cpp, before it rounds the context
     cells = Cells.of(memory, tokens, sequences, micro_batch, unified=unified)
     cells = replace(cells, window=cells.whole) if full_window else cells
     if not flash_attention:
@@ -249,14 +248,12 @@ def largest_context(
     The device has `memory` bytes, or several devices have one number each; the embedding of tokens
     stays on the host. 0 means that no context is short enough.
     """
-    most = estimate(model, **options).context
-    low, high = 0, most // CELL_STEP
+    low, high = 0, estimate(model, **options).context
     while low < high:
-        middle = (low + high + 1) // 2
-        options["context"] = middle * CELL_STEP
+        options["context"] = middle = (low + high + 1) // 2
         tried = estimate(model, **options)
         low, high = (middle, high) if tried.fit(memory).is_whole else (low, middle - 1)
-    return low * CELL_STEP
+    return low
 
 
 # What was asked for.
