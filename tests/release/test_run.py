@@ -42,7 +42,7 @@ REFUSALS = {  # settings, options, and what the error says
     "absent data": ('imatrix = ["absent.gguf"]', (), "absent.gguf: No such file"),
     "wrong template": ("", ("--card", "wrong.jinja"), "the template of the card fails"),
     "file as the folder": ("", ("-o", "in.gguf"), "in.gguf is a file"),
-    "limit below a rung": ("", ("--disk", "1k", "--upload", "./public"), "the limit leaves 1,000"),
+    "limit below a rung": ("", ("--disk", "1k", "--upload", "./public"), "the limit leaves 0"),
     "no token": ("", ("--upload", "me/model"), "the Hub needs your token"),
     "foreign files": ("", ("--upload", "./theirs"), "theirs has other files called in-Q8_0.gguf"),
     "text for both": ("", ("--text", "long.txt", "--calibration", "long.txt"), "Use two texts"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from ggufkit.errors import OutputError, ValueTypeError
 from ggufkit.evaluation.base_file import LEAST_CONTEXT
@@ -13,6 +14,9 @@ from ggufkit.release.journal import Facts
 from ggufkit.release.rungs import Rung, name_of
 from ggufkit.release.runner import ReleaseJob
 from ggufkit.system.staging import require_space
+
+PAGES_BYTES: Final = 20_000  # the journal, the log and the card grow
+SCORE_BYTES: Final = 20  # of a token, in the file from which a stopped measurement continues
 
 
 def require_sensible(job: ReleaseJob) -> None:
@@ -82,7 +86,11 @@ def room_for(job: ReleaseJob, rungs: Sequence[Rung], taken: int) -> int | None:
     """Return the bytes for rungs, None without a limit; OutputError if one does not fit."""
     if job.disk is None:
         return None
-    room, largest = job.disk - taken, max((rung.plan.nbytes for rung in rungs), default=0)
+    chunks = job.settings.text_chunks
+    most = chunks * job.settings.context if chunks else job.disk  # tokens
+    sizes = (min(Path(text).stat().st_size, most) for text in job.settings.texts)
+    room = job.disk - taken - PAGES_BYTES - SCORE_BYTES * max(sizes, default=0)
+    largest = max((rung.plan.nbytes for rung in rungs), default=0)
     if largest > room:
         raise OutputError(
             f"a rung has {largest:,} bytes, and the limit leaves {max(room, 0):,}",
