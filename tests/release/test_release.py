@@ -133,6 +133,8 @@ def test_card_is_valid_for_the_hub_and_says_what_eval_says(released, inputs):
     assert data["base_model_relation"] == "quantized"
     assert (data["license"], data["language"]) == ("mit", ["en"])
     assert {"gguf", "quantized", "llama"} <= set(data["tags"])
+    assert "quantize tiny-F32.gguf . Q8_0,Q4_0,Q4_K_M,IQ2_XS --imatrix" in text
+    assert "quantize tiny-F32.gguf tiny-5.5bpw.gguf --target-bpw 5.5 --imatrix" in text
     assert str(inputs.parent) not in text
     assert str(released.parent) not in (released / "release.json").read_text()
     measured = done(

@@ -26,15 +26,12 @@ CHART: Final = "quality.svg"
 PREFERRED: Final = "Q4_K_M"  # in examples
 MEMORIES: Final = (2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 512)
 _MEASURES: Final = ("KLD", "99.9 % KLD", "same top token")
-_QUANTIZE: Final = "- `ggufkit quantize {base_file} . {rungs} --provenance`"
-_QUANTIZE_WITH: Final = (
-    "- `ggufkit quantize {base_file} . {rungs} --imatrix {name}.imatrix.gguf --provenance`"
-)
+_QUANTIZE: Final = "- `ggufkit quantize {base_file} {how}{data} --provenance`"
 _MEASURE: Final = "- `ggufkit eval {name}-*.gguf --base {base_file} --text {text}`"
 _PROOF: Final = (
     "\nThe original has the digest `{content}` (`ggufkit hash --content`). SHA256SUMS has the "
     "digest of each file, and `ggufkit reproduce` proves that a file derives from the original. "
-    "llama.cpp was that of xllamacpp {llama_cpp}.\n"
+    "llama.cpp came from xllamacpp {llama_cpp}.\n"
 )
 _STYLE: Final = (
     "text{font:12px sans-serif;fill:#1c1d22}circle{fill:#4653c9}.axis{fill:none;stroke:#5b5e6b}"
@@ -191,8 +188,8 @@ def _explanation(document: Facts) -> Iterator[str]:
     first = document["files"][0]["qualities"][0]
     yield (
         f"KLD is the Kullback-Leibler divergence from the probabilities of the original, on "
-        f"{first['positions']:,} tokens of {escaped(document['texts'][0])}: 0 would be equal. Half "
-        "of the interval is one standard error.\n"
+        f"{first['positions']:,} tokens of {escaped(document['texts'][0])}: 0 means equal. The "
+        "number after ± is one standard error.\n"
     )
     if len(document["texts"]) > 1:
         rows = [
@@ -215,8 +212,16 @@ def _how_made(document: Facts) -> Iterator[str]:
             f"reached {importance['matrices'] - importance['unseen']:,} of "
             f"{importance['matrices']:,} matrices.{similar}\n"
         )
-    rungs = ",".join(file["name"] for file in document["files"])
-    yield (_QUANTIZE_WITH if importance else _QUANTIZE).format(**document | {"rungs": rungs})
+    names = [file["name"] for file in document["files"]]
+    recipes = ",".join(name for name in names if not name[0].isdigit())
+    ways = [f". {recipes}"] if recipes else []
+    for name in (name for name in names if name[0].isdigit()):
+        is_rate = name.lower().endswith("bpw")
+        goal = f"--target-bpw {name[:-3]}" if is_rate else f"--target-size {name}"
+        ways.append(f"{document['name']}-{name}.gguf {goal}")
+    data = f" --imatrix {document['name']}.imatrix.gguf" if importance else ""
+    for how in ways:
+        yield _QUANTIZE.format(base_file=document["base_file"], how=how, data=data)
     for text in document["texts"]:
         yield _MEASURE.format(**document, text=text)
     yield _PROOF.format(**document)
