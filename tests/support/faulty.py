@@ -469,7 +469,7 @@ def state(
 
 def comparable(files: Files) -> Files:
     """Return the files that are not hidden."""
-    return {name: data for name, data in files.items() if not name.startswith(".")}
+    return {name: data for name, data in files.items() if "/." not in f"/{name}"}
 
 
 def unfinished(files: Files) -> Files:
