@@ -21,12 +21,23 @@ SCORE_BYTES: Final = 20  # of a token, in the file from which a stopped measurem
 
 def require_sensible(job: ReleaseJob) -> None:
     """Raise ValueTypeError, FormatError, MissingExtraError or OSError for what cannot work."""
+    for is_refused, message, remedy in _refusals(job):
+        if is_refused:
+            raise ValueTypeError(message, remedy=remedy)
+    for name in job.settings.imatrix:
+        Imatrix.open(name)
+    if job.card:
+        template_of(job.card)
+
+
+def _refusals(job: ReleaseJob) -> Sequence[tuple[bool, str, str]]:
+    """Return what is refused: whether it is, a message, and a remedy."""
     settings = job.settings
     names, context = [Path(text).name for text in settings.texts], settings.context
     texts = (*settings.texts, *filter(None, [settings.calibration]))
     short = [text for text in texts if Path(text).stat().st_size < context - 1]  # a token is added
     rungs = [name_of(rung).casefold() for rung in settings.rungs]
-    refusals = (
+    return (
         (len({*names}) < len(names), "two texts have the same name", "Rename one of them"),
         (len({*rungs}) < len(rungs), "two rungs have the same name", "Name each rung once"),
         (not rungs, "there are no rungs", "Name some: Q8_0,Q4_K_M"),
@@ -57,13 +68,6 @@ def require_sensible(job: ReleaseJob) -> None:
             "Use a longer text, or set a smaller context",
         ),
     )
-    for is_refused, message, remedy in refusals:
-        if is_refused:
-            raise ValueTypeError(message, remedy=remedy)
-    for name in settings.imatrix:
-        Imatrix.open(name)
-    if job.card:
-        template_of(job.card)
 
 
 def require_room(job: ReleaseJob, rungs: Sequence[Rung], base: int) -> None:
