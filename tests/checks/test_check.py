@@ -153,7 +153,7 @@ def test_gaps_are_checked_up_to_a_limit(check):
 
 
 def test_opaque_tensors_do_not_count_as_padding(check):
-    infos = (tensor("a", 5, type=99, size=5), tensor("b", 3))
+    infos = (tensor("a", 5, type=77, size=5), tensor("b", 3))
     forge = Forge(infos=infos, padding=b"\x01", pad_end=False)
     offsets = [finding.offset for finding in check(forge) if finding.rule == "padding"]
     assert offsets == [len(forge.header())]

@@ -118,10 +118,10 @@ import numpy as np
 import ggufkit
 from ggufkit.errors import GGUFError
 from ggufkit.evaluation.hidden_base import HiddenBase
-from ggufkit.format.types import TENSOR_TYPES
+from ggufkit.format.types import GGML_TYPES
 
 path = sys.argv[1]
-for kind in TENSOR_TYPES.values():
+for kind in GGML_TYPES.values():
     nbytes = 256 // (kind.block_size or 256) * (kind.block_bytes or 256)
     tensors = {
         "tokens": np.zeros((1, 64), np.int32),

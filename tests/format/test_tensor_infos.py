@@ -82,6 +82,6 @@ def test_numpy_accepts_the_largest_shape():
 
 @pytest.mark.parametrize("count", range(10))
 def test_file_cut_inside_an_opaque_tensor_is_refused_at_its_end(count):
-    infos = (tensor("a", 9, type=99, size=32), tensor("b", 9, type=99, size=32))
+    infos = (tensor("a", 9, type=77, size=32), tensor("b", 9, type=77, size=32))
     by_rule = findings(*infos, cut=32 + count)
     assert "data-truncated" in by_rule

@@ -12,7 +12,7 @@ import pytest
 import ggufkit._native as _native
 import real
 from ggufkit import quants
-from ggufkit.format.types import TENSOR_TYPES
+from ggufkit.format.types import GGML_TYPES
 
 TYPES = Path(__file__).parents[2] / "native" / "quants" / "types"
 
@@ -20,7 +20,7 @@ TYPES = Path(__file__).parents[2] / "native" / "quants" / "types"
 @pytest.mark.parametrize("isa", quants.instruction_sets())
 def test_codecs_agree_with_the_table_of_types(isa):
     for number, name, block_size, block_bytes, *_ in _native.codecs(isa):
-        row = TENSOR_TYPES[number]
+        row = GGML_TYPES[number]
         assert (row.name, row.block_size, row.block_bytes) == (name, block_size, block_bytes)
 
 
@@ -40,13 +40,13 @@ def test_every_type_of_the_native_sources_has_a_codec():
     assert written == {row[0] for row in _native.codecs("portable")}
 
 
-@pytest.mark.parametrize("row", TENSOR_TYPES.values(), ids=str)
+@pytest.mark.parametrize("row", GGML_TYPES.values(), ids=str)
 def test_fields_add_up_to_a_block(row):
     widths = [[int(number) for number in field.split("*")] for field in row.fields.split()]
     assert sum(int(np.prod(width)) for width in widths) == row.block_bytes
 
 
-@pytest.mark.parametrize("row", [r for r in TENSOR_TYPES.values() if r.dtype], ids=str)
+@pytest.mark.parametrize("row", [r for r in GGML_TYPES.values() if r.dtype], ids=str)
 def test_plain_types_are_as_wide_as_their_dtype(row):
     assert (row.block_size, row.block_bytes) == (1, np.dtype(row.dtype).itemsize)
 
@@ -58,7 +58,7 @@ def test_names_and_sizes_match_ggml(library):
     ggml.ggml_type_name.restype = ctypes.c_char_p
     ggml.ggml_type_size.restype = ctypes.c_size_t
     ggml.ggml_blck_size.restype = ctypes.c_int64
-    for row in TENSOR_TYPES.values():
+    for row in GGML_TYPES.values():
         if not row.is_opaque:
             assert ggml.ggml_type_name(row.id).decode().upper() == row.name
             assert ggml.ggml_blck_size(row.id) == row.block_size

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import ggufkit
 from ggufkit import quants
 from ggufkit.errors import FormatError, ValueTypeError
-from ggufkit.format.types import TENSOR_TYPES
+from ggufkit.format.types import GGML_TYPES
 from ggufkit.inspection import diff
 from ggufkit.models.model import Model, Tensors
 from ggufkit.models.tensors.in_memory import as_tensor
@@ -137,7 +137,7 @@ def expected(before, after):
         }
 
 
-@pytest.mark.parametrize("type", [t.name for t in TENSOR_TYPES.values() if not t.is_opaque])
+@pytest.mark.parametrize("type", [t.name for t in GGML_TYPES.values() if not t.is_opaque])
 def test_deviation_of_any_type_is_computed_from_its_elements(type):
     if type.startswith("I") and not type.startswith("IQ"):
         array, other = np.round(ARRAY * 9).astype(f"i{int(type[1:]) // 8}"), np.round(ARRAY * 8)
@@ -153,7 +153,7 @@ def test_deviation_of_any_type_is_computed_from_its_elements(type):
 
 
 def block_bytes(name):
-    return next(t.block_bytes for t in TENSOR_TYPES.values() if t.name == name)
+    return next(t.block_bytes for t in GGML_TYPES.values() if t.name == name)
 
 
 def test_quantized_tensor_is_compared_with_its_decoded_copy():

@@ -20,12 +20,12 @@ from ggufkit.errors import (
     TensorTypeError,
 )
 from ggufkit.format.metadata import Metadata, alignment_of
-from ggufkit.format.types import TENSOR_TYPES, tensor_type
+from ggufkit.format.types import GGML_TYPES, tensor_type
 from ggufkit.models.model import Model, Tensors
 from ggufkit.models.sources import from_array, retyped
 from spelled import SPELLINGS, SpelledTensor, Spelling, spelling_id, swapped
 
-KNOWN = [kind for kind in TENSOR_TYPES.values() if not kind.is_opaque]
+KNOWN = [kind for kind in GGML_TYPES.values() if not kind.is_opaque]
 PLAIN = [kind for kind in KNOWN if kind.dtype]
 GIB = 1 << 30
 each_spelling = pytest.mark.parametrize("spelling", SPELLINGS, ids=spelling_id)
@@ -176,7 +176,7 @@ def test_tensors_have_any_number_of_axes(opened, dims):
     assert tensor.raw().shape == (*dims[:0:-1], 4 * (dims[0] if dims else 1))
 
 
-@pytest.mark.parametrize("number", [4, 5, 31, 37, 99, 2**32 - 1])
+@pytest.mark.parametrize("number", [4, 5, 31, 37, 77, 2**32 - 1])
 @each_spelling
 def test_unknown_type_is_opaque_and_its_bytes_are_reachable(opened, number, spelling):
     infos = [

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 import ggufkit._native as _native
 import oracle
-from ggufkit.format.types import TENSOR_TYPES, TensorType
+from ggufkit.format.types import GGML_TYPES, TensorType
 
 UNUSED, REQUIRED = 0, 2  # what weights are to a type
 ENCODE, DECODE = 1, 2
@@ -32,7 +32,7 @@ def main(path: str) -> None:
     isa = _native.instruction_sets()[0]
     with Path(path).open("wb") as file:
         for number, _, _, _, encodes, use in _native.codecs(isa):
-            kind = TENSOR_TYPES[number]
+            kind = GGML_TYPES[number]
             if encodes:
                 file.writelines(encodings(kind, use, isa))
             file.writelines(decodings(kind, isa))

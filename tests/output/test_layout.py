@@ -185,7 +185,7 @@ def test_refuses_impossible_sizes(shape, nbytes):
 
 def test_opaque_tensor_keeps_its_byte_order(tmp_path):
     path = tmp_path / "in.gguf"
-    path.write_bytes(Spelling().file([], [SpelledTensor("t", (4,), 99, bytes(32))]))
+    path.write_bytes(Spelling().file([], [SpelledTensor("t", (4,), 77, bytes(32))]))
     with ggufkit.open(path) as model:
         assert sizes_of(layout(model, "x.gguf")) == [[32]]
         with pytest.raises(TensorTypeError, match="cannot change its byte order"):

@@ -105,7 +105,7 @@ def test_without_clobber_an_existing_file_stays(tmp_path):
 def test_unknown_endings_and_types_are_refused(tmp_path):
     with pytest.raises(OutputError, match=r"does not end in \.npy or \.csv"):
         ggufkit.save_array(as_tensor("t", WIDE), tmp_path / "a.gguf")
-    opaque = Tensor("t", tensor_type(99), (4,), 4, as_tensor("t", WIDE).source)
+    opaque = Tensor("t", tensor_type(77), (4,), 4, as_tensor("t", WIDE).source)
     with pytest.raises(TensorTypeError, match="cannot be decoded"):
         ggufkit.save_array(opaque, tmp_path / "a.npy")
     assert list(tmp_path.iterdir()) == []

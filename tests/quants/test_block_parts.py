@@ -5,11 +5,11 @@ import pytest
 
 from ggufkit import quants
 from ggufkit.errors import ShapeError, TensorTypeError
-from ggufkit.format.types import TENSOR_TYPES, tensor_type
+from ggufkit.format.types import GGML_TYPES, tensor_type
 from ggufkit.quants.block_fields import LOOKUP_TABLES, lookup_table
 from ggufkit.quants.block_parts import block_parts
 
-QUANTIZED = [row for row in TENSOR_TYPES.values() if row.is_quantized]
+QUANTIZED = [row for row in GGML_TYPES.values() if row.is_quantized]
 RANDOM = np.random.default_rng(23)
 
 
@@ -60,6 +60,6 @@ def test_part_of_a_block_is_refused():
 @pytest.mark.parametrize("name", LOOKUP_TABLES)
 def test_lookup_tables_hold_the_whole_numbers_of_levels(name):
     table = lookup_table(name)
-    if not name.endswith("scales"):
+    if not name.endswith("scales") and name != "iq6k":
         assert (table == table.round()).all()
         assert np.abs(table).max() < 128

@@ -14,12 +14,12 @@ import ggufkit._native as _native
 import oracle
 from ggufkit import quants
 from ggufkit.errors import GGUFError, ShapeError, TensorTypeError, ValueTypeError
-from ggufkit.format.types import TENSOR_TYPES, tensor_type
+from ggufkit.format.types import GGML_TYPES, tensor_type
 from ggufkit.quants import parallel
 
 CODECS = {row[0]: row for row in _native.codecs("portable")}
-DECODED = [TENSOR_TYPES[number].name for number in CODECS]
-ENCODED = [TENSOR_TYPES[number].name for number, row in CODECS.items() if row[4]]
+DECODED = [GGML_TYPES[number].name for number in CODECS]
+ENCODED = [GGML_TYPES[number].name for number, row in CODECS.items() if row[4]]
 INTEGERS = ["I8", "I16", "I32", "I64"]
 ALWAYS_ENCODED = [name for name in ENCODED if name not in oracle.GRID_TYPES]
 # ggml quantizes to what is not an integer or a double.
@@ -242,7 +242,7 @@ def test_names_integers_that_do_not_fit_and_their_place(dtype, name):
 
 @pytest.mark.parametrize("dtype", [">f8", "<f8", ">i8", ">f2"])
 def test_a_types_own_dtype_keeps_its_bits_in_any_byte_order(dtype):
-    own = next(t for t in TENSOR_TYPES.values() if t.dtype == dtype[1:])
+    own = next(t for t in GGML_TYPES.values() if t.dtype == dtype[1:])
     x = np.random.default_rng(0).integers(0, 256, 64, np.uint8).view(dtype)
     np.testing.assert_array_equal(quants.quantize(x, own).view(dtype[1:]), x)
 

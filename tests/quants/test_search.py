@@ -11,7 +11,7 @@ import ggufkit._native as _native
 import oracle
 from ggufkit import quants
 from ggufkit.errors import ValueTypeError
-from ggufkit.format.types import TENSOR_TYPES, tensor_type
+from ggufkit.format.types import GGML_TYPES, tensor_type
 from ggufkit.quants import kernels, parallel
 from ggufkit.quants.search import EFFORTS, SEARCHED, UNSEARCHED
 from rule_errors import SQUARES_ALONE, block_errors, search_weights
@@ -63,7 +63,7 @@ def importance(request):
 
 def test_every_type_is_named_with_a_search_or_without(isa):
     assert sorted(_native.refinable()) == sorted(tensor_type(name).id for name in SEARCHED)
-    encodable = [TENSOR_TYPES[number] for number, encodes in kernels.codecs().items() if encodes]
+    encodable = [GGML_TYPES[number] for number, encodes in kernels.codecs().items() if encodes]
     names = {row.name for row in encodable if row.is_quantized} - {"Q8_1", "Q8_K"}  # not for files
     assert names == {*SEARCHED, *UNSEARCHED}
 

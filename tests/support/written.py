@@ -11,7 +11,7 @@ import pytest
 
 import ggufkit
 from ggufkit.format.metadata import Metadata
-from ggufkit.format.types import TENSOR_TYPES, tensor_type
+from ggufkit.format.types import GGML_TYPES, tensor_type
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.sources import from_array
 from spelled import SpelledTensor, Spelling
@@ -39,8 +39,8 @@ def example(seed=0):
     """Return the bytes of a canonical file with tensors of many types and sizes."""
     draw = random.Random(seed)
     infos = []
-    for number, kind in enumerate(draw.sample(sorted(TENSOR_TYPES), 12)):
-        known = TENSOR_TYPES[kind]
+    for number, kind in enumerate(draw.sample(sorted(GGML_TYPES), 12)):
+        known = GGML_TYPES[kind]
         if known.is_opaque:
             continue
         dims = (known.block_size * draw.choice([1, 3]), draw.choice([0, 1, 5, 300]))

@@ -7,7 +7,7 @@ import pytest
 
 import ggufkit
 from ggufkit.errors import TensorTypeError
-from ggufkit.format.types import TENSOR_TYPES
+from ggufkit.format.types import GGML_TYPES
 from ggufkit.models.tensors.in_memory import as_tensor
 from ggufkit.view import picture
 from ggufkit.view.picture import (
@@ -127,7 +127,7 @@ def test_a_difference_reads_both_tensors_in_the_same_places(tmp_path, model_page
 
 
 def test_an_opaque_type_has_no_picture():
-    kind = next(row for row in TENSOR_TYPES.values() if row.is_opaque)
+    kind = next(row for row in GGML_TYPES.values() if row.is_opaque)
     tensor = ggufkit.Tensor("a", kind, (4, 4), 16, as_tensor("a", VALUES).source)
     with pytest.raises(TensorTypeError, match="cannot be decoded"):
         tile(tensor, TilePlace(0, 0, 0))

@@ -12,13 +12,13 @@ import pytest
 
 import ggufkit
 from ggml_files import Ggml
-from ggufkit.format.types import TENSOR_TYPES
+from ggufkit.format.types import GGML_TYPES
 from ggufkit.format.values import Arrays, Strings
 from spelled import NUMBERS, SpelledTensor, Spelling
 
 # Q8_1 and Q8_K stand in no file, and a released package may not know the newest type.
 OFFICIAL = {int(number) for number in gguf.GGMLQuantizationType}
-TYPES = [TENSOR_TYPES[number] for number in sorted(OFFICIAL - {9, 15})]
+TYPES = [GGML_TYPES[number] for number in sorted(OFFICIAL - {9, 15})]
 SEEDS = range(25)
 
 
@@ -129,7 +129,7 @@ def write_officially(path, metadata, infos, *, alignment, big):
         else:
             writer.add_key_value(key, value, GGUF_TYPES[kind])
     for info in infos:
-        kind = TENSOR_TYPES[info.type]
+        kind = GGML_TYPES[info.type]
         shape = (*info.dims[:0:-1], kind.row_bytes(info.dims[0]))
         data = np.frombuffer(info.data, np.uint8).reshape(shape)
         writer.add_tensor(info.name, data, raw_dtype=gguf.GGMLQuantizationType(info.type))

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 import ggufkit
 from ggufkit.format.encoding import Encoding
-from ggufkit.format.types import SPLIT_KEYS, TENSOR_TYPES
+from ggufkit.format.types import GGML_TYPES, SPLIT_KEYS
 from ggufkit.models.model import Model, as_ggml_counts
 from ggufkit.models.sources import in_order
 from ggufkit.output import chunks
 from spelled import SPELLINGS, SpelledTensor, metadata
 
-TYPES = [kind for kind in TENSOR_TYPES.values() if not kind.is_opaque]
+TYPES = [kind for kind in GGML_TYPES.values() if not kind.is_opaque]
 # K-quants look at a row as a whole, IQ4_NL at a block, with weights or without.
 RECIPES = ["Q4_0", "Q8_0", "Q4_K_M", "Q6_K", "IQ4_NL", "BF16"]
 some = settings(max_examples=60)

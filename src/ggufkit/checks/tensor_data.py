@@ -19,6 +19,7 @@ from ggufkit.format.types import TensorType
 from ggufkit.models.byte_ranges import Tally, byte_ranges, little_endian_bytes, reading_threads
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.open import ParsedFile
+from ggufkit.models.sources import separable
 from ggufkit.quants import codec, kernels
 from ggufkit.rules.findings import Finding, finding
 from ggufkit.system.mapped_file import Bytes, Data
@@ -61,7 +62,9 @@ def audit(
     tally = Tally(progress)
     codecs = kernels.codecs()
     tensors = [
-        t for t in model.tensors.values() if t.nbytes and (t.type.dtype or t.type.id in codecs)
+        t
+        for t in map(separable, model.tensors.values())
+        if t.nbytes and (t.type.dtype or t.type.id in codecs)
     ]
     tally.expect(sum(t.nbytes for t in tensors))
     with pool_of(workers) as pool:

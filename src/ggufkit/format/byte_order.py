@@ -6,20 +6,29 @@ import functools
 
 import numpy as np
 
+from ggufkit.errors import TensorTypeError
 from ggufkit.format.encoding import ByteOrder
 from ggufkit.format.types import TensorType
 from ggufkit.system.mapped_file import Bytes
 
 
 def is_bytewise(type: TensorType) -> bool:
-    """Whether the type's bytes are the same in both byte orders; False for an opaque type."""
-    return not type.is_opaque and not _wide_fields(type.fields)
+    """Whether the type's bytes are the same in both byte orders; False for unknown fields."""
+    return bool(type.fields) and not _wide_fields(type.fields)
 
 
 def to_byte_order(data: Bytes, type: TensorType, order: ByteOrder, target: ByteOrder) -> Bytes:
-    """Return packed rows of `type` in another byte order; unchanged if no byte moves."""
+    """Return packed rows of `type` in another byte order; unchanged if no byte moves.
+
+    Raises TensorTypeError for types of a program that runs on little-endian machines alone.
+    """
     if order == target or type.is_opaque or is_bytewise(type) or data.size == 0:
         return data
+    if not type.fields:
+        raise TensorTypeError(
+            f"{type} in {order}-endian order is unknown: {type.program} has little-endian files",
+            remedy=f"Make the file again as little-endian, with {type.program}",
+        )
     swapped = np.array(data, order="C")
     blocks = swapped.size // type.block_bytes
     for first, count, width in _wide_fields(type.fields):

@@ -34,11 +34,15 @@ PLAUSIBLE_REACH: Final = 2
 _UNKNOWN: Final = max(types.TENSOR_TYPES) + 1  # stands for every other id in the tables below
 _BLOCK_SIZE: Final = np.zeros(_UNKNOWN + 1, "u8")
 _BLOCK_BYTES: Final = np.zeros(_UNKNOWN + 1, "u8")
+_ROW_PREFIX: Final = np.zeros(_UNKNOWN + 1, "u8")
 _IS_LISTED: Final = np.zeros(_UNKNOWN + 1, "?")
+_IS_FOREIGN: Final = np.zeros(_UNKNOWN + 1, "?")
 for _row in types.TENSOR_TYPES.values():
     _BLOCK_SIZE[_row.id] = _row.block_size
     _BLOCK_BYTES[_row.id] = _row.block_bytes
+    _ROW_PREFIX[_row.id] = _row.row_prefix
     _IS_LISTED[_row.id] = True
+    _IS_FOREIGN[_row.id] = _row.program is not None
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,7 @@ def about_shapes(infos: Infos, findings: Findings) -> None:
         ("dims-ggml", "dims", table["n_dims"] > types.MAX_DIMS),
         ("type-removed", "type", is_removed),
         ("type-unknown", "type", is_opaque & ~is_removed),
+        ("type-program", "type", _IS_FOREIGN[np.minimum(table["type"], _UNKNOWN)]),
     ):
         for index in findings.worth_adding(rule, np.flatnonzero(mask).tolist()):
             findings.add(rule, infos.place(index, field), **_shape_details(infos, index))
@@ -165,6 +170,7 @@ def _shape_details(infos: Infos, index: int) -> dict[str, object]:
         "limit": types.MAX_DIMS,
         "width": shape[-1] if shape else 1,
         "type": kind,
+        "program": kind.program,
         "id": kind.id,
         "block": kind.block_size,
     }
@@ -240,8 +246,10 @@ def _sizes(table: Table, room: int) -> tuple[list[int], list[int]]:
     block_size, block_bytes = _blocks(table)
     is_opaque = (block_size == 0) & (table["elements"] > 0)
     block_size = np.maximum(block_size, 1)
+    prefix = _ROW_PREFIX[np.minimum(table["type"], _UNKNOWN)]
+    rows = prefix + table["width"] // block_size * block_bytes
     sizes = table["elements"] // block_size * block_bytes
-    rows = table["width"] // block_size * block_bytes
+    sizes += table["elements"] // np.maximum(table["width"], 1) * prefix
     if is_opaque.any():
         sizes[is_opaque] = rows[is_opaque] = _reaches(table["offset"], max(room, 0))[is_opaque]
     return sizes.tolist(), rows.tolist()

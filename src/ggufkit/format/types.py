@@ -90,6 +90,10 @@ class TensorType(metaclass=_TypesByName):
     `dtype` is the NumPy dtype of plain types. An opaque type (unknown, or removed from ggml) has a
     block size of 0. `TensorType["Q4_K"]` is a type by its name, `list(TensorType)` has all, and a
     type equals its name.
+
+    `program` is the only program that reads the type, None for ggml's own. Such a type may begin
+    each row with `row_prefix` bytes, and interleave the blocks of `interleaved` rows, which as
+    blocks of their own are of the type named `plain`.
     """
 
     id: int
@@ -98,12 +102,14 @@ class TensorType(metaclass=_TypesByName):
     block_bytes: int
     fields: str
     dtype: str | None = None
+    program: str | None = None
+    row_prefix: int = 0
+    interleaved: int = 1
+    plain: str | None = None
 
     def __eq__(self, other: object) -> bool:
-        """Compare by number, which determines everything else, or with a name."""
-        if isinstance(other, TensorType):
-            return self.id == other.id
-        return self.name == other
+        """Compare by name, because programs disagree about some numbers, or with a name."""
+        return self.name == (other.name if isinstance(other, TensorType) else other)
 
     def __hash__(self) -> int:
         """Agree with equality."""
@@ -128,9 +134,18 @@ class TensorType(metaclass=_TypesByName):
         """Storage in bits per element (0 for opaque types)."""
         return 8 * self.block_bytes / self.block_size if self.block_size else 0.0
 
+    @property
+    def is_cut_between_blocks(self) -> bool:
+        """Whether each block stands for itself; otherwise only whole rows can be decoded."""
+        return self.row_prefix == 0 and self.interleaved == 1
+
     def row_bytes(self, width: int) -> int:
         """Return the bytes of a row of `width` elements; ShapeError is the caller's to raise."""
-        return width // self.block_size * self.block_bytes
+        return self.row_prefix + width // self.block_size * self.block_bytes
+
+    def width(self, row_bytes: int) -> int:
+        """Return the elements of a row of `row_bytes`: the inverse."""
+        return (row_bytes - self.row_prefix) // self.block_bytes * self.block_size
 
 
 _ROWS: Final = (
@@ -180,8 +195,44 @@ _ROWS: Final = (
     TensorType(38, "IQ4_NL_8_8", 0, 0, ""),
 )
 
-TENSOR_TYPES: Final = {row.id: row for row in _ROWS}
-_BY_NAME: Final = {row.name: row for row in _ROWS}
+IK: Final = "ik_llama.cpp"
+# Number, name, elements and bytes of a block; of some also bytes before the blocks of a row. An
+# interleaved type has the number of rows instead of the block, which is that of its plain type.
+_IK_TYPES: Final = """
+97 Q8_0_X4 32 34; 98 Q8_1_X4 32 36; 99 Q8_2_X4 32 36; 133 Q6_0 32 26; 134 IQ1_BN 64 13 2
+135 IQ2_BN 64 16 4; 136 Q8_K64 64 68; 137 IQ2_K 256 76; 138 IQ3_K 256 110; 139 IQ4_K 256 144
+140 IQ5_K 256 176; 141 IQ6_K 256 212; 144 IQ4_KS 256 136 4; 145 IQ2_KS 256 70 2
+146 IQ4_KSS 256 128 4; 147 Q8_K16 64 64 20; 148 Q8_K32 256 296; 149 Q8_KR8 256 296
+150 Q8_K128 128 140; 151 Q8_KV 32 32 8; 152 IQ5_KS 256 168 4; 153 IQ2_KT 256 68 4
+154 IQ3_KT 256 100 4; 155 IQ4_KT 256 128 4; 156 IQ3_KS 256 102 2; 157 IQ2_KL 256 86 2
+158 IQ1_KT 256 56 4
+202 Q4_0_R8; 206 Q5_0_R4; 208 Q8_0_R8; 210 Q2_K_R4; 211 Q3_K_R4; 212 Q4_K_R4; 213 Q5_K_R4
+214 Q6_K_R4; 216 IQ2_XXS_R4; 217 IQ2_XS_R4; 218 IQ3_XXS_R4; 220 IQ4_NL_R4; 221 IQ3_S_R4
+222 IQ2_S_R4; 223 IQ4_XS_R8; 230 BF16_R16; 233 Q6_0_R4; 335 IQ2_BN_R4; 337 IQ2_K_R4
+338 IQ3_K_R4; 339 IQ4_K_R4; 340 IQ5_K_R4; 344 IQ4_KS_R4; 352 IQ5_KS_R4; 353 MXFP4_R8
+219 IQ1_S_R4 32 6 2; 229 IQ1_M_R4 32 7 2; 397 Q8_K_R16 256 258; 398 Q8_KV_R8 32 32 4
+399 Q8_K_R8 256 258"""
+
+
+def _ik_types() -> Iterator[TensorType]:
+    plain = {row.name: row for row in _ROWS}
+    for text in _IK_TYPES.replace("\n", ";").strip("; ").split(";"):
+        number, name, *sizes = text.split()
+        base, _, rows = name.rpartition("_R")
+        block, nbytes, prefix = [*map(int, sizes), 0, 0, 0][:3]
+        inner = plain.get(base)
+        if inner and not sizes:
+            block, nbytes, prefix = inner.block_size, inner.block_bytes, inner.row_prefix
+        stored = inner.name if inner and not sizes else None
+        count = int(rows) if base else 1
+        row = TensorType(int(number), name, block, nbytes, "", None, IK, prefix, count, stored)
+        plain[name] = row
+        yield row
+
+
+GGML_TYPES: Final = {row.id: row for row in _ROWS}  # those of llama.cpp
+TENSOR_TYPES: Final = GGML_TYPES | {row.id: row for row in _ik_types()}
+_BY_NAME: Final = {row.name: row for row in TENSOR_TYPES.values()}
 
 
 def padded(number: int, alignment: int) -> int:

@@ -16,7 +16,7 @@ from ggufkit.format.types import DTYPES, TensorType, tensor_type
 from ggufkit.models.any_model import AnyModel, opened
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import Source
-from ggufkit.models.sources import in_order
+from ggufkit.models.sources import in_order, separable
 from ggufkit.quants import codec
 from ggufkit.quants.parallel import Numbers, aligned
 from ggufkit.system.cancellation import check_cancelled
@@ -126,6 +126,7 @@ def decoded_arrays(
 def _pieces(tensor: Tensor, type: TensorType, array: Numbers) -> Iterator[_Piece]:
     if not array.size:
         return
+    tensor = separable(tensor)
     rows = array.reshape(tensor.rows, -1)
     step = max(1, PIECE // rows.shape[1])
     source = in_order(tensor, "little")

@@ -12,7 +12,12 @@ from typing import Any, Final
 from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
 from ggufkit.format.types import DTYPES, TensorType
 from ggufkit.frameworks.extras import library
-from ggufkit.quants.block_fields import LOOKUP_TABLES, ArrayLibrary, Blocks, lookup_table
+from ggufkit.quants.block_fields import (
+    LOOKUP_TABLES,
+    ArrayLibrary,
+    lookup_table,
+    separate_blocks,
+)
 from ggufkit.quants.block_parts import LAYOUTS
 
 torch: Final[Any] = library("torch", "torch")
@@ -35,14 +40,14 @@ def decode(data: TorchTensor, type: TensorType) -> TorchTensor:
             f"packed data must be a tensor of uint8, not of {data.dtype}",
             remedy="Use `data.view(torch.uint8)`",
         )
-    if data.ndim == 0 or data.shape[-1] % type.block_bytes:
+    width = type.width(data.shape[-1]) if data.ndim else -1
+    if width < 0 or data.shape[-1] != type.row_bytes(width):
         raise ShapeError(
             f"rows of shape {tuple(data.shape)} do not divide into the {type.block_bytes} bytes "
             f"of a {type} block",
             remedy="Pass whole rows, with the type that they were packed as",
         )
-    width = data.shape[-1] // type.block_bytes * type.block_size
-    blocks = Blocks(data.reshape(data.numel() // type.block_bytes, type.block_bytes), TORCH)
+    blocks = separate_blocks(data, type, TORCH)
     if type.name in DTYPES:
         elements = blocks.floats(blocks.library.bits(blocks.data, DTYPES[type.name]))
     else:
@@ -75,4 +80,5 @@ TORCH: Final = ArrayLibrary(
     where=torch.where,
     concat=lambda parts: torch.cat(parts, 1),
     lookup=lambda table, indexes: _table(table, indexes.device)[indexes.long()].to(torch.float32),
+    repeat=lambda rows, count: rows.repeat_interleave(count, 0),
 )

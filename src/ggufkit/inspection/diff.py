@@ -26,6 +26,8 @@ from ggufkit.models.byte_ranges import (
     reading_threads,
 )
 from ggufkit.models.model import Model, Tensor
+from ggufkit.models.sources import separable
+from ggufkit.quants.codec import can_decode
 from ggufkit.quants.parallel import Doubles
 from ggufkit.system.threads import Progress, in_turn, pool_of
 
@@ -228,7 +230,7 @@ def _deviates(pair: TensorPair, unequal: set[str]) -> bool:
     """Whether to compare elements: the tensors differ and can be decoded."""
     old, new = pair
     differs = old.type != new.type or old.name in unequal
-    return differs and not old.type.is_opaque and not new.type.is_opaque
+    return differs and all(t.type.dtype or can_decode(t.type) for t in pair)
 
 
 def _deviation_sums(work: _Work, pairs: list[TensorPair]) -> dict[str, _DeviationSums]:
@@ -242,7 +244,7 @@ def _deviation_sums(work: _Work, pairs: list[TensorPair]) -> dict[str, _Deviatio
 
     for old, part in work.results(tasks()):
         sums[old.name] = sums[old.name].plus(part)
-        work.tally.add(old.type.row_bytes(part.elements))
+        work.tally.add(old.nbytes * part.elements // old.elements)
     return sums
 
 
@@ -253,6 +255,7 @@ def _measured(old: Tensor, new: Tensor, start: int) -> tuple[Tensor, _DeviationS
 
 def _decoded(tensor: Tensor, start: int, stop: int) -> Doubles:
     """Return elements of the tensor, counted through all rows."""
+    tensor = separable(tensor)
     kind = tensor.type
     return decoded(little_endian_bytes(tensor, kind.row_bytes(start), kind.row_bytes(stop)), kind)
 

@@ -35,7 +35,7 @@ class Summary:
 
     `parameters` counts the elements of all tensors, `bits_per_weight` is their average
     size, `types` is sorted by bytes. Lengths and counts are numbers of tokens, layers, heads, ….
-    `pipeline` is about image and video models.
+    `pipeline` is about image and video models. `program` is the only one that reads all types.
     """
 
     architecture: str | None
@@ -59,6 +59,7 @@ class Summary:
     tokenizer: str | None
     chat_template: str | None
     pipeline: PipelineFacts | None = None
+    program: str | None = None
 
 
 def summarize(model: Model) -> Summary:
@@ -98,6 +99,7 @@ def summarize(model: Model) -> Summary:
         tokenizer=f"{kind} ({before})" if kind and before else kind,
         chat_template=_text(metadata, "tokenizer.chat_template"),
         pipeline=_pipeline(model),
+        program=next((t.type.program for t in tensors if t.type.program), None),
     )
 
 

@@ -57,7 +57,7 @@ def tensor_block(tensor: Tensor, row: int, column: int = 0) -> TensorBlock:
     has no blocks, IndexError if there is no such element.
     """
     kind = tensor.type
-    if not kind.is_quantized:
+    if not kind.is_quantized or kind.interleaved > 1:
         raise TensorTypeError(
             f"tensor {tensor.name!r} is of type {kind}, which has no blocks",
             remedy="`numpy()` gives its elements",
@@ -67,10 +67,12 @@ def tensor_block(tensor: Tensor, row: int, column: int = 0) -> TensorBlock:
         message = f"tensor {tensor.name!r} has {rows} rows of {width}, no element {row}, {column}"
         raise IndexError(message)
     first = column // kind.block_size
-    start = row * tensor.row_bytes + first * kind.block_bytes
+    row_start = row * tensor.row_bytes
+    start = row_start + kind.row_prefix + first * kind.block_bytes
     data = little_endian_bytes(tensor, start, start + kind.block_bytes)
+    prefix = little_endian_bytes(tensor, row_start, row_start + kind.row_prefix)
     with np.errstate(all="ignore"):  # scales of a broken block may be infinite or not a number
-        parts = block_parts(data, kind)
+        parts = block_parts(np.concatenate((prefix, data)), kind)
         values = parts.values()[0]
     return TensorBlock(
         row=row,

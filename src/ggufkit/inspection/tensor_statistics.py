@@ -15,6 +15,7 @@ from ggufkit.errors import TensorTypeError, ValueTypeError
 from ggufkit.inspection.histogram import NO_BINS, FineBins, Histogram
 from ggufkit.models.byte_ranges import Tally, decoded, little_endian_bytes, tensor_threads
 from ggufkit.models.model import Tensor
+from ggufkit.models.sources import separable
 from ggufkit.quants.block_parts import block_parts
 from ggufkit.system.mapped_file import Bytes
 from ggufkit.system.threads import Progress, in_turn, pool_of
@@ -81,6 +82,7 @@ def tensor_statistics(
             f"tensor {tensor.name!r} is of type {tensor.type}, which cannot be decoded",
             remedy="`raw()` gives its bytes",
         )
+    tensor = separable(tensor)
     if bins < 2:  # noqa: PLR2004 (negative numbers and others)
         raise ValueTypeError(f"{bins} bins are too few", remedy="Use two or more")
     workers = tensor_threads(tensor, threads)

@@ -15,7 +15,7 @@ from ggufkit.format.byte_order import to_byte_order
 from ggufkit.format.types import TensorType
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.rows import rows_and_width
-from ggufkit.models.sources import in_order
+from ggufkit.models.sources import in_order, separable
 from ggufkit.quants import codec
 from ggufkit.quants.parallel import Doubles, Floats
 from ggufkit.remote.range_file import RangeFile
@@ -52,6 +52,7 @@ def little_endian_bytes(tensor: Tensor, start: int, stop: int) -> Bytes:
 
 def decoded_rows(tensor: Tensor, start: int, stop: int) -> Floats:
     """Return rows `start` to `stop` of the last axis as float32: (rows, width), in this thread."""
+    tensor = separable(tensor)
     packed = np.ascontiguousarray(in_order(tensor, "little").read(start, stop))
     rows: Floats = codec.dequantize(packed, tensor.type, threads=1)
     return rows.reshape(stop - start, rows_and_width(tensor.shape)[1])

@@ -158,6 +158,33 @@ def in_order(tensor: Tensor, byte_order: ByteOrder) -> Source:
     return Swapped(tensor.source, tensor.type, byte_order)
 
 
+@dataclass(frozen=True, eq=False)
+class DecodedRows(ComputedRows):
+    """Rows of a type of another program as float32, interleaved rows together."""
+
+    tensor: Tensor
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Decode rows `start` to `stop`."""
+        group = self.tensor.type.interleaved
+        first = start // group * group
+        packed = in_order(self.tensor, "little").read(
+            first, min(-(-stop // group) * group, self.tensor.rows)
+        )
+        rows = codec.dequantize(np.ascontiguousarray(packed), self.tensor.type, threads=1)
+        return rows[start - first : stop - first].view(np.uint8)
+
+
+def separable(tensor: Tensor) -> Tensor:
+    """Return a tensor that can be read between any two blocks, by ggml's decoders.
+
+    For a type of another program this is F32; others, and types without a decoder, stay.
+    """
+    if tensor.type.program is None or not codec.can_decode(tensor.type):
+        return tensor
+    return Tensor.over(tensor.name, tensor_type("F32"), tensor.shape, DecodedRows(tensor))
+
+
 def retyped(
     tensor: Tensor,
     type: str | int | TensorType,
@@ -174,9 +201,8 @@ def retyped(
     if target == tensor.type:
         return tensor
     _check_requantize(tensor.type, target)
-    return Tensor.over(
-        tensor.name, target, tensor.shape, QuantizedSource(tensor, target, weights, search)
-    )
+    source = QuantizedSource(separable(tensor), target, weights, search)
+    return Tensor.over(tensor.name, target, tensor.shape, source)
 
 
 _check_requantize = functools.lru_cache(codec.check_requantize)
@@ -210,13 +236,13 @@ def from_array(
 
 def _from_blocks(name: str, data: Bytes, type: TensorType) -> Tensor:
     nbytes = data.shape[-1] if data.ndim else 1
-    if type.is_opaque or nbytes % type.block_bytes:
+    if type.is_opaque or nbytes != type.row_bytes(type.width(nbytes)):
         raise ShapeError(
             f"tensor {name!r}: rows of {nbytes} bytes do not divide into the blocks of "
             f"{type.block_bytes} bytes of {type}",
             remedy="The last axis counts bytes, as `ggufkit.quants.quantize` returns them",
         )
-    width = nbytes // type.block_bytes * type.block_size
+    width = type.width(nbytes)
     shape = (*data.shape[:-1], width) if data.ndim else ()
     source = ArraySource(np.ascontiguousarray(data).reshape(rows_and_width(shape)[0], nbytes))
     return Tensor.over(name, type, shape, source)

@@ -298,7 +298,7 @@ def _head(
 
 
 def _source(tensor: Tensor, encoding: Encoding) -> Source:
-    if tensor.type.is_opaque and tensor.source.byte_order != encoding.byte_order:
+    if not tensor.type.fields and tensor.source.byte_order != encoding.byte_order:
         raise TensorTypeError(
             f"tensor {tensor.name!r} of type {tensor.type} cannot change its byte order, "
             "because its fields are unknown",

@@ -13,6 +13,7 @@ from ggufkit.errors import OutputError, TensorTypeError
 from ggufkit.models.byte_ranges import Tally, little_endian_bytes
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import rows_and_width
+from ggufkit.models.sources import separable
 from ggufkit.quants import codec
 from ggufkit.quants.parallel import Numbers
 from ggufkit.system.cancellation import check_cancelled
@@ -48,6 +49,7 @@ def save_array(
             f"tensor {tensor.name!r} is of type {tensor.type}, which cannot be decoded",
             remedy="`raw()` gives its bytes",
         )
+    tensor = separable(tensor)
     limit = ReadersLimit.of([span.file.status]) if span else NO_LIMIT
 
     def fill(stage: Staging) -> None:

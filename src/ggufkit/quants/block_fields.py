@@ -10,13 +10,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 import ggufkit._native as _native
-from ggufkit.format.types import tensor_type
-from ggufkit.quants.codec import decode_rows
+from ggufkit.format.types import TensorType, tensor_type
+from ggufkit.quants import kernels
+from ggufkit.quants.ik_levels import IK_LEVELS
 from ggufkit.quants.parallel import Floats
 
 _LEVELS: Final = _native.level_tables()
 _SCALES: Final = {"mxfp4_scales": ("MXFP4", 1), "nvfp4_scales": ("NVFP4", 4)}
-LOOKUP_TABLES: Final = (*_LEVELS, *_SCALES)
+LOOKUP_TABLES: Final = (*_LEVELS, *_SCALES, *IK_LEVELS)
 
 
 @functools.cache
@@ -26,7 +27,12 @@ def lookup_table(name: str) -> Floats:
         kind, offset = _SCALES[name]  # with a level of 1, a block gives the scale of each byte
         blocks = np.zeros((256, tensor_type(kind).block_bytes), np.uint8)
         blocks[:, 0], blocks[:, offset] = np.arange(256), 1
-        return np.ascontiguousarray(decode_rows(blocks, kind)[:, 0])
+        row = tensor_type(kind)
+        values = np.empty((256, row.block_size), np.float32)
+        kernels.decode(blocks, row, values.reshape(-1), streaming=False)
+        return np.ascontiguousarray(values[:, 0])
+    if name in IK_LEVELS:
+        return IK_LEVELS[name]
     data, width = _LEVELS[name]
     levels = np.frombuffer(data, np.int8).astype(np.float32)
     return levels if width == 1 else levels.reshape(-1, width)
@@ -44,6 +50,7 @@ class ArrayLibrary(NamedTuple):
     where: Callable[[AnyArray, AnyArray, AnyArray], AnyArray]  # by a mask: numbers, or others
     concat: Callable[[tuple[AnyArray, ...]], AnyArray]  # columns of all parts
     lookup: Callable[[str, AnyArray], AnyArray]  # entries of a `lookup_table`
+    repeat: Callable[[AnyArray, int], AnyArray]  # each row so many times
 
 
 NUMPY: Final = ArrayLibrary(
@@ -53,6 +60,7 @@ NUMPY: Final = ArrayLibrary(
     where=np.where,
     concat=lambda parts: np.concatenate(parts, 1),
     lookup=lambda table, indexes: lookup_table(table)[indexes],
+    repeat=lambda rows, count: np.repeat(rows, count, 0),
 )
 
 
@@ -106,3 +114,53 @@ class Blocks:
     def around(self, codes: AnyArray, middle: int) -> AnyArray:
         """Return codes of fewer than eight bits less `middle`, as signed bytes."""
         return self.library.cast(codes, "int8") - middle
+
+
+def separate_blocks(data: AnyArray, type: TensorType, library: ArrayLibrary) -> Blocks:
+    """Return the blocks of whole rows, each after a copy of its row's prefix."""
+    size, prefix = type.block_bytes, type.row_prefix
+    if not prefix:
+        return Blocks(data.reshape(-1, size), library)
+    rows = data.reshape(-1, data.shape[-1])
+    blocks = rows[:, prefix:].reshape(-1, size)
+    first = library.repeat(rows[:, :prefix], len(blocks) // max(len(rows), 1))
+    return Blocks(library.concat((first, blocks)), library)
+
+
+@dataclass(frozen=True)
+class BlockParts:
+    """The parts of blocks; the first axis of each array counts blocks.
+
+    `fields` are the stored numbers by ggml's names, such as `d` (the scale of the whole block),
+    `scales` (of its groups, as stored) and `points` (numbers of grid points). `scales` and
+    `offsets` are those of each group, ready to use; types without offsets have None. `levels` are
+    the integers that a group's scale multiplies, one for each element. `codes` are the stored
+    numbers that give the levels: one for each element, or points of a grid and bytes of signs.
+    """
+
+    fields: dict[str, AnyArray]
+    scales: AnyArray
+    levels: AnyArray
+    offsets: AnyArray | None = None
+    codes: tuple[AnyArray, ...] = ()
+
+    def values(self) -> AnyArray:
+        """Return the elements: equal to those that `dequantize` gives."""
+        levels = self.levels
+        if "shifts" in self.fields:  # added first: an infinite scale times zero is not a number
+            shifts = self.fields["shifts"]
+            levels = (by_group(levels, shifts) + shifts[..., None]).reshape(levels.shape)
+        products = by_group(levels, self.scales) * self.scales[..., None]
+        if self.offsets is None or levels is not self.levels:
+            return products.reshape(levels.shape)
+        products = by_group(products.reshape(levels.shape), self.offsets)
+        return (products + self.offsets[..., None]).reshape(levels.shape)
+
+
+def by_group(elements: AnyArray, groups: AnyArray) -> AnyArray:
+    """Return elements with an axis of their own for the groups."""
+    count, width = elements.shape
+    return elements.reshape(count, groups.shape[1], width // groups.shape[1])
+
+
+BlockLayout = Callable[[Blocks], BlockParts]

@@ -7,71 +7,43 @@ are written once for all array libraries: NumPy here, PyTorch in `frameworks/tor
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from ggufkit.errors import ShapeError, TensorTypeError
 from ggufkit.format.types import TensorType
-from ggufkit.quants.block_fields import NUMPY, AnyArray, Blocks
+from ggufkit.quants.block_fields import (
+    NUMPY,
+    AnyArray,
+    BlockLayout,
+    BlockParts,
+    Blocks,
+    by_group,
+    separate_blocks,
+)
+from ggufkit.quants.ik_blocks import IK_LAYOUTS
 from ggufkit.system.mapped_file import Bytes
-
-
-@dataclass(frozen=True)
-class BlockParts:
-    """The parts of blocks; the first axis of each array counts blocks.
-
-    `fields` are the stored numbers by ggml's names, such as `d` (the scale of the whole block),
-    `scales` (of its groups, as stored) and `points` (numbers of grid points). `scales` and
-    `offsets` has one offset per group, ready to use; types without offsets have None. `levels` are
-    the integers that a group's scale multiplies, one for each element. `codes` are the stored
-    numbers that give the levels: one for each element, or points of a grid and bytes of signs.
-    """
-
-    fields: dict[str, AnyArray]
-    scales: AnyArray
-    levels: AnyArray
-    offsets: AnyArray | None = None
-    codes: tuple[AnyArray, ...] = ()
-
-    def values(self) -> AnyArray:
-        """Return the elements: equal to those that `dequantize` gives."""
-        levels = self.levels
-        if "shifts" in self.fields:  # added first: an infinite scale times zero is not a number
-            shifts = self.fields["shifts"]
-            levels = (_by_group(levels, shifts) + shifts[..., None]).reshape(levels.shape)
-        products = _by_group(levels, self.scales) * self.scales[..., None]
-        if self.offsets is None or levels is not self.levels:
-            return products.reshape(levels.shape)
-        products = _by_group(products.reshape(levels.shape), self.offsets)
-        return (products + self.offsets[..., None]).reshape(levels.shape)
-
-
-def _by_group(elements: AnyArray, groups: AnyArray) -> AnyArray:
-    count, width = elements.shape
-    return elements.reshape(count, groups.shape[1], width // groups.shape[1])
 
 
 def block_parts(data: Bytes, type: TensorType) -> BlockParts:
     """Split whole little-endian blocks into parts; `data` is flat or has a row for each block.
 
-    Raises TensorTypeError for a type that is not quantized, ShapeError for part of a block.
+    A type whose rows have a prefix takes whole rows. Raises TensorTypeError for a type that is not
+    quantized, ShapeError for part of a block.
     """
     if type.name not in LAYOUTS:
         raise TensorTypeError(
             f"{type} has no blocks of parts", remedy=f"Use one of {', '.join(LAYOUTS)}"
         )
-    if data.size % type.block_bytes:
+    if data.size % type.block_bytes and not type.row_prefix:
         raise ShapeError(
             f"{data.size} bytes do not divide into the {type.block_bytes} bytes of a {type} block",
             remedy="Pass whole blocks",
         )
-    parts = LAYOUTS[type.name](Blocks(data.reshape(-1, type.block_bytes), NUMPY))
-    return replace(parts, levels=parts.levels.astype(np.int8))
-
-
-BlockLayout = Callable[[Blocks], BlockParts]
+    parts = LAYOUTS[type.name](separate_blocks(data, type, NUMPY))
+    return parts if type.program else replace(parts, levels=parts.levels.astype(np.int8))
 
 
 def _single_scale(
@@ -276,7 +248,7 @@ def _shifted(
     """Return points of IQ1's grid, each moved up or down by an eighth of its scale."""
     ready = d * blocks.floats(2 * scales + 1)
     shifts = 0.125 - 0.25 * blocks.floats(is_down)
-    offsets = (_by_group(shifts, ready) * ready[..., None]).reshape(shifts.shape)
+    offsets = (by_group(shifts, ready) * ready[..., None]).reshape(shifts.shape)
     levels = blocks.library.lookup("iq1", points).reshape(points.shape[0], 256)
     fields = {"d": d, "scales": scales, "points": points, "shifts": shifts}
     return BlockParts(fields, ready, levels, offsets, (points,))
@@ -312,4 +284,5 @@ LAYOUTS: Final[dict[str, BlockLayout]] = {
     "Q2_K": _q2_k, "Q3_K": _q3_k, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k, "Q8_K": _q8_k,
     "IQ2_XXS": _iq2_xxs, "IQ2_XS": _iq2_xs, "IQ2_S": _iq2_s,
     "IQ3_XXS": _iq3_xxs, "IQ3_S": _iq3_s, "IQ1_S": _iq1_s, "IQ1_M": _iq1_m,
+    **IK_LAYOUTS,
 }  # fmt: skip

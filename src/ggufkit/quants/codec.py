@@ -18,6 +18,8 @@ import ggufkit._native as _native
 from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.quants import kernels, parallel
+from ggufkit.quants.block_fields import NUMPY, separate_blocks
+from ggufkit.quants.block_parts import LAYOUTS
 from ggufkit.quants.parallel import ArrayPiece, Floats, Numbers
 from ggufkit.quants.search import Search
 from ggufkit.system.cpu import instruction_set
@@ -95,7 +97,9 @@ def dequantize(
     if source == plain and out is None and is_aligned:
         return blocks.view(target)
     elements = _checked_out(out, _shape_in_elements(blocks.shape, source), target, blocks)
-    if plain.dtype == "f4" and source != plain:
+    if source.program and plain.dtype == "f4":
+        _decode_whole_rows(blocks, source, elements, threads)
+    elif plain.dtype == "f4" and source != plain:
         _decode_all(blocks, source, elements, threads)
     else:
         requantize(blocks, source, plain, threads=threads, out=elements.view(np.uint8))
@@ -122,6 +126,9 @@ def requantize(  # noqa: PLR0913 (two types, and the options of `quantize`)
     elements = _shape_in_elements(blocks.shape, source)
     shape = _shape_in_bytes(elements, target)
     weights = kernels.column_weights(imatrix, elements, target)
+    if source.program and source != target:
+        blocks = dequantize(blocks, source, threads=threads).view(np.uint8)
+        source = tensor_type("F32")
     if source == target:
         return blocks if out is None else _copied(blocks, _checked_out(out, shape, BYTES, blocks))
     result = _checked_out(out, shape, BYTES, blocks)
@@ -181,7 +188,10 @@ def decode_rows(data: Bytes, type: AnyType, out: Floats | None = None) -> Floats
     source = decodable(type)
     blocks = _rows_of_blocks(data, source)
     elements = _checked_out(out, _shape_in_elements(blocks.shape, source), FLOAT, blocks)
-    kernels.decode(blocks, source, elements.reshape(-1), streaming=False)
+    if source.program:
+        _decode_whole_rows(blocks, source, elements, 1)
+    else:
+        kernels.decode(blocks, source, elements.reshape(-1), streaming=False)
     return elements
 
 
@@ -191,6 +201,8 @@ def validate(data: Bytes, type: AnyType) -> int | None:
     Blocks are numbered from 0 across all rows. Raises as `dequantize` does.
     """
     source = decodable(type)
+    if source.program:
+        raise TensorTypeError(f"ggml does not know {source}", remedy="Look at its elements")
     flat = np.ascontiguousarray(_rows_of_blocks(data, source)).reshape(-1)
     bad = _native.validate(source.id, flat, instruction_set())
     return bad if bad >= 0 else None
@@ -210,10 +222,15 @@ def encodable(type: AnyType) -> TensorType:
 def decodable(type: AnyType) -> TensorType:
     """Return the row of a type that `dequantize` takes; raise TensorTypeError for any other."""
     kind = tensor_type(type)
-    if kind.id not in kernels.codecs():
+    if not can_decode(kind):
         can = ", ".join(tensor_type(key).name for key in kernels.codecs())
         raise TensorTypeError(f"{kind} cannot be decoded", remedy=f"Use one of {can}")
     return kind
+
+
+def can_decode(type: TensorType) -> bool:
+    """Whether `dequantize` takes a type."""
+    return type.id in kernels.codecs() or (type.program is not None and type.name in LAYOUTS)
 
 
 def check_requantize(source: AnyType, target: AnyType) -> None:
@@ -234,6 +251,23 @@ def _decode_all(blocks: Bytes, source: TensorType, elements: Floats, threads: in
 
     step = parallel.TASK // source.block_size * source.block_bytes
     parallel.run_all(run, list(parallel.cut(blocks, source.block_bytes, step)), threads)
+
+
+def _decode_whole_rows(
+    blocks: Bytes, source: TensorType, elements: Floats, threads: int | None
+) -> None:
+    """Decode a type of another program, whose blocks may depend on the others of their rows."""
+    rows, row_bytes = parallel.as_rows(elements), max(blocks.shape[-1], 1)
+
+    def run(piece: ArrayPiece) -> None:
+        with np.errstate(all="ignore"):  # scales of a broken block may be infinite
+            parts = LAYOUTS[source.name](separate_blocks(piece.view, source, NUMPY))
+            rows[piece.row : piece.row + len(piece.view)] = parts.values().reshape(
+                len(piece.view), -1
+            )
+
+    step = row_bytes * max(1, parallel.TASK // max(rows.shape[-1], 1))
+    parallel.run_all(run, list(parallel.cut(blocks, row_bytes, step)), threads)
 
 
 def _float_dtype(dtype: npt.DTypeLike) -> tuple[np.dtype[Any], TensorType]:
@@ -280,7 +314,16 @@ def _rows_of_blocks(data: Bytes, source: TensorType) -> Bytes:
         )
     name = f"the {source.block_bytes} bytes of a {source}"
     remedy = "Pass whole rows, with the type that they were packed as"
-    _require_blocks(data.shape, source.block_bytes, name, remedy)
+    if source.row_prefix and data.shape:
+        if data.shape[-1] < source.row_prefix:
+            raise ShapeError(
+                f"a row of {data.shape[-1]} bytes is shorter than the {source.row_prefix} bytes "
+                f"before the blocks of each row of {source}",
+                remedy=remedy,
+            )
+        name = f"a prefix of {source.row_prefix} bytes and {name}"
+    shape = data.shape[:-1] + tuple(size - source.row_prefix for size in data.shape[-1:])
+    _require_blocks(shape, source.block_bytes, name, remedy)
     return data
 
 
@@ -296,7 +339,7 @@ def _shape_in_bytes(shape: tuple[int, ...], target: TensorType) -> tuple[int, ..
 
 
 def _shape_in_elements(shape: tuple[int, ...], source: TensorType) -> tuple[int, ...]:
-    return (*shape[:-1], shape[-1] // source.block_bytes * source.block_size)
+    return (*shape[:-1], source.width(shape[-1]))
 
 
 def _require_blocks(shape: tuple[int, ...], block: int, block_name: str, remedy: str) -> None:

@@ -6,7 +6,7 @@ from typing import Final, Literal, cast
 
 import ggufkit._native as _native
 from ggufkit.errors import ValueTypeError
-from ggufkit.format.types import TENSOR_TYPES, TensorType
+from ggufkit.format.types import GGML_TYPES, TensorType
 
 Search = Literal["better", "best"]
 
@@ -20,10 +20,10 @@ def is_searched(type: TensorType) -> bool:
 
 
 # The quantized types of files that have a search, and those that have none.
-SEARCHED: Final = tuple(row.name for row in TENSOR_TYPES.values() if is_searched(row))
+SEARCHED: Final = tuple(row.name for row in GGML_TYPES.values() if is_searched(row))
 UNSEARCHED: Final = tuple(
     row.name
-    for row in TENSOR_TYPES.values()
+    for row in GGML_TYPES.values()
     if row.is_quantized and row.name not in {*SEARCHED, "Q8_1", "Q8_K"}
 )
 

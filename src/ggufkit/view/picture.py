@@ -19,6 +19,7 @@ from ggufkit.errors import TensorTypeError
 from ggufkit.format.byte_order import to_byte_order
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import rows_and_width
+from ggufkit.models.sources import separable
 from ggufkit.quants import codec
 from ggufkit.quants.parallel import Floats
 from ggufkit.remote.range_file import ByteRange, RangeFile
@@ -158,6 +159,7 @@ def values_at(tensor: Tensor, rows: PixelPlaces, columns: PixelPlaces) -> Floats
     """Return the elements in `rows` and `columns` as float32; only their blocks are decoded."""
     if not rows.size or not columns.size:
         return np.empty((rows.size, columns.size), np.float32)
+    tensor = separable(tensor)
     kind = tensor.type
     unique_rows, row_at = np.unique(rows, return_inverse=True)
     blocks, block_at = np.unique(columns // kind.block_size, return_inverse=True)

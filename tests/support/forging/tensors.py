@@ -112,10 +112,10 @@ def _types() -> Iterator[Case]:
         why = "removed from ggml; a block size of 0 is no divisor"
         file = with_info(tensor("a", 32, type=kind, size=32))
         yield warn(f"type-{kind}-removed", "type-removed", why, file)
-    cut = with_info(tensor("a", 4), tensor("b", 4, type=99, offset=32, size=0))
+    cut = with_info(tensor("a", 4), tensor("b", 4, type=77, offset=32, size=0))
     why = "it has elements, so it must have bytes"
     yield refuse("type-unknown-without-data", "data-truncated", why, cut)
-    same = with_info(tensor("a", 4, type=99, size=32), tensor("b", 4, type=98, offset=0, size=0))
+    same = with_info(tensor("a", 4, type=77, size=32), tensor("b", 4, type=78, offset=0, size=0))
     yield refuse("types-unknown-at-one-place", "tensor-overlap", "both have elements", same)
 
 

@@ -29,7 +29,7 @@ import legacy_files
 from fuzzing import commands, documents
 from ggufkit.conversion.checkpoint.safetensors import open_safetensors
 from ggufkit.conversion.tokenizer.kinds import KINDS
-from ggufkit.format.types import TENSOR_TYPES
+from ggufkit.format.types import GGML_TYPES
 from ggufkit.inspection.hash_manifest import Line
 from ggufkit.models.caches import OLLAMA_MODEL
 from ggufkit.system.hidden_files import UNDO, hidden
@@ -73,7 +73,7 @@ def legacy() -> Iterator[bytes]:
 
 def blocks() -> Iterator[bytes]:
     """Yield two blocks of every type, and one byte more."""
-    kinds = [kind for kind in TENSOR_TYPES.values() if not kind.is_opaque]
+    kinds = [kind for kind in GGML_TYPES.values() if not kind.is_opaque]
     yield from (bytes([i]) + bytes(range(65, 91)) * 20 for i, _ in enumerate(kinds))
 
 

@@ -35,7 +35,7 @@ from ggufkit.edits.recover import recover
 from ggufkit.edits.undo import undo
 from ggufkit.format.encoding import CANONICAL
 from ggufkit.format.file_name import parse_model_id, parse_name
-from ggufkit.format.types import TENSOR_TYPES
+from ggufkit.format.types import GGML_TYPES
 from ggufkit.imatrix.hessian import Hessian
 from ggufkit.inspection.hash_manifest import read_manifest
 from ggufkit.models.model import Tensors
@@ -103,7 +103,7 @@ def read_with_compat(data: bytes, folder: Path) -> None:
 
 def decode_blocks(data: bytes, _: Path) -> None:
     """Decode the bytes as the type that the first one names, whole or not."""
-    kinds = [kind for kind in TENSOR_TYPES.values() if not kind.is_opaque]
+    kinds = [kind for kind in GGML_TYPES.values() if not kind.is_opaque]
     kind = kinds[data[0] % len(kinds)] if data else kinds[0]
     packed = np.frombuffer(data[1:], np.uint8)
     blocks = len(packed) // kind.block_bytes

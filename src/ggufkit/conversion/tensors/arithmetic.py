@@ -20,7 +20,7 @@ from ggufkit.errors import ShapeError
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import ComputedRows
-from ggufkit.models.sources import retyped
+from ggufkit.models.sources import retyped, separable
 from ggufkit.quants import codec
 from ggufkit.system.mapped_file import Bytes
 
@@ -61,6 +61,7 @@ class Computed(ComputedRows):
 
 def read_floats(tensor: Tensor, type: TensorType, start: int, stop: int) -> AnyFloats:
     """Return rows as float16 or float32, by `type`."""
+    tensor = separable(tensor)
     data = np.ascontiguousarray(tensor.source.read(start, stop))
     if tensor.type.dtype is not None:
         return data.view(tensor.type.dtype).astype(type.dtype)

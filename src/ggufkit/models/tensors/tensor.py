@@ -288,7 +288,17 @@ class Tensor:
         return Tensor(self.name, self.type, self.shape[1:], single.nbytes, single.source)
 
     def _between(self, start: int, stop: int) -> Tensor:
+        if (start, stop) == (0, self.shape[0]):
+            return self
         source: Source
+        inner = self.rows // self.shape[0] if self.shape[0] else 0
+        is_inside = self.type.row_prefix > 0 and len(self.shape) == 1
+        if is_inside or any(n * inner % self.type.interleaved for n in (start, stop)):
+            raise ShapeError(
+                f"tensor {self.name!r} of {self.type} cannot be cut from {start} to {stop}: its "
+                "rows belong together",
+                remedy="Decode it with `numpy()`, and cut the array",
+            )
         if len(self.shape) == 1:
             size, per_block = self.type.block_size, self.type.block_bytes
             if start % size or stop % size:
@@ -298,7 +308,6 @@ class Tensor:
                 )
             source = Columns(self.source, start // size * per_block, stop // size * per_block)
         else:
-            inner = self.rows // self.shape[0] if self.shape[0] else 0
             source = Rows(self.source, start * inner, stop * inner, self.row_bytes)
         return Tensor.over(self.name, self.type, (stop - start, *self.shape[1:]), source)
 
@@ -321,6 +330,11 @@ class Tensor:
 
     def _picked(self, index: npt.NDArray[np.int64]) -> Tensor:
         shape = (len(index), *self.shape[1:])
+        if self.type.interleaved > 1:
+            raise ShapeError(
+                f"tensor {self.name!r} of {self.type} has interleaved rows, which cannot be chosen",
+                remedy="Choose rows of the array that `numpy()` gives",
+            )
         if len(self.shape) > 1:
             inner = math.prod(self.shape[1:-1])
             rows = (index[:, np.newaxis] * inner + np.arange(inner)).reshape(-1)

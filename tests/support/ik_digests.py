@@ -1,0 +1,119 @@
+"""The SHA-256 of what ik_llama.cpp's own code decodes, for blocks of random bytes.
+
+Run with the path of a library made of its `ggml.c`, `ggml-quants.c` and `iqk/iqk_quantize.cpp`
+(`-ffp-contract=off`, `-DGGML_USE_IQK_MULMAT`), this decodes the same bytes as the tests, and also
+compares the elements of rows that ik_llama.cpp quantized. It writes ik_digests.json.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ggufkit import quants
+from ggufkit.format.types import IK, TensorType
+
+TABLE: Final = Path(__file__).with_name("ik_digests.json")
+ROWS, WIDTH = 16, 1024
+# Halves at the beginning of each block, or of each group of interleaved blocks.
+HALVES: Final = {"Q6_0": 1, "IQ2_K": 1, "IQ3_K": 1, "IQ4_K": 1, "IQ5_K": 1, "IQ6_K": 1}
+BITNET: Final = {"IQ1_BN": "f2", "IQ2_BN": "f4"}  # ik_llama.cpp's decoders leave out the scale
+
+
+def kinds() -> list[TensorType]:
+    """Return ik_llama.cpp's types that ggufkit decodes."""
+    return [kind for kind in TensorType if kind.program == IK and quants.codec.can_decode(kind)]
+
+
+def seeded_rows(kind: TensorType) -> np.ndarray[Any, Any]:
+    """Return rows of random bytes whose scales are finite."""
+    random = np.random.default_rng(kind.id)
+    count = kind.interleaved
+    group = random.integers(0, 256, (ROWS // count, count * kind.row_bytes(WIDTH)), np.uint8)
+    prefix = count * kind.row_prefix
+    scales = random.uniform(-0.01, 0.01, (len(group), count))
+    if prefix:
+        scales = scales.astype("<f2" if kind.row_prefix == 2 else "<f4")
+        group[:, : scales.itemsize * count] = scales.view(np.uint8)
+    blocks = group[:, prefix:].reshape(len(group), -1, count * kind.block_bytes)
+    halves = HALVES.get(kind.name, 0)
+    d = random.uniform(-0.01, 0.01, (*blocks.shape[:2], halves)).astype("<f2")
+    blocks[..., : 2 * halves] = d.view(np.uint8).reshape(*blocks.shape[:2], 2 * halves)
+    return group.reshape(ROWS, -1)
+
+
+def digest(values: np.ndarray[Any, Any]) -> str:
+    """Return the SHA-256 of float32 numbers."""
+    return hashlib.sha256(np.ascontiguousarray(values, "<f4")).hexdigest()
+
+
+def _decoded(library: ctypes.CDLL, kind: TensorType, rows: np.ndarray[Any, Any]) -> Any:
+    name = kind.name.lower().replace("q8_kv", "q8_KV")
+    decode = getattr(library, f"dequantize_row_{name}")
+    count, skipped = kind.interleaved, kind.row_prefix if kind.name in BITNET else 0
+    values = np.empty((len(rows) // count, count * kind.width(rows.shape[1])), np.float32)
+    for source, target in zip(rows.reshape(len(values), -1), values, strict=True):
+        part = np.ascontiguousarray(source[skipped:])
+        decode(
+            part.ctypes.data_as(ctypes.c_void_p),
+            target.ctypes.data_as(ctypes.c_void_p),
+            ctypes.c_int64(values.shape[1]),
+        )
+    values = values.reshape(len(rows), -1)
+    if skipped:
+        values *= rows[:, :skipped].copy().view(BITNET[kind.name]).astype("f4")
+    return values
+
+
+def _encoded(library: ctypes.CDLL, kind: TensorType, values: np.ndarray[Any, Any]) -> Any:
+    encode = getattr(library, f"quantize_{kind.name.lower().replace('q8_kv', 'q8_KV')}", None)
+    if encode is None:
+        return None
+    rows = np.zeros((len(values), kind.row_bytes(values.shape[1])), np.uint8)
+    weights = np.ones(values.shape[1], np.float32)
+    encode(
+        values.ctypes.data_as(ctypes.c_void_p),
+        rows.ctypes.data_as(ctypes.c_void_p),
+        ctypes.c_int64(len(values)),
+        ctypes.c_int64(values.shape[1]),
+        weights.ctypes.data_as(ctypes.c_void_p),
+    )
+    return rows
+
+
+class _GgmlOptions(ctypes.Structure):
+    _fields_ = (("size", ctypes.c_size_t), ("buffer", ctypes.c_void_p), ("plain", ctypes.c_bool))
+
+
+def main(path: str) -> None:
+    """Compare, and write the table."""
+    library = ctypes.CDLL(path)
+    library.ggml_init(_GgmlOptions(1 << 20, None, False))  # fills the table of halves
+    random = np.random.default_rng(0)
+    values = random.standard_normal((ROWS, WIDTH)).astype("f4")
+    values[1] *= 1e4
+    values[2, 5:] = 0
+    values[3] *= random.uniform(0, 1, WIDTH) > 0.9
+    table = {}
+    for kind in kinds():
+        rows = seeded_rows(kind)
+        expected = _decoded(library, kind, rows)
+        assert np.isfinite(expected).all(), kind
+        table[kind.name] = digest(expected)
+        own = quants.dequantize(rows, kind)
+        assert digest(own) == table[kind.name], kind
+        rows = _encoded(library, kind, values)
+        if rows is not None:
+            own, expected = quants.dequantize(rows, kind), _decoded(library, kind, rows)
+            assert digest(own) == digest(expected), kind
+    TABLE.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
