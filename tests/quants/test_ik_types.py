@@ -13,7 +13,9 @@ from ggufkit import quants
 from ggufkit.errors import ShapeError, TensorTypeError, TruncatedError
 from ggufkit.format.types import IK, TensorType
 from ggufkit.inspection import summary
+from ggufkit.models.byte_ranges import decoded_rows
 from ggufkit.models.sources import from_array
+from shell import done
 
 KINDS = ik_digests.kinds()
 RECORDED = json.loads(ik_digests.TABLE.read_text(encoding="utf-8"))
@@ -29,7 +31,7 @@ def test_elements_are_those_of_ik_llama(kind):
     assert ik_digests.digest(elements) == RECORDED[kind]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("kind", [k for k in KINDS if k.interleaved == 1], ids=str)
 def test_torch_decodes_the_same_bits(kind):
     torch = pytest.importorskip("torch")
     from ggufkit.frameworks.torch_blocks import decode
@@ -77,6 +79,35 @@ def test_types_become_those_of_llama_cpp(path, tmp_path, target):
                 expected = quants.quantize(model[name].numpy(), tensor.type)
                 assert tensor.type.program is None
                 np.testing.assert_array_equal(tensor.raw(), expected)
+
+
+def test_deinterleaved_rows_have_the_same_elements(path, tmp_path):
+    out = tmp_path / "plain.gguf"
+    done("copy", path, out, "--deinterleave")
+    with ggufkit.open(path) as model, ggufkit.open(out) as plain:
+        for name, tensor in model.tensors.items():
+            assert plain[name].type == (tensor.type.plain or tensor.type)
+            expected, actual = (x.numpy() + np.float32(0) for x in (tensor, plain[name]))
+            np.testing.assert_array_equal(actual, expected, err_msg=name)
+
+
+def test_interleaved_rows_are_read_in_any_part_and_refused_in_part_of_a_group(path):
+    with ggufkit.open(path) as model:
+        tensor = model["Q4_K_R4.weight"]
+        rows = decoded_rows(tensor, 3, 6)
+        np.testing.assert_array_equal(rows, tensor.numpy()[3:6])
+        np.testing.assert_array_equal(tensor[4:8].numpy(), tensor.numpy()[4:8])
+        with pytest.raises(ShapeError, match="belong together"):
+            tensor[3:6]
+        with pytest.raises(ShapeError, match="cannot be chosen"):
+            tensor[[0, 2]]
+    with pytest.raises(ShapeError, match="3 rows of Q4_K_R4 are not groups of 4"):
+        quants.dequantize(np.zeros((3, 144), np.uint8), "Q4_K_R4")
+
+
+def test_quantizing_again_names_the_program(path):
+    with ggufkit.open(path) as model, pytest.raises(TensorTypeError, match="of ik_llama"):
+        ggufkit.quantize(model, "Q4_K_M")
 
 
 def test_rows_shorter_than_their_prefix_are_refused():

@@ -17,12 +17,17 @@ from typing import Any, Final
 import numpy as np
 
 from ggufkit import quants
-from ggufkit.format.types import IK, TensorType
+from ggufkit.format.types import IK, TensorType, tensor_type
+from ggufkit.quants.ik_interleaved import separated
 
 TABLE: Final = Path(__file__).with_name("ik_digests.json")
 ROWS, WIDTH = 16, 1024
 # Halves at the beginning of each block, or of each group of interleaved blocks.
-HALVES: Final = {"Q6_0": 1, "IQ2_K": 1, "IQ3_K": 1, "IQ4_K": 1, "IQ5_K": 1, "IQ6_K": 1}
+HALVES: Final = {
+    **dict.fromkeys(("Q6_0", "IQ2_K", "IQ3_K", "IQ4_K", "IQ5_K", "IQ6_K"), 1),
+    **dict.fromkeys(("Q2_K_R4", "Q4_K_R4", "Q5_K_R4"), 8),
+}
+WITHOUT_HALVES: Final = {"MXFP4_R8"}  # besides all types with a scale for each row
 BITNET: Final = {"IQ1_BN": "f2", "IQ2_BN": "f4"}  # ik_llama.cpp's decoders leave out the scale
 
 
@@ -42,18 +47,34 @@ def seeded_rows(kind: TensorType) -> np.ndarray[Any, Any]:
         scales = scales.astype("<f2" if kind.row_prefix == 2 else "<f4")
         group[:, : scales.itemsize * count] = scales.view(np.uint8)
     blocks = group[:, prefix:].reshape(len(group), -1, count * kind.block_bytes)
-    halves = HALVES.get(kind.name, 0)
+    halves = HALVES.get(kind.name, count if count > 1 and not prefix else 0)
+    if kind.name in WITHOUT_HALVES:
+        halves = 0
+        blocks[..., :8] = random.integers(110, 130, 8)  # exponents
     d = random.uniform(-0.01, 0.01, (*blocks.shape[:2], halves)).astype("<f2")
     blocks[..., : 2 * halves] = d.view(np.uint8).reshape(*blocks.shape[:2], 2 * halves)
     return group.reshape(ROWS, -1)
 
 
 def digest(values: np.ndarray[Any, Any]) -> str:
-    """Return the SHA-256 of float32 numbers."""
-    return hashlib.sha256(np.ascontiguousarray(values, "<f4")).hexdigest()
+    """Return the SHA-256 of float32 numbers; minus zero counts as zero.
+
+    For interleaved rows, ik_llama.cpp subtracts where ggml multiplies.
+    """
+    return hashlib.sha256(np.ascontiguousarray(values + np.float32(0), "<f4")).hexdigest()
 
 
 def _decoded(library: ctypes.CDLL, kind: TensorType, rows: np.ndarray[Any, Any]) -> Any:
+    if kind == "BF16_R16":  # ik_llama.cpp only packs it
+        plain, packed = separated(rows, kind), np.empty_like(rows)
+        source, target = (x.ctypes.data_as(ctypes.c_void_p) for x in (plain, packed))
+        library.repack_bf16_bf16_r16(
+            source, target, ctypes.c_int64(len(rows)), ctypes.c_int64(WIDTH)
+        )
+        assert (packed == rows).all()
+        return quants.dequantize(plain, "BF16")
+    if kind == "MXFP4_R8":  # its decoder there writes beyond its rows
+        return _decoded(library, tensor_type("MXFP4"), separated(rows, kind))
     name = kind.name.lower().replace("q8_kv", "q8_KV")
     decode = getattr(library, f"dequantize_row_{name}")
     count, skipped = kind.interleaved, kind.row_prefix if kind.name in BITNET else 0
@@ -95,6 +116,8 @@ def main(path: str) -> None:
     """Compare, and write the table."""
     library = ctypes.CDLL(path)
     library.ggml_init(_GgmlOptions(1 << 20, None, False))  # fills the table of halves
+    for kind in TensorType:
+        library.ggml_quantize_init(kind.id)
     random = np.random.default_rng(0)
     values = random.standard_normal((ROWS, WIDTH)).astype("f4")
     values[1] *= 1e4

@@ -126,8 +126,8 @@ class TensorType(metaclass=_TypesByName):
 
     @property
     def is_quantized(self) -> bool:
-        """Whether several elements share a block."""
-        return self.block_size > 1
+        """Whether several elements share a block, or rows are interleaved."""
+        return self.block_size > 1 or self.interleaved > 1
 
     @property
     def bits_per_weight(self) -> float:

@@ -226,7 +226,7 @@ def _on_device(tensor: Tensor, type: TensorType, device: torch.device) -> torch.
     dtype = torch_dtype(type)
     if device.type == "meta":
         return torch.empty(tensor.shape, dtype=dtype, device=device)
-    if not tensor.type.is_quantized or tensor.type.id < 0:
+    if not tensor.type.is_quantized or tensor.type.id < 0 or tensor.type.interleaved > 1:
         return as_torch(decoded_arrays([tensor], [type])[0], type).to(device)
     return _packed(tensor, device).dequantize(dtype)
 

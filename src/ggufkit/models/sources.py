@@ -16,6 +16,7 @@ from ggufkit.format.types import TENSOR_TYPES, TensorType, tensor_type
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import AnyFile, ComputedRows, Source, Span, rows_and_width
 from ggufkit.quants import codec
+from ggufkit.quants.ik_interleaved import require_groups, separated
 from ggufkit.quants.parallel import Floats
 from ggufkit.quants.search import Search
 from ggufkit.system.mapped_file import Bytes
@@ -168,9 +169,7 @@ class DecodedRows(ComputedRows):
         """Decode rows `start` to `stop`."""
         group = self.tensor.type.interleaved
         first = start // group * group
-        packed = in_order(self.tensor, "little").read(
-            first, min(-(-stop // group) * group, self.tensor.rows)
-        )
+        packed = in_order(self.tensor, "little").read(first, -(-stop // group) * group)
         rows = codec.dequantize(np.ascontiguousarray(packed), self.tensor.type, threads=1)
         return rows[start - first : stop - first].view(np.uint8)
 
@@ -182,7 +181,35 @@ def separable(tensor: Tensor) -> Tensor:
     """
     if tensor.type.program is None or not codec.can_decode(tensor.type):
         return tensor
+    require_groups(tensor.rows, tensor.type)
     return Tensor.over(tensor.name, tensor_type("F32"), tensor.shape, DecodedRows(tensor))
+
+
+@dataclass(frozen=True, eq=False)
+class SeparatedRows(ComputedRows):
+    """Rows of interleaved groups, one after the other, with the same bits."""
+
+    tensor: Tensor
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Read whole groups, and separate their rows."""
+        group = self.tensor.type.interleaved
+        first, last = start // group * group, -(-stop // group) * group
+        packed = in_order(self.tensor, "little").read(first, last)
+        rows = separated(packed, self.tensor.type)
+        return rows[start - first : stop - first]
+
+
+def deinterleaved(tensor: Tensor) -> Tensor:
+    """Return interleaved rows as their plain type, without loss; other tensors unchanged.
+
+    Raises ShapeError where the rows are not whole groups.
+    """
+    kind = tensor.type
+    if kind.plain is None:
+        return tensor
+    require_groups(tensor.rows, kind)
+    return Tensor.over(tensor.name, tensor_type(kind.plain), tensor.shape, SeparatedRows(tensor))
 
 
 def retyped(

@@ -300,6 +300,8 @@ def refuse(result: Quantization, *, allow_requantize: bool) -> None:
     """Raise an error if the result must not be written: see `quantize`."""
     if result.requantized and not allow_requantize:
         kinds = ", ".join(sorted({d.before.type.name for d in result.requantized}))
+        programs = {d.before.type.program for d in result.requantized} - {None}
+        kinds += "".join(f", of {program}" for program in programs)
         raise TensorTypeError(
             f"{_names(result.requantized)}: quantized already ({kinds}), "
             "and quantizing again loses quality",

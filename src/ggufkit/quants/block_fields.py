@@ -12,12 +12,12 @@ import numpy as np
 import ggufkit._native as _native
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.quants import kernels
-from ggufkit.quants.ik_levels import IK_LEVELS
+from ggufkit.quants.ik_levels import IK_LEVELS, trellis
 from ggufkit.quants.parallel import Floats
 
 _LEVELS: Final = _native.level_tables()
 _SCALES: Final = {"mxfp4_scales": ("MXFP4", 1), "nvfp4_scales": ("NVFP4", 4)}
-LOOKUP_TABLES: Final = (*_LEVELS, *_SCALES, *IK_LEVELS)
+LOOKUP_TABLES: Final = (*_LEVELS, *_SCALES, *IK_LEVELS, "trellis")
 
 
 @functools.cache
@@ -31,6 +31,8 @@ def lookup_table(name: str) -> Floats:
         values = np.empty((256, row.block_size), np.float32)
         kernels.decode(blocks, row, values.reshape(-1), streaming=False)
         return np.ascontiguousarray(values[:, 0])
+    if name == "trellis":
+        return trellis()
     if name in IK_LEVELS:
         return IK_LEVELS[name]
     data, width = _LEVELS[name]

@@ -20,6 +20,13 @@ from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.quants import kernels, parallel
 from ggufkit.quants.block_fields import NUMPY, separate_blocks
 from ggufkit.quants.block_parts import LAYOUTS
+from ggufkit.quants.ik_interleaved import (
+    OWN_LAYOUTS,
+    is_interleaved,
+    require_groups,
+    separated,
+    separated_type,
+)
 from ggufkit.quants.parallel import ArrayPiece, Floats, Numbers
 from ggufkit.quants.search import Search
 from ggufkit.system.cpu import instruction_set
@@ -230,7 +237,9 @@ def decodable(type: AnyType) -> TensorType:
 
 def can_decode(type: TensorType) -> bool:
     """Whether `dequantize` takes a type."""
-    return type.id in kernels.codecs() or (type.program is not None and type.name in LAYOUTS)
+    if type.program is None:
+        return type.id in kernels.codecs()
+    return type.name in LAYOUTS or is_interleaved(type)
 
 
 def check_requantize(source: AnyType, target: AnyType) -> None:
@@ -260,14 +269,23 @@ def _decode_whole_rows(
     rows, row_bytes = parallel.as_rows(elements), max(blocks.shape[-1], 1)
 
     def run(piece: ArrayPiece) -> None:
-        with np.errstate(all="ignore"):  # scales of a broken block may be infinite
-            parts = LAYOUTS[source.name](separate_blocks(piece.view, source, NUMPY))
-            rows[piece.row : piece.row + len(piece.view)] = parts.values().reshape(
-                len(piece.view), -1
-            )
+        rows[piece.row : piece.row + len(piece.view)] = _whole_rows(piece.view, source)
 
-    step = row_bytes * max(1, parallel.TASK // max(rows.shape[-1], 1))
+    group = source.interleaved
+    step = row_bytes * group * max(1, parallel.TASK // max(rows.shape[-1] * group, 1))
     parallel.run_all(run, list(parallel.cut(blocks, row_bytes, step)), threads)
+
+
+def _whole_rows(packed: Bytes, source: TensorType) -> Floats:
+    kind, layouts = source, LAYOUTS
+    if source.interleaved > 1:
+        packed, kind = separated(packed, source), separated_type(source)
+        layouts = LAYOUTS if source.plain else OWN_LAYOUTS
+    if kind.program is None:
+        return decode_rows(packed, kind)
+    with np.errstate(all="ignore"):  # scales of a broken block may be infinite
+        values: Floats = layouts[kind.name](separate_blocks(packed, kind, NUMPY)).values()
+    return values.reshape(len(packed), -1)
 
 
 def _float_dtype(dtype: npt.DTypeLike) -> tuple[np.dtype[Any], TensorType]:
@@ -324,6 +342,7 @@ def _rows_of_blocks(data: Bytes, source: TensorType) -> Bytes:
         name = f"a prefix of {source.row_prefix} bytes and {name}"
     shape = data.shape[:-1] + tuple(size - source.row_prefix for size in data.shape[-1:])
     _require_blocks(shape, source.block_bytes, name, remedy)
+    require_groups(math.prod(data.shape[:-1]), source)
     return data
 
 

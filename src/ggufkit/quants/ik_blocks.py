@@ -150,9 +150,47 @@ def _iq1_bn(blocks: Blocks) -> BlockParts:
     return BlockParts({"d": blocks.half(0)}, blocks.half(0), codes - 1, codes=(codes,))
 
 
+def _iq1_kt(blocks: Blocks) -> BlockParts:
+    stored = blocks.data[:, 4:12]
+    upper = blocks.ints(blocks.fields(44, 60, 4, 16)) << 8
+    top = blocks.ints(blocks.spread(stored, 1, 1).reshape(-1, 8, 8)[:, :, 4:].reshape(-1, 32)) << 12
+    points = blocks.ints(blocks.data[:, 12:44]) | upper | top
+    d, scales = _row_float(blocks), blocks.library.lookup("iq4k", stored & 15)
+    levels = blocks.library.lookup("trellis", points).reshape(-1, 256)
+    return _scaled(blocks, (d, scales), levels, points)
+
+
+def _iq2_kt(blocks: Blocks) -> BlockParts:
+    scales = blocks.library.lookup("iq4k", blocks.fields(4, 8, 4, 4))
+    points = blocks.words(8, 72, 2)
+    levels = blocks.library.lookup("trellis", points).reshape(-1, 256)
+    return _scaled(blocks, (_row_float(blocks), scales), levels, points)
+
+
+def _iq3_kt(blocks: Blocks) -> BlockParts:
+    points = blocks.words(8, 72, 2)
+    levels = abs(blocks.library.lookup("trellis", points).reshape(-1, 256))
+    is_negative = blocks.fields(72, 104, 1, 32) != 0
+    levels = blocks.library.where(is_negative, -levels, levels)
+    return _scaled(blocks, (_row_float(blocks), blocks.fields(4, 8, 4, 4)), levels, points)
+
+
+def _iq4_kt(blocks: Blocks) -> BlockParts:
+    """A word for 32 elements has a scale, three upper bits of each point, and half of the table."""
+    words = blocks.words(4, 36, 4)
+    tops = (words[..., None] >> (8 + blocks.library.steps(words, 24, 3))) & 7
+    points = blocks.ints(blocks.data[:, 36:100]) | (
+        blocks.ints(blocks.fields(100, 132, 4, 32)) << 8
+    )
+    points = by_group(points, words) | (tops << 12) | ((words & 1) << 15)[..., None]
+    levels = blocks.library.lookup("trellis", points)[..., :4].reshape(-1, 256)
+    scales = ((words & 255) >> 1) - 64
+    return _scaled(blocks, (_row_float(blocks), scales), levels, points)
+
+
 IK_LAYOUTS: Final[dict[str, BlockLayout]] = {
     "Q6_0": _q6_0, "IQ2_K": _iq2_k, "IQ3_K": _iq3_k, "IQ4_K": _iq4_k, "IQ5_K": _iq5_k,
     "IQ6_K": _iq6_k, "IQ4_KS": _iq4_ks, "IQ5_KS": _iq5_ks, "IQ4_KSS": _iq4_kss,
     "IQ2_KS": _iq2_ks, "IQ3_KS": _iq3_ks, "IQ2_KL": _iq2_kl, "Q8_KV": _q8_kv, "IQ2_BN": _iq2_bn,
-    "IQ1_BN": _iq1_bn,
+    "IQ1_BN": _iq1_bn, "IQ1_KT": _iq1_kt, "IQ2_KT": _iq2_kt, "IQ3_KT": _iq3_kt, "IQ4_KT": _iq4_kt,
 }  # fmt: skip

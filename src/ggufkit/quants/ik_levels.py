@@ -23,6 +23,17 @@ def _cubic() -> Floats:
     return np.concatenate((levels, levels + np.float32(1))).astype(np.float32)
 
 
+def trellis() -> Floats:
+    """Return for each start of the trellis the sums of bytes that follow from it, one by one."""
+    state = np.arange(4096, 4096 + (1 << 16), dtype=np.uint32)
+    columns = []
+    for _ in range(8):
+        state = state * np.uint32(0xCBAC1FED)
+        sums = (state & np.uint32(0x3F3F3F3F)).view(np.uint8).reshape(-1, 4).sum(1)
+        columns.append(sums.astype(np.float32) - np.float32(126))
+    return np.stack(columns, 1)
+
+
 _PAIRS: Final = """
     e9c1 0dc1 c1d8 f6d8 0dd8 2fd8 d8e9 e9e9 01e9 0de9 1ce9 c1f6 01f6 0df6 2ff6 e901
     f601 0101 0d01 1c01 d80d e90d f60d 010d 0d0d c11c e91c 011c 1c1c 2f1c e92f 0d2f"""

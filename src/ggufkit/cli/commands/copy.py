@@ -14,6 +14,7 @@ from ggufkit.cli.output import examples, note
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import PIPE, deliver, is_folder, report, require_place, stem_of
 from ggufkit.errors import NoRangesError
+from ggufkit.models.sources import deinterleaved
 from ggufkit.output.download import download
 from ggufkit.remote.url import PORTS, scheme_of
 
@@ -53,6 +54,11 @@ _DOWNLOAD_CANNOT: Final = _WORK[2:]
     metavar="N",
     help="Write shards with at most this many tensors each.",
 )
+@click.option(
+    "--deinterleave",
+    is_flag=True,
+    help="Write ik_llama.cpp's interleaved types (R4, R8, R16) as their plain types, without loss.",
+)
 @shared.no_tensor_first_split_option
 @shared.no_clobber_option
 @shared.threads_option
@@ -60,7 +66,7 @@ _DOWNLOAD_CANNOT: Final = _WORK[2:]
 @shared.cluster_option
 @shared.dry_run_option
 @shared.json_option
-def command(source: str, out: str, *, version: str | None, **laid: Any) -> None:
+def command(source: str, out: str, *, version: str | None, deinterleave: bool, **laid: Any) -> None:
     """Copy the model IN to OUT, and change only what the options say.
 
     IN is a file, any shard of a set, a folder that holds one set, a URL, or - for stdin. Without a
@@ -75,7 +81,9 @@ def command(source: str, out: str, *, version: str | None, **laid: Any) -> None:
         if not work["dry_run"]:
             Path(out).mkdir(parents=True, exist_ok=True)
         out = str(Path(out) / f"{stem_of(source)}.gguf")
-    is_plain = not (any(laid.values()) or any(map(work.get, _DOWNLOAD_CANNOT)) or out == PIPE)
+    is_plain = not (
+        deinterleave or any(laid.values()) or any(map(work.get, _DOWNLOAD_CANNOT)) or out == PIPE
+    )
     try:
         opened = ggufkit.open(source)
     except NoRangesError as error:
@@ -88,4 +96,6 @@ def command(source: str, out: str, *, version: str | None, **laid: Any) -> None:
         report([path])
         return
     with opened as model:
+        if deinterleave:
+            model = model.replace(tensors=map(deinterleaved, model.tensors.values()))  # noqa: PLW2901
         deliver(model, out, laid=laid, **work)
