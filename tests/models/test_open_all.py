@@ -1,16 +1,12 @@
-"""All quants of a repository open with few requests and bytes, and headers stay on this disk."""
+"""All quants of a repository open with few requests and bytes."""
 
 from __future__ import annotations
-
-import os
 
 import numpy as np
 import pytest
 
 import ggufkit
-from ggufkit.errors import FormatError
 from ggufkit.models.open_all import open_all
-from ggufkit.remote.hub import header_cache
 from ggufkit.remote.limits import FIRST_BYTES
 from hub_server import HubServer, Repo, at_home
 from shell import done
@@ -83,13 +79,6 @@ def test_the_shared_vocabulary_comes_once(hub):
     assert hub.cdn.sent < FIRST_BYTES + one + (len(QUANTS) - 1) * (120 << 10)
 
 
-def test_a_second_time_the_first_header_comes_from_this_disk(hub):
-    first = seen()
-    hub.forget()
-    assert seen() == first
-    assert len(hub.cdn.requests) <= 2 * (len(QUANTS) - 1)
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -125,82 +114,3 @@ def test_list_shows_what_fits(hub):
 )
 def test_memory_is_for_repositories(hub, words):
     assert run("list", *words).code == 2
-
-
-# Beginnings on this disk.
-
-
-def cached_files(tmp_path):
-    return list((tmp_path / "cache" / "ggufkit" / "headers").glob("*"))
-
-
-def test_a_quant_opens_again_with_the_list_alone(hub, tmp_path):
-    for requests in ((2, 1), (1, 0)):
-        hub.forget()
-        with ggufkit.open("hf://org/tiny:Q8_0") as model:
-            assert model.metadata["general.after"] == "Q8_0" * 3
-        assert (len(hub.hub.requests), len(hub.cdn.requests)) == requests
-    (cached,) = cached_files(tmp_path)
-    assert cached.stat().st_size < 1 << 20
-    assert cached.parent.stat().st_mode & 0o777 == 0o700
-
-
-def test_tensors_of_a_recalled_file_come_from_the_server(hub, files):
-    done("inspect", "hf://org/tiny:Q8_0")
-    with (
-        ggufkit.open("hf://org/tiny:Q8_0") as model,
-        ggufkit.open(files["Tiny-Q8_0.gguf"]) as whole,
-    ):
-        for name, tensor in model.tensors.items():
-            np.testing.assert_array_equal(tensor.numpy(), whole.tensors[name].numpy())
-
-
-def test_a_recalled_file_that_is_not_the_listed_one_is_an_error(hub, files):
-    done("inspect", "hf://org/tiny:Q8_0")
-    with ggufkit.open("hf://org/tiny:Q8_0") as model:
-        changed = files["Tiny-Q8_0.gguf"][:-1] + b"\1"
-        hub.repos["org/tiny"].files["Tiny-Q8_0.gguf"] = changed
-        hub.store()
-        with pytest.raises(FormatError, match="changed while it was in use"):
-            next(iter(model.tensors.values())).numpy()
-
-
-@pytest.mark.parametrize("spoil", [bytes.upper, lambda data: data[:50], lambda _: b"", bytes])
-def test_spoiled_headers_are_fetched_again(hub, tmp_path, spoil):
-    done("inspect", "hf://org/tiny:Q8_0")
-    (cached,) = cached_files(tmp_path)
-    cached.write_bytes(spoil(cached.read_bytes()))
-    assert "Q8_0Q8_0Q8_0" in done("inspect", "hf://org/tiny:Q8_0").out
-
-
-def test_a_beginning_of_another_file_is_only_as_harmful_as_that_file(hub, tmp_path):
-    done("inspect", "hf://org/tiny:Q8_0")
-    (cached,) = cached_files(tmp_path)
-    cached.unlink()
-    header_cache.store(cached.name, b"GGUF\3\0\0\0" + b"\xff" * 100)
-    result = run("inspect", "hf://org/tiny:Q8_0")
-    assert result.code == 1
-    assert "error: hf://org/tiny/Tiny-Q8_0.gguf" in result.err
-
-
-def test_nothing_is_kept_if_the_user_forbids_it(hub, tmp_path, monkeypatch):
-    monkeypatch.setenv("GGUFKIT_NO_CACHE", "1")
-    done("inspect", "hf://org/tiny:Q8_0")
-    assert not cached_files(tmp_path)
-
-
-def test_a_folder_that_cannot_be_written_is_no_error(hub, tmp_path):
-    (tmp_path / "cache").write_bytes(b"a file")
-    done("inspect", "hf://org/tiny:Q8_0")
-    assert (tmp_path / "cache").read_bytes() == b"a file"
-
-
-def test_the_oldest_headers_go_first(hub, tmp_path, monkeypatch):
-    monkeypatch.setattr(header_cache, "MAX_BYTES", 3500)
-    for number in range(6):
-        header_cache.store(f"{number:064x}", bytes([number]) * 1000)
-        path = tmp_path / "cache" / "ggufkit" / "headers" / f"{number:064x}"
-        os.utime(path, (number, number))
-    sizes = sorted(int(path.name, 16) for path in cached_files(tmp_path))
-    assert sizes == [3, 4, 5]
-    assert header_cache.lookup(f"{5:064x}") == bytes([5]) * 1000

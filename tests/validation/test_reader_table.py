@@ -96,7 +96,6 @@ TABLE = {
     "release/settings.py": (VALUES, "system/test_small_files.py"),
     "release/source.py": (OWN, OWN),  # its expression is escaped
     "remote/connections.py": ("remote.limits:ANSWER_SECONDS", "remote/test_faults.py"),
-    "remote/hub/header_cache.py": ("remote.limits:MAX_HEADER_BYTES", "remote/test_remote_file.py"),
     "remote/hub/hub.py": ("remote.hub.hub:MAX_PAGE_BYTES", "remote/test_commands.py"),
     "remote/hub/settings.py": (VALUES, "system/test_small_files.py"),
     "reports/contents.py": (VALUES, "results"),

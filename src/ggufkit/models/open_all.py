@@ -52,15 +52,11 @@ def open_all(name: str) -> Iterator[list[tuple[CachedModel, Model]]]:
 def _warm(files: Sequence[RangeFile | Path]) -> None:
     """Fetch the headers of files, of the first one whole."""
     unread = [file for file in files if isinstance(file, HubFile)]
-    unread.sort(
-        key=lambda file: not file.load_cached_header()
-    )  # one that is on this disk comes first
     if not unread:
         return
     first, *others = unread
     header = parse_ranges(first).header
-    rest = [file for file in others if not file.data]
-    tasks = [functools.partial(read_alike, file, first, header) for file in rest]
+    tasks = [functools.partial(read_alike, file, first, header) for file in others]
     with pool_of(PARALLEL_HEADERS) as pool:
         for _ in in_turn(pool, tasks, PARALLEL_HEADERS):
             pass
@@ -68,9 +64,10 @@ def _warm(files: Sequence[RangeFile | Path]) -> None:
 
 def read_alike(file: HubFile, model: RangeFile, header: Header) -> None:
     """Read the header of `file` with the help of the `header` of another that is like it."""
-    file.read_beginning(HEAD_BYTES)
+    file.first_bytes = HEAD_BYTES
+    file.load(1)
     if not _shares_middle(file, model.data, header):
-        file.cache_header(read_header(file).end)
+        read_header(file)
 
 
 class SharedMiddle(NamedTuple):
@@ -102,7 +99,7 @@ def _shares_middle(file: HubFile, first_head: bytes, header: Header) -> bool:
     is_same = tail[:SAME_BYTES] == first_head[shared.end - SAME_BYTES : shared.end]
     if not (is_same and _is_sound(whole, file.nbytes)):
         return False
-    file.set_beginning(whole)
+    file.data = whole
     return True
 
 

@@ -18,8 +18,6 @@ from ggufkit.format.header import KEY_RECORD, Header, parse
 from ggufkit.format.types import MAX_KEY_BYTES
 from ggufkit.remote.limits import FIRST_BYTES, MAX_HEADER_BYTES
 from ggufkit.remote.range_file import RangeFile
-from ggufkit.remote.server_file import ServerFile
-from ggufkit.rules.findings import first_error
 
 KEY_BYTES: Final = 48  # of a usual key with a number or a short string
 TENSOR_BYTES: Final = 80  # of a usual tensor info
@@ -63,18 +61,8 @@ class HeaderLack:
 def read_header(file: RangeFile) -> Header:
     """Return the header of a file; nothing of it may have been read yet.
 
-    The header of a file on the Hub is kept on this disk if its digest is known, and comes from
-    there the next time. Raises LimitError for a header that is longer than MAX_HEADER_BYTES.
+    Raises LimitError for a header that is longer than MAX_HEADER_BYTES.
     """
-    if not isinstance(file, ServerFile) or file.data or file.load_cached_header():
-        return _fetched(file)
-    header = _fetched(file)
-    if first_error(header.findings) is None:
-        file.cache_header(header.end)
-    return header
-
-
-def _fetched(file: RangeFile) -> Header:
     if file.nbytes and not file.data:  # asking a server for the size brings the beginning too
         file.load(FIRST_BYTES)
     while len(file.data) < file.nbytes:

@@ -52,13 +52,6 @@ class ServerFile(RangeFile):
     def read_first(self) -> tuple[FileState, bytes]:
         """Return the state and the beginning of the file, from one request."""
 
-    def load_cached_header(self) -> bool:
-        """Take the beginning from the header cache; return whether it was there."""
-        return False
-
-    def cache_header(self, nbytes: int) -> None:
-        """Put the first `nbytes` bytes in the header cache, if the file can be recognized later."""
-
     @abstractmethod
     def read_to(self, requested: ByteRange, write: Write) -> None:
         """Give a range to `write`, in order."""

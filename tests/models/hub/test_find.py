@@ -44,7 +44,6 @@ def hub(content, tmp_path, monkeypatch):
     }
     with HubServer(repos) as server:
         at_home(monkeypatch, tmp_path, server.endpoint)
-        monkeypatch.setenv("GGUFKIT_NO_CACHE", "1")  # so that each test sees its requests
         yield server
 
 

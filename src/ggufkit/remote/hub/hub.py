@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -20,12 +19,10 @@ from urllib.parse import quote
 from ggufkit.errors import RemoteDeniedError, RemoteError, RemoteMissingError, brief
 from ggufkit.remote import limits
 from ggufkit.remote.get import Answer, get, patiently, require_success
-from ggufkit.remote.hub import header_cache
 from ggufkit.remote.hub.repo_file import MAIN, RepoFile, is_inside
 from ggufkit.remote.hub.settings import endpoint, login, offline_reason
-from ggufkit.remote.range_file import ByteRange
 from ggufkit.remote.remote_file import RemoteFile
-from ggufkit.remote.server_file import FileState, ServerFile, Write, reopened
+from ggufkit.remote.server_file import FileState, ServerFile, reopened
 from ggufkit.remote.url import Url, UrlPath
 
 MAX_PAGE_BYTES: Final = 16 << 20  # of one page of a list; a thousand files take half a megabyte
@@ -195,10 +192,7 @@ def missing_file(repository: Repository, path: str, files: list[RepoFile]) -> Re
 
 
 class HubFile(RemoteFile):
-    """A file of a repository. If its digest is known, its header may come from the cache."""
-
-    data: bytes
-    first_bytes: int
+    """A file of a repository."""
 
     def __init__(
         self, repository: Repository, file: RepoFile, *, first_bytes: int = limits.FIRST_BYTES
@@ -208,61 +202,11 @@ class HubFile(RemoteFile):
         self.path: UrlPath = UrlPath(f"hf://{repository}/{file.path}")
         self.repository = repository
         self.file = file
-        self._is_from_cache = False
-        self._checking = threading.Lock()
 
     def __reduce__(self) -> tuple[Callable[..., ServerFile], tuple[object, ...]]:
         """Pickle the names; the reading process logs in with the token of its own machine."""
-        self._require_listed()
         again = partial(HubFile, self.repository, self.file, first_bytes=1)
         return reopened, (again, self.state)
-
-    def read_beginning(self, nbytes: int) -> None:
-        """Read the beginning, in a first request for `nbytes` bytes."""
-        self.first_bytes = nbytes
-        self.load(1)
-
-    def set_beginning(self, data: bytes) -> None:
-        """Take the beginning of this file from the caller."""
-        self.data = data
-
-    def load_cached_header(self) -> bool:
-        """Take the beginning from the header cache; return whether it was there."""
-        data = header_cache.lookup(self.file.sha256) if self.file.sha256 else b""
-        if data and len(data) <= self.file.nbytes and self._state is None:
-            self.data, self._is_from_cache = data, True
-            self._state = FileState(self.file.nbytes)
-        return self._is_from_cache
-
-    def cache_header(self, nbytes: int) -> None:
-        """Put the first `nbytes` bytes in the header cache for the next command."""
-        if self.file.sha256 and not self._is_from_cache:
-            header_cache.store(self.file.sha256, self.data[:nbytes])
-
-    def read_to(self, requested: ByteRange, write: Write) -> None:
-        """Give one range to `write`; after a broken connection, continue where it stopped."""
-        self._require_listed()
-        super().read_to(requested, write)
-
-    @property
-    def identity(self) -> tuple[object, ...]:
-        """The URL, and the state of the file on the server."""
-        self._require_listed()
-        return super().identity
-
-    def _require_listed(self) -> None:
-        """Ask the server about a file from the cache; FormatError if it is not the listed one."""
-        with self._checking:
-            if not self._is_from_cache:
-                return
-            first_bytes, self.first_bytes = self.first_bytes, 1
-            try:
-                self._state, _ = self.read_first()
-            finally:
-                self.first_bytes = first_bytes
-            if self.nbytes != self.file.nbytes or linked_sha256(self) != self.file.sha256:
-                raise self.changed()
-            self._is_from_cache = False
 
     def read_first(self) -> tuple[FileState, bytes]:
         """Send the first request; a refusal raises what the Hub's list says about the file."""
