@@ -21,7 +21,6 @@ _HOMES: Final = {
     "Tensor": "models.model",
     "TensorType": "format.types",
     "ValueType": "format.types",
-    "bench": "quants.bench",
     "bf16": "models.tensors.in_memory",
     "chat_template": "frameworks.chat_template",
     "check": "checks.check",

@@ -61,6 +61,5 @@ from ggufkit.quantization.repair import repair as repair
 from ggufkit.quantization.reproduce import reproduce as reproduce
 from ggufkit.quantization.sensitivity import measure_sensitivity as measure_sensitivity
 from ggufkit.quantization.target import target as target
-from ggufkit.quants.bench import bench as bench
 from ggufkit.reports.report import report as report
 from ggufkit.system.cluster import cluster as cluster

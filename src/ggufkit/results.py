@@ -23,7 +23,6 @@ from ggufkit.quantization.plan_memory import PlannedMemory
 from ggufkit.quantization.provenance import Provenance
 from ggufkit.quantization.repair import Repaired, Trial
 from ggufkit.quantization.reproduce import Reproduction
-from ggufkit.quants.bench import Rate
 from ggufkit.rules.findings import Finding
 
 __all__ = [
@@ -51,7 +50,6 @@ __all__ = [
     "PlannedMemory",
     "Provenance",
     "Quality",
-    "Rate",
     "Repaired",
     "Reproduction",
     "Sensitivity",

@@ -127,7 +127,6 @@ RUNS = {
     "convert-legacy": [(f"old{EVIL}.bin", "OUT"), ("IN", "OUT")],
     "export": [("IN", f"folder{EVIL}"), ("IN", "checkpoint")],
     "archs": [("--arch-path", "arch"), (EVIL,)],
-    "bench": [("--types", EVIL)],
     "hash": [("IN", "--all"), ("IN", "--json"), ("IN", "--check", "IN"), ("IN", "--name", EVIL)],
     "select": [("IN", "OUT", "--keep", EVIL), ("IN", "OUT", "--keep", "re:["), ("IN", "OUT")],
     "diff": [("IN", "plain.gguf"), ("IN", "plain.gguf", "--json"), ("IN", "broken/IN")],

@@ -39,7 +39,6 @@ SUMMARIES: Final = {  # of each command, by the sections of the help, in its ord
         "select": "Keep, drop, rename and graft tensors, layers and keys.",
     },
     "Quantize": {
-        "bench": "Measure how fast this machine encodes and decodes.",
         "card": "Write the model card of a release.",
         "eval": "Measure perplexity, and divergence from a base model.",
         "imatrix": "Show, merge, convert or compute importance matrices.",
@@ -62,7 +61,6 @@ COMMANDS: Final = tuple(sorted(name for section in SUMMARIES.values() for name i
 
 ONLY_SHOW: Final = (
     *("inspect", "tensor", "tokenize", "template", "plan", "estimate", "archs", "list", "name"),
-    "bench",
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import shutil
 import tempfile
@@ -15,11 +14,10 @@ import numpy as np
 from ggufkit.errors import DiskSpaceError, GGUFError, ValueTypeError
 from ggufkit.evaluation.base_file import BaseFile, TokenChunks, open_base
 from ggufkit.evaluation.evaluation_checkpoint import EvaluationCheckpoint, key_of, status_of
-from ggufkit.evaluation.hidden_base import HiddenBase, HiddenWriter
 from ggufkit.evaluation.log_probabilities import compare, encode, surprise, surprise_beside_codes
 from ggufkit.evaluation.reading import Meter, Prediction, TextReader
-from ggufkit.evaluation.scores import Scores, counted
-from ggufkit.evaluation.task import EvaluationTask, is_small
+from ggufkit.evaluation.scores import Scores
+from ggufkit.evaluation.task import EvaluationTask
 from ggufkit.models.open import open as open_model
 from ggufkit.models.rows import closing_on_error
 from ggufkit.system.staging import Staging, staged
@@ -28,8 +26,6 @@ from ggufkit.system.threads import Progress
 
 CONTEXT: Final = 512  # tokens of a chunk, as in llama-perplexity
 ROUNDING: Final = 1e-3  # of a log probability in 16 bits: 16 / 65535, and half of that
-FLOAT_BYTES: Final = 4
-GGUF: Final = b"GGUF"
 SATURATED: Final = 15.0  # log probabilities below are cut in a base file
 
 
@@ -43,7 +39,7 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
         self._progress, self._chunks_before = progress, 0
         self._checkpoints: list[EvaluationCheckpoint] = []
         self._tokens: TokenChunks | None = None
-        self.base: BaseFile | HiddenBase | None = None
+        self.base: BaseFile | None = None
         self._text: bytes | None = None
         if task.text is not None:
             self._text = read_small(task.text, Most.CALIBRATION).removesuffix(b"\n")
@@ -99,9 +95,7 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
 
     def _read_base_model(self, path: Path) -> Scores:
         target = self._task.base_logits
-        with self._reader(path, keeps_inputs=is_small(target)) as reader:
-            if target is not None and is_small(target):
-                return self._write_small_base(reader, target)
+        with self._reader(path) as reader:
             if target is not None:
                 return self._write_base(reader, target)
             folder = Path(tempfile.gettempdir())
@@ -146,44 +140,17 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
         self._open_base(target)
         return checkpoint.first(checkpoint.count)
 
-    def _write_small_base(self, reader: TextReader, target: Path) -> Scores:
-        chunks, context = self.tokens.shape
-        shape = (chunks, counted(context), reader.session.width)
-        folder = Path(tempfile.gettempdir())
-        _require_space(folder, FLOAT_BYTES * math.prod(shape))
-        with tempfile.TemporaryFile(prefix="ggufkit-") as file:
-            file.truncate(FLOAT_BYTES * math.prod(shape))
-            writer = HiddenWriter(reader, np.memmap(file, np.float32, "r+", 0, shape))
-
-            def write(prediction: Prediction) -> tuple[float, ...]:
-                writer.put(prediction)
-                return (surprise_beside_codes(prediction.logits, prediction.token),)
-
-            scores = self._pass(reader, write, None)
-            writer.save(target, self.tokens, clobber=self._task.clobber)
-        self._open_base(target)
-        return scores
-
-    def _open_base(self, target: Path, chunks: int | None = None) -> BaseFile | HiddenBase:
+    def _open_base(self, target: Path, chunks: int | None = None) -> BaseFile:
         file = self._stack.enter_context(target.open("rb"))
-        if file.peek(len(GGUF)).startswith(GGUF):
-            small = HiddenBase(target, chunks, self._task.threads)
-            self._stack.callback(small.close)
-            self.base = small
-        else:
-            self.base = open_base(target, file, chunks)
+        self.base = open_base(target, file, chunks)
         return self.base
 
-    def _reader(self, path: Path, *, keeps_inputs: bool = False) -> TextReader:
+    def _reader(self, path: Path) -> TextReader:
         context = self._task.context or CONTEXT
         if self._tokens is not None:
             context = self._tokens.shape[1]
         reader = TextReader(
-            path,
-            context,
-            micro_batch=self._task.micro_batch,
-            threads=self._task.threads,
-            keeps_inputs=keeps_inputs,
+            path, context, micro_batch=self._task.micro_batch, threads=self._task.threads
         )
         with closing_on_error(reader.session.close):
             self._fit_tokens(reader)

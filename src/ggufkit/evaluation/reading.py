@@ -13,15 +13,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from ggufkit.errors import GGUFError, ValueTypeError
 from ggufkit.evaluation.base_file import TokenChunks
 from ggufkit.evaluation.scores import FIELDS, Scores
-from ggufkit.llama_cpp.library import library
-from ggufkit.llama_cpp.output_matrix import OutputInputs
 from ggufkit.llama_cpp.session import Session
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.cancellation import check_cancelled
@@ -33,16 +31,12 @@ MOST_SEQUENCES: Final = 64  # llama.cpp computes at most 256 together
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model computed at a counted position, and the `token` that comes next.
-
-    `inputs` go into the output matrix; None unless the reader keeps them.
-    """
+    """What a model computed at a counted position, and the `token` that comes next."""
 
     chunk: int
     position: int
     token: int
     logits: Floats
-    inputs: Floats | None
 
 
 Meter = Callable[[Prediction], tuple[float, ...]]  # returns the figures at a position
@@ -51,19 +45,15 @@ Meter = Callable[[Prediction], tuple[float, ...]]  # returns the figures at a po
 class TextReader(contextlib.AbstractContextManager["TextReader"]):
     """A model in llama.cpp that reads a text chunk by chunk; a context manager."""
 
-    def __init__(  # noqa: PLR0913 (what a reader is)
+    def __init__(
         self,
         path: Path,
         context: int,
         *,
         micro_batch: int,
         threads: int,
-        keeps_inputs: bool = False,
         kind: type[Session] = Session,
     ) -> None:
-        llama = library()
-        self.output: OutputInputs | None = OutputInputs(llama) if keeps_inputs else None
-        watcher: dict[str, Any] = {} if self.output is None else {"watcher": self.output}
         self.path = path
         self.context = context
         self.sequences: int = max(1, min(BATCH // context, MOST_SEQUENCES))
@@ -77,8 +67,6 @@ class TextReader(contextlib.AbstractContextManager["TextReader"]):
             sequences=self.sequences,
             micro_batch=self._micro_batch,
             threads=threads,
-            llama=llama,
-            **watcher,
         )
 
     def __exit__(self, *_: object) -> None:
@@ -124,19 +112,12 @@ class TextReader(contextlib.AbstractContextManager["TextReader"]):
             if end <= first:
                 continue
             rows = self.session.logits_in_place()
-            inputs = self._inputs(len(rows))
             length = len(rows) // len(chunks)
             jobs = [
                 functools.partial(
                     self._note,
                     meter,
-                    Prediction(
-                        chunk,
-                        place - first,
-                        int(tokens[chunk, place + 1]),
-                        rows[row],
-                        None if inputs is None else inputs[row],
-                    ),
+                    Prediction(chunk, place - first, int(tokens[chunk, place + 1]), rows[row]),
                 )
                 for number, chunk in enumerate(chunks)
                 for row, place in enumerate(places, number * length)
@@ -154,17 +135,6 @@ class TextReader(contextlib.AbstractContextManager["TextReader"]):
             stop = min(start + self._batch, self.context)
             for begin in range(start, stop, count):
                 yield begin, min(begin + count, stop)
-
-    def _inputs(self, rows: int) -> Floats | None:
-        """Return the inputs of the output matrix, None unless they are kept."""
-        if self.output is None:
-            return None
-        if self.output.values is None or len(self.output.values) != rows:
-            raise ValueTypeError(
-                f"the logits of {self.path} are more than a product with its output matrix",
-                remedy="Write a base file of llama-perplexity: its name does not end in .gguf",
-            )
-        return self.output.values
 
     def _note(self, meter: Meter, prediction: Prediction) -> tuple[float, ...]:
         check_cancelled()

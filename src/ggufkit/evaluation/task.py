@@ -53,11 +53,6 @@ def require_sensible(task: EvaluationTask) -> None:
             "to resume, the base needs a file that stays",
             remedy="Name the file to write (base_logits=...)",
         )
-    if task.resume and task.base is not None and is_small(task.base_logits):
-        raise ValueTypeError(
-            "a small base file is written in one run",
-            remedy="To resume, name a file that does not end in .gguf (base_logits=...)",
-        )
     if len(set(task.all_paths)) < len(task.all_paths):
         raise ValueTypeError("a model is named twice", remedy="Name each model once")
     _require_other_output(task)
@@ -75,11 +70,6 @@ def require_sensible(task: EvaluationTask) -> None:
                 f"{path} has another vocabulary than {first}",
                 remedy="Compare models with the same tokenizer",
             )
-
-
-def is_small(base_logits: Path | None) -> bool:
-    """Whether a base file is written in the small format."""
-    return base_logits is not None and base_logits.suffix.lower() == ".gguf"
 
 
 def nbytes_of(path: Path) -> int:

@@ -112,12 +112,6 @@ class ContextParameters(ctypes.Structure):
     )
 
 
-class GraphMemory(ctypes.Structure):
-    """`ggml_init_params`."""
-
-    _fields_ = (("mem_size", c_size_t), ("mem_buffer", c_void_p), ("no_alloc", c_bool))
-
-
 class TypeTraits(ctypes.Structure):
     """`ggml_type_traits_cpu`: what the processor's kernels can do with a tensor type."""
 
@@ -152,16 +146,8 @@ _SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "ggml_backend_buffer_is_host": (c_bool, (c_void_p,)),
     "ggml_backend_tensor_set": (None, (POINTER(GraphTensor), c_char_p, c_size_t, c_size_t)),
     "ggml_backend_tensor_get": (None, (POINTER(GraphTensor), c_void_p, c_size_t, c_size_t)),
-    "ggml_build_forward_expand": (None, (c_void_p, POINTER(GraphTensor))),
-    "ggml_free": (None, (c_void_p,)),
-    "ggml_graph_compute_with_ctx": (c_int, (c_void_p, c_void_p, c_int)),
     "ggml_get_type_traits_cpu": (POINTER(TypeTraits), (c_int,)),
-    "ggml_init": (c_void_p, (GraphMemory,)),
-    "ggml_mul_mat": (POINTER(GraphTensor), (c_void_p, POINTER(GraphTensor), POINTER(GraphTensor))),
     "ggml_nbytes": (c_size_t, (POINTER(GraphTensor),)),
-    "ggml_new_graph": (c_void_p, (c_void_p,)),
-    "ggml_new_tensor_2d": (POINTER(GraphTensor), (c_void_p, c_int, c_int64, c_int64)),
-    "ggml_set_no_alloc": (None, (c_void_p, c_bool)),
     "ggml_op_name": (c_char_p, (c_int,)),
     "llama_backend_init": (None, ()),
     "llama_context_default_params": (ContextParameters, ()),
@@ -178,7 +164,6 @@ _SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "llama_model_free": (None, (c_void_p,)),
     "llama_model_get_vocab": (c_void_p, (c_void_p,)),
     "llama_model_load_from_file": (c_void_p, (c_char_p, ModelParameters)),
-    "llama_model_n_embd_out": (c_int32, (c_void_p,)),
     "llama_synchronize": (None, (c_void_p,)),
     "llama_tokenize": (
         c_int32,

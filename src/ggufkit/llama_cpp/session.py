@@ -110,11 +110,6 @@ class Session:
             return False
 
     @property
-    def width(self) -> int:
-        """The columns of the output matrix."""
-        return int(self.llama.functions.llama_model_n_embd_out(self._model))
-
-    @property
     def adds_end(self) -> bool:
         """Whether the model's tokenizer ends each text with a token."""
         return bool(self.llama.functions.llama_vocab_get_add_eos(self._vocabulary))

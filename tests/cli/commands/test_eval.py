@@ -92,11 +92,8 @@ def test_usage_errors_say_what_to_write(models, arguments, reason):
     assert reason in done.err
 
 
-@pytest.mark.parametrize("name", ["base.kld", "base.gguf"])
-def test_a_base_file_that_appears_meanwhile_stays_with_no_clobber(
-    models, tmp_path, monkeypatch, name
-):
-    logits, synced = tmp_path / name, Staging.sync
+def test_a_base_file_that_appears_meanwhile_stays_with_no_clobber(models, tmp_path, monkeypatch):
+    logits, synced = tmp_path / "base.kld", Staging.sync
 
     def appears(stage):
         synced(stage)

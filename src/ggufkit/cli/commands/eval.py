@@ -43,8 +43,7 @@ BASE_COLUMNS: Final = ("PPL RATIO", "MEAN KLD", "MEDIAN KLD", "99.9% KLD", "RMS 
 @click.option(
     "--base-logits",
     metavar="FILE",
-    help="Compare with this base file of llama-perplexity; with --base, write it first. A name "
-    "that ends in .gguf makes a small one.",
+    help="Compare with this base file of llama-perplexity; with --base, write it first.",
 )
 @click.option(
     "--context",
