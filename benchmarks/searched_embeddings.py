@@ -16,7 +16,14 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from searched_files import RULE, calibrated, change, is_layer_matrix, treatment
+from searched_files import (
+    RULE,
+    calibrated,
+    change,
+    is_layer_matrix,
+    text_of_all_domains,
+    treatment,
+)
 from texts import DOMAINS, HELD_OUT, documents
 
 import ggufkit
@@ -63,7 +70,9 @@ def table(options: argparse.Namespace, folder: Path) -> Iterator[str]:
         ggufkit.write(ggufkit.convert(real.minilm(), outtype="f32"), source)
     texts = [text for domain in DOMAINS for text in sentences(domain)]
     base = embeddings(source, texts, options.threads)
-    imatrix = calibrated(source, options, folder) if options.hessian else None
+    imatrix = None
+    if options.hessian:
+        imatrix = calibrated(source, options, folder, text_of_all_domains(options))
 
     def lost(kind: str, search: str) -> list[float]:
         path = folder / "minilm-quantized.gguf"

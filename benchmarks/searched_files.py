@@ -78,16 +78,20 @@ def sources(options: argparse.Namespace) -> dict[str, Callable[[], Model]]:
     return {name: make for name, make in models.items() if name in options.models}
 
 
-def calibrated(model: Path, options: argparse.Namespace, folder: Path) -> Path:
-    """Compute importance data and, on request, a Hessian, where they are missing."""
+def text_of_all_domains(options: argparse.Namespace) -> str:
+    """Return a text to calibrate with: as much of each domain."""
+    share = options.context * options.calibration * 4 // len(DOMAINS)  # in characters
+    return "\n".join("\n".join(documents(domain, CALIBRATION))[:share] for domain in DOMAINS)
+
+
+def calibrated(model: Path, options: argparse.Namespace, folder: Path, content: str) -> Path:
+    """Compute importance data and, on request, a Hessian of a text, where they are missing."""
     path = folder / "imatrix.gguf"
     if path.exists():
         return path
     context, chunks = options.context, options.calibration
-    share = context * chunks * 4 // len(DOMAINS)  # in characters
-    parts = ["\n".join(documents(domain, CALIBRATION))[:share] for domain in DOMAINS]
     text = folder / "calibration.txt"
-    text.write_text("\n".join(parts))
+    text.write_text(content)
     compute_imatrix(
         model,
         text,
@@ -110,21 +114,41 @@ def treatment(search: str, folder: Path) -> dict[str, Any]:
 class SearchedFiles:
     """The files of one model, and what is known of them."""
 
+    domains: tuple[str, ...] = tuple(DOMAINS)
+
     def __init__(
         self, name: str, make: Callable[[], Model], options: argparse.Namespace, folder: Path
     ) -> None:
         """Write the unquantized model and the importance data, where they are missing."""
         self.name, self.options = name, options
-        self.folder = folder / name.replace(" ", "-").lower() / (FED_BACK * options.hessian)
+        self.shared = folder / name.replace(" ", "-").lower() / (FED_BACK * options.hessian)
+        self.folder = self.own_folder()
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.path = self.folder / "unquantized.gguf"
+        self.path = self.shared / "unquantized.gguf"
         if not self.path.exists():
             ggufkit.write(make(), self.path, threads=options.threads)
         self.results_path = self.folder / "results.json"
         self.known: dict[str, dict[str, Any]] = (
             json.loads(self.results_path.read_text()) if self.results_path.exists() else {}
         )
-        self.imatrix = calibrated(self.path, options, self.folder)
+        text = self.calibration_text()
+        self.imatrix = calibrated(self.calibration_model(), options, self.folder, text)
+
+    def own_folder(self) -> Path:
+        """Return the folder of importance data and results; `shared` has the model and bases."""
+        return self.shared
+
+    def calibration_model(self) -> Path:
+        """Return the file that reads the text to calibrate with."""
+        return self.path
+
+    def calibration_text(self) -> str:
+        """Return the text that importance data and Hessian come from."""
+        return text_of_all_domains(self.options)
+
+    def test_text(self, domain: str) -> str:
+        """Return the text of a domain that files are measured on."""
+        return "\n".join(documents(domain, HELD_OUT))
 
     def figures(self, type: str, search: str) -> dict[str, Figures]:
         """Return what a file loses in each domain; make the file if that is not known."""
@@ -133,11 +157,11 @@ class SearchedFiles:
             begin = time.process_time()
             self._write(type, search)
             seconds = time.process_time() - begin
-            self.known[key] = {domain: asdict(self._measured(domain)) for domain in DOMAINS}
+            self.known[key] = {domain: asdict(self._measured(domain)) for domain in self.domains}
             self.results_path.write_text(json.dumps(self.known, indent=1))
             means = {d: statistics.fmean(v["chunks"]) for d, v in self.known[key].items()}
             print(self.name, key, means, f"{seconds:.1f} s", flush=True)
-        return {domain: Figures(**self.known[key][domain]) for domain in DOMAINS}
+        return {domain: Figures(**self.known[key][domain]) for domain in self.domains}
 
     @property
     def quantized(self) -> Path:
@@ -158,10 +182,10 @@ class SearchedFiles:
             ggufkit.write(quantized, self.quantized, threads=self.options.threads)
 
     def _measured(self, domain: str) -> Figures:
-        base = self.folder / f"{domain}.base"
+        base = self.shared / f"{domain}.base"
         if not base.exists():
-            text = self.folder / f"{domain}.txt"
-            text.write_text("\n".join(documents(domain, HELD_OUT)))
+            text = self.shared / f"{domain}.txt"
+            text.write_text(self.test_text(domain))
             evaluation = self._evaluated(text=text, base=self.path, base_logits=base)
         else:
             evaluation = self._evaluated(base_logits=base)

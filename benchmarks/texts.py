@@ -9,7 +9,7 @@ from __future__ import annotations
 import gettext
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -24,10 +24,11 @@ SHARES: Final = {HELD_OUT: range(8), CALIBRATION: range(8, 16), TRAINING: range(
 Document = tuple[str, str]  # a name and a text
 
 
-def _files(folder: Path, pattern: str) -> Iterator[Document]:
+def files(folder: Path, pattern: str) -> Iterator[Document]:
+    """Yield the files of a folder by their names, without translations and notes of releases."""
     for path in sorted(folder.rglob(pattern)):
         name = path.relative_to(folder).as_posix()
-        text = path.read_text()
+        text = path.read_text(errors="ignore")
         if text.strip() and "locale/" not in name and not name.startswith("releases/"):
             yield name, text
 
@@ -45,17 +46,21 @@ def _messages(folder: Path) -> Iterator[Document]:
 
 
 DOMAINS: Final[dict[str, Callable[[], Iterator[Document]]]] = {
-    "prose": lambda: _files(real.django() / "docs", "*.txt"),
-    "code": lambda: _files(real.django() / "django", "*.py"),
+    "prose": lambda: files(real.django() / "docs", "*.txt"),
+    "code": lambda: files(real.django() / "django", "*.py"),
     "translations": lambda: _messages(real.django() / "django"),
 }
 
 
 def documents(domain: str, part: str) -> list[str]:
     """Return the documents of one part of a domain, in an order that has no topics in it."""
-    chosen = [
-        (zlib.crc32(text.encode()), text)
+    return shuffled(
+        (name, text)
         for name, text in DOMAINS[domain]()
         if zlib.crc32(name.encode()) % 100 in SHARES[part]
-    ]
-    return [text for _, text in sorted(chosen)]
+    )
+
+
+def shuffled(documents: Iterable[Document]) -> list[str]:
+    """Return the texts of documents in an order that has no topics in it."""
+    return sorted((text for _, text in documents), key=lambda text: zlib.crc32(text.encode()))

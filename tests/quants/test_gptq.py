@@ -7,7 +7,7 @@ import pytest
 
 from ggufkit import quants
 from ggufkit.format.types import tensor_type
-from ggufkit.quants.gptq import Gptq, factor_of, moment_errors
+from ggufkit.quants.gptq import LEAST_DAMPING, Gptq, factor_of, moment_errors
 from ggufkit.quants.search import SEARCHED, UNSEARCHED
 
 WIDTH, ROWS, TOKENS = 256, 32, 2048
@@ -31,7 +31,7 @@ def errors_of(name, rows, moments):
     """Return the errors on inputs held out: plain, and with feedback."""
     kind, (fitted, held_out) = tensor_type(name), moments
     plain = quants.quantize(rows, name, imatrix=np.diag(fitted).copy())
-    encoded = Gptq.of(factor_of(fitted, 0.01), kind).encode(rows, kind)
+    encoded = Gptq.of(factor_of(fitted), kind).encode(rows, kind)
     return [
         moment_errors(rows - quants.dequantize(blocks, name), held_out).sum()
         for blocks in (plain, encoded)
@@ -52,8 +52,8 @@ def test_types_of_whole_blocks_take_feedback_from_block_to_block(name, rows, mom
 
 
 def test_search_finds_scales_for_feedback(rows, moments):
-    kind, (fitted, held_out) = tensor_type("IQ2_XS"), moments
-    feedback = Gptq.of(factor_of(fitted, 0.01), kind)
+    kind, (fitted, held_out) = tensor_type("IQ2_S"), moments
+    feedback = Gptq.of(factor_of(fitted), kind)
     plain, best = (
         moment_errors(
             rows - quants.dequantize(feedback.encode(rows, kind, search=search), kind), held_out
@@ -64,8 +64,8 @@ def test_search_finds_scales_for_feedback(rows, moments):
 
 
 def test_factor_is_a_triangle_whose_product_is_the_damped_moments(moments):
-    factor = factor_of(moments[0], 0.1)
-    expected = moments[0] + 0.1 * np.diag(moments[0]).mean() * np.eye(WIDTH)
+    factor, diagonal = factor_of(moments[0], 0.1), np.diag(moments[0])
+    expected = moments[0] + np.diag(0.1 * diagonal + LEAST_DAMPING * diagonal.mean())
     np.testing.assert_allclose(factor @ factor.T, expected, atol=1e-4 * expected.max())
     assert not np.tril(factor, -1).any()
 

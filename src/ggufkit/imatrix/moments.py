@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ggufkit.llama_cpp.library import GraphTensor
 
 PARTS: Final = 2  # the data to quantize with, and the data held out to judge by
-HELD_OUT_EVERY: Final = 4  # one batch in this many is held out
+HELD_OUT_EVERY: Final = 8  # one batch in this many is held out
 FLOAT_BYTES: Final = 4
 
 

@@ -1,7 +1,7 @@
 """Quantize tensors with a Hessian: feed errors back where that helps on inputs held out.
 
-How much the moments are damped is chosen for each matrix on a sample of its rows: errors are fed
-back by the moments to quantize with, and measured by those held out. Then all moments are used.
+Errors are fed back by the moments to quantize with. By those held out, errors of a sample of rows
+are measured with feedback and without; if they grow, the rows are quantized without.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from ggufkit.imatrix.hessian import ALL, FITTED, HELD_OUT, Hessian, Moments, Outcomes
+from ggufkit.imatrix.hessian import FITTED, HELD_OUT, Hessian, Moments
 from ggufkit.models.byte_ranges import decoded_rows
 from ggufkit.models.layers import layer_of
 from ggufkit.models.model import Tensor
@@ -23,12 +23,11 @@ from ggufkit.models.rows import ComputedRows
 from ggufkit.models.sources import QuantizedSource
 from ggufkit.quants import codec
 from ggufkit.quants.blas import blas_limited, limited_blocks
-from ggufkit.quants.gptq import Gptq, factor_of, moment_errors
+from ggufkit.quants.gptq import Gptq, factor_of, moment_errors, unit_of
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.mapped_file import Bytes
 
-DAMPINGS: Final = (0.01, 0.1, 1.0)  # as shares of the mean diagonal
-SAMPLE: Final = 128  # rows that choose among them
+SAMPLE: Final = 64  # rows of a tile that are measured
 TILE: Final = 1 << 22  # elements that are quantized together
 _OPTIONS: Final = ("hessian", "include_weights", "exclude_weights")
 LEAST_ROWS: Final = 64  # of them: fewer would waste the time that reading moments takes
@@ -40,13 +39,13 @@ class GptqMemory:
     It is pickled empty: other processes do their own work.
     """
 
-    def __init__(self, outcomes: Outcomes | None = None) -> None:
-        """Start with nothing, or with outcomes that quantizations of one model share."""
-        self.outcomes: Outcomes = {} if outcomes is None else outcomes
-        self.pooled: ResultCache[Floats] = ResultCache(3)
-        self.choices: ResultCache[_GptqChoice | None] = ResultCache(2)
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self.outcomes: dict[tuple[str, int, int], GptqOutcome] = {}
+        self.pooled: ResultCache[Floats] = ResultCache(2)
+        self.feedbacks: ResultCache[_Feedback] = ResultCache(2)
         self.tiles: ResultCache[Bytes] = ResultCache(16)
-        self.choosing: threading.Lock = threading.Lock()
+        self.factoring: threading.Lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[GptqMemory], tuple[()]]:
         return GptqMemory, ()
@@ -82,12 +81,10 @@ class GptqSource(ComputedRows):
 
     @property
     def outcomes(self) -> list[GptqOutcome]:
-        """What feedback did for each matrix that was written in this process."""
-        outcomes = (self.memory.outcomes.get(self._key(n)) for n in range(self.moments.matrices))
-        return [GptqOutcome(*outcome) for outcome in outcomes if outcome]
-
-    def _key(self, matrix: int) -> tuple[object, ...]:
-        return self.name, self.plain.type.name, self.plain.search, matrix
+        """What feedback did for each tile of rows that was written in this process."""
+        tiles = range(-(-self._height // self._step))
+        keys = ((self.name, m, number) for m in range(self.moments.matrices) for number in tiles)
+        return [self.memory.outcomes[key] for key in keys if key in self.memory.outcomes]
 
     @property
     def _height(self) -> int:
@@ -98,88 +95,64 @@ class GptqSource(ComputedRows):
         return max(TILE // self.moments.width, LEAST_ROWS)
 
     def _tile(self, matrix: int, number: int) -> Bytes:
-        """Return a tile: rows whose errors grow by feedback are as without it."""
+        """Return a tile, with errors fed back if that helps a sample of its rows."""
         first = matrix * self._height + number * self._step
         stop = min(first + self._step, (matrix + 1) * self._height)
         rows = decoded_rows(self.plain.tensor, first, stop)
-        plain = self.plain.encode(rows, first)
-        chosen = self.memory.choices.get(
-            (self.name, matrix), functools.partial(self._choice, matrix)
+        feedback, held_out = self.memory.feedbacks.get(
+            (self._inputs, matrix, unit_of(self.plain.type)),
+            functools.partial(self._feedback, matrix),
         )
-        if chosen is None:
-            return plain
-        corrected = chosen.feedback.encode(rows, self.plain.type, search=self.plain.search)
-        before, after = (
-            self._errors(rows, packed, chosen.held_out) for packed in (plain, corrected)
-        )
-        return np.where((after < before)[:, None], corrected, plain)
+        sample = np.unique(np.linspace(0, len(rows) - 1, SAMPLE).astype(int))
+        chosen = np.ascontiguousarray(rows[sample])
 
-    def _choice(self, matrix: int) -> _GptqChoice | None:
-        """Return how errors of a matrix are fed back, None if they are not.
+        def error(packed: Bytes) -> float:
+            lost = chosen - codec.decode_rows(packed, self.plain.type)
+            return float(moment_errors(lost, held_out).sum())
 
-        One matrix at a time: this takes much memory.
-        """
-        with self.memory.choosing:
-            held_out = self._mean(matrix, HELD_OUT)
-            cached = self.memory.outcomes.get(self._key(matrix))
-            outcome = GptqOutcome(*cached) if cached else self._outcome(matrix, held_out)
-            self.memory.outcomes[self._key(matrix)] = outcome
-            mean = self._mean(matrix, ALL) if outcome.helps else None
-            factor = None if mean is None else self._factor(mean, outcome.damping)
-        if factor is None:
-            return None
-        return _GptqChoice(Gptq.of(factor, self.plain.type), held_out)
+        plain, corrected = error(self.plain.encode(chosen, first)), None
+        if feedback:
+            packed = feedback.encode(rows, self.plain.type, search=self.plain.search)
+            corrected = error(packed[sample])
+        outcome = GptqOutcome(plain, corrected)
+        self.memory.outcomes[self.name, matrix, number] = outcome
+        return packed if outcome.helps else self.plain.encode(rows, first)
 
-    def _outcome(self, matrix: int, held_out: Floats) -> GptqOutcome:
-        first = matrix * self._height
-        places = np.unique(np.linspace(0, self._height - 1, SAMPLE).astype(int))
-        sample = np.concatenate(
-            [
-                decoded_rows(self.plain.tensor, first + row, first + row + 1)
-                for row in places.tolist()
-            ]
-        )
-        fitted = self._mean(matrix, FITTED)
-        plain = self._errors(sample, self.plain.encode(sample, first), held_out).sum()
-        errors: dict[float, float] = {}
-        for damping in DAMPINGS:
-            factor = self._factor(fitted, damping)
-            if factor is not None:
-                feedback = Gptq.of(factor, self.plain.type)
-                corrected = feedback.encode(sample, self.plain.type, search=self.plain.search)
-                errors[damping] = float(self._errors(sample, corrected, held_out).sum())
-        best = min(errors, key=errors.__getitem__, default=0.0)
-        return GptqOutcome(float(plain), errors.get(best), best)
+    @property
+    def _inputs(self) -> str:
+        """What matrices with the same inputs share."""
+        return self.moments.sums.name
 
-    def _factor(self, moments: Floats, damping: float) -> Floats | None:
-        return factor_of(moments, damping, limited_blocks())
+    def _feedback(self, matrix: int) -> _Feedback:
+        """Return how errors of a matrix are fed back: one at a time, this takes much memory."""
+        with self.memory.factoring:
+            factor = factor_of(self._mean(matrix, FITTED), threads=limited_blocks())
+            feedback = None if factor is None else Gptq.of(factor, self.plain.type)
+            return _Feedback(feedback, self._mean(matrix, HELD_OUT))
 
     def _mean(self, matrix: int, parts: tuple[int, ...]) -> Floats:
         if self.moments.matrices == 1:
             return self.moments.mean(matrix, parts)
         pooled = functools.partial(self.moments.pooled, parts)
-        return self.moments.mean(matrix, parts, self.memory.pooled.get((self.name, parts), pooled))
-
-    def _errors(self, rows: Floats, packed: Bytes, moments: Floats) -> Floats:
-        return moment_errors(rows - codec.decode_rows(packed, self.plain.type), moments)
+        shared = self.memory.pooled.get((self._inputs, parts), pooled)
+        return self.moments.mean(matrix, parts, shared)
 
 
-class _GptqChoice(NamedTuple):
-    """How errors of one matrix are fed back, and what they are measured by."""
+class _Feedback(NamedTuple):
+    """How errors of one matrix are fed back, None if they cannot be, and the moments held out."""
 
-    feedback: Gptq
+    gptq: Gptq | None
     held_out: Floats
 
 
 class GptqOutcome(NamedTuple):
-    """The errors of a sample of rows on inputs held out: plain, and fed back with a damping.
+    """The errors of a sample of rows on inputs held out: plain, and fed back.
 
-    `error` is None if the moments are not positive, whatever the damping.
+    `error` is None if the moments are not positive.
     """
 
     plain: float
     error: float | None
-    damping: float
 
     @property
     def helps(self) -> bool:
@@ -207,7 +180,7 @@ def gptq_tensors(pairs: Sequence[tuple[str, Tensor]], hessian: Hessian) -> dict[
     }
     layers = (name for name in sources if layer_of(name) is not None)
     hessian.require((name, sources[name].tensor) for name in layers)
-    memory = GptqMemory(hessian.outcomes)
+    memory = GptqMemory()
     tensors = {}
     for name, after in pairs:
         moments = hessian.moments(name)

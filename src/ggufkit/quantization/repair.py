@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -125,7 +125,7 @@ def repair(  # noqa: PLR0913 (the options of `target` and `evaluate`)
     assert opened is not None  # noqa: S101 (for mypy)
     hessian = hessian_of(options)
     if hessian:  # opened and read once, for all tries
-        options["hessian"] = replace(hessian, outcomes={})
+        options["hessian"] = hessian
         options["imatrix"] = options.get("imatrix") or hessian.importance()
     with (
         open_model(path) as model,
