@@ -27,7 +27,6 @@ from ggufkit.remote.range_file import ByteRange, RangeFile
 from ggufkit.rules.findings import first_error
 from ggufkit.system.threads import in_turn, pool_of
 
-HEAD_BYTES: Final = 1 << 16  # of the beginning of a file: all keys before the usual vocabulary
 SAME_BYTES: Final = 1 << 12  # compared at the end of the shared middle
 LONG_BYTES: Final = 1 << 14  # values beyond this are worth sharing
 SPARE_BYTES: Final = 1 << 15  # fetched after the expected end of a header
@@ -64,7 +63,7 @@ def _warm(files: Sequence[RangeFile | Path]) -> None:
 
 def read_alike(file: HubFile, model: RangeFile, header: Header) -> None:
     """Read the header of `file` with the help of the `header` of another that is like it."""
-    file.first_bytes = HEAD_BYTES
+    file.expect_short_header()
     file.load(1)
     if not _shares_middle(file, model.data, header):
         read_header(file)
@@ -99,7 +98,7 @@ def _shares_middle(file: HubFile, first_head: bytes, header: Header) -> bool:
     is_same = tail[:SAME_BYTES] == first_head[shared.end - SAME_BYTES : shared.end]
     if not (is_same and _is_sound(whole, file.nbytes)):
         return False
-    file.data = whole
+    file.set_beginning(whole)
     return True
 
 

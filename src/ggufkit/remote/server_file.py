@@ -45,7 +45,7 @@ class ServerFile(RangeFile):
         self._beginning = threading.Lock()
 
     def expect_short_header(self) -> None:
-        """Make the first request small, because this is a later shard of a set."""
+        """Make the first request small: for a later shard, or a file whose vocabulary is known."""
         self.first_bytes = min(self.first_bytes, limits.SHORT_BYTES)
 
     @abstractmethod
