@@ -98,7 +98,32 @@ def test_errors_are_those_of_diff_with_the_most_damaged_first(folder, page):
     assert len(figures) == 2
     assert positions == sorted(positions)
     assert all(rmse in texts for rmse, _ in figures)
-    assert "Equal tensors: 1; different tensors: 2, the most damaged first." in texts
+    assert ": equal tensors: 1, different: 2" in texts
+
+
+def test_first_table_has_the_size_on_disk_and_the_error_over_all_tensors(folder, page):
+    names = ("blk.0.attn_q.weight", "blk.0.ffn_up.weight")
+    with (
+        ggufkit.open(folder / "f32.gguf") as before,
+        ggufkit.open(folder / "quantized.gguf") as after,
+    ):
+        signals, others = ([model[name].numpy() for name in names] for model in (before, after))
+    noise = sum(((a - b) ** 2).sum() for a, b in zip(signals, others, strict=True))
+    relative = np.sqrt(noise / sum((a**2).sum() for a in signals))
+    texts = ParsedPage(page).texts
+    row = texts.index("quantized.gguf")
+    size = (folder / "quantized.gguf").stat().st_size
+    assert texts[row + 1] == f"{size / 1e6:,.1f}"
+    assert f"{relative:.2%}" in texts[row : row + 6]
+    assert page.index("<table>") < page.index("<svg") < page.index("<details>")
+
+
+def test_quants_share_their_sections(folder):
+    others = [folder / "quantized.gguf", folder / "f32.gguf"]
+    path = ggufkit.report(folder / "f32.gguf", folder / "two.html", others=others)
+    texts = ParsedPage(path.read_text("utf-8")).texts
+    assert texts.count("Keys that differ") == 1
+    assert texts.count("Errors of tensors, the most damaged first") == 1
 
 
 def test_tensors_are_not_paired_because_reports_show_no_pairs(folder, monkeypatch):
@@ -106,7 +131,7 @@ def test_tensors_are_not_paired_because_reports_show_no_pairs(folder, monkeypatc
     path = ggufkit.report(
         *(folder / "f32.gguf", folder / "p.md"), others=folder / "quantized.gguf", data=False
     )
-    assert "Metadata keys that differ: 2." in path.read_text("utf-8")
+    assert "Metadata keys that differ in quantized.gguf: 2." in path.read_text("utf-8")
 
 
 def test_without_data_no_tensor_is_compared(folder):
@@ -115,7 +140,7 @@ def test_without_data_no_tensor_is_compared(folder):
     )
     text = path.read_text("utf-8")
     assert "SNR" not in text
-    assert "Compared with quantized.gguf" in text
+    assert "quantized.gguf" in text
 
 
 def test_markdown_rows_have_the_cells_of_their_header(folder):
@@ -133,16 +158,17 @@ def test_folders_of_this_machine_are_not_in_a_report(folder, page):
 
 
 def test_quality_of_an_evaluation_becomes_a_chart_and_a_table(folder):
-    rows = [_measured("f32.gguf", 8e9, 9.5, None), _measured("q4.gguf", 2e9, 9.8, 0.03),
+    rows = [_measured("f32.gguf", 8e9, 9.5, None), _measured("/home/me/q4.gguf", 2e9, 9.8, 0.03),
             _measured("q3.gguf", 1.5e9, 10.9, 0.11)]  # fmt: skip
     result = folder / "eval.json"
     result.write_text(json.dumps({"base": rows[0], "models": rows[1:]}))
     done("report", folder / "f32.gguf", "-o", folder / "q.html", "--eval", result)
     done("report", folder / "f32.gguf", "-o", folder / "q.md", "--eval", result)
     parsed = ParsedPage((folder / "q.html").read_text("utf-8"))
+    assert "/home/me" not in "".join(parsed.texts)
     assert parsed.tags.count("circle") == 3
-    assert "mean KLD" in parsed.texts
-    assert "| q3.gguf | 1,500.0 | 10.9 | 0.11 |" in (folder / "q.md").read_text("utf-8")
+    assert "2,000 MB" in parsed.texts
+    assert "| q3.gguf | 1,500.0 |  | 10.9 | 0.11 |  |" in (folder / "q.md").read_text("utf-8")
 
 
 def _measured(name, nbytes, perplexity, divergence):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 from ggufkit.errors import MISFORMED, FormatError, GGUFError
 from ggufkit.inspection.diff import TensorChange, diff
+from ggufkit.inspection.summary import summarize
 from ggufkit.models.remote_resolvers import is_remote
 from ggufkit.system.text_file import Most, read_small
 from ggufkit.system.threads import Progress
@@ -34,6 +36,29 @@ class Errors:
     changes: list[TensorChange]
     same: int
 
+    @property
+    def relative(self) -> float | None:
+        """The error of the tensors that differ, as a share of their values (root mean square)."""
+        if not self.changes:
+            return 0.0
+        noise = signal = 0.0
+        for change in self.changes:
+            deviation, tensor = change.deviation, change.before
+            if deviation and tensor and math.isfinite(deviation.snr_db):
+                squares = deviation.rmse * deviation.rmse * tensor.elements
+                noise += squares
+                signal += squares * 10 ** min(deviation.snr_db / 10, 200)
+        return math.sqrt(noise / signal) if signal and math.isfinite(signal) else None
+
+
+@dataclass(frozen=True)
+class FileRow:
+    """A model of the report: the name, the bytes on disk, the bits per weight."""
+
+    name: str
+    nbytes: int
+    bits: float | None
+
 
 @dataclass(frozen=True)
 class QualityRow:
@@ -49,6 +74,7 @@ class QualityRow:
 class Contents:
     """Everything that a report says of its first model, and of others compared with it."""
 
+    files: list[FileRow]
     overview: dict[str, Any]
     treemap: dict[str, Any]
     grid: dict[str, Any]
@@ -73,6 +99,7 @@ def gather(  # noqa: PLR0913 (options of one report)
 ) -> Contents:
     """Return the contents of a report; with `data`, tensors of `others` are compared by value."""
     return Contents(
+        files=list(map(_file, (first, *others))),
         overview=overview(first) | {"name": title(first)},
         treemap=treemap(first),
         grid=layer_grid(first),
@@ -81,7 +108,7 @@ def gather(  # noqa: PLR0913 (options of one report)
         metadata=metadata_rows(first, "", 0, MAX_ROWS),
         tensors=[tensor_row(row, tensor) for row, tensor in first.tensor_rows[:MAX_ROWS]],
         templates=dict(templates(first)["templates"]),
-        comparisons=[_compared(first, other) for other in others],
+        comparisons=[compared_keys(first, other) for other in others],
         errors=[_errors(first, other, threads, progress) for other in others] if data else [],
         qualities=[] if evaluation is None else read_evaluation(evaluation),
     )
@@ -94,11 +121,9 @@ def title(page: PageModel) -> str:
     return page.model.files[0].path.name
 
 
-def _compared(first: PageModel, other: PageModel) -> dict[str, Any]:
-    keys = compared_keys(first, other)
-    names = (title(first), title(other))
-    sides = [side | {"name": name} for side, name in zip(keys["models"], names, strict=True)]
-    return keys | {"models": sides}
+def _file(page: PageModel) -> FileRow:
+    on_disk = sum(file.nbytes for file in page.model.files)
+    return FileRow(title(page), on_disk or page.nbytes, summarize(page.model).bits_per_weight)
 
 
 def _memory(page: PageModel) -> list[dict[str, Any]]:
@@ -145,7 +170,7 @@ def _quality(row: object, *, is_base: bool = False) -> QualityRow:
     row = typed_values.json_object(row, "a model")
     divergence = row["divergence"]
     return QualityRow(
-        name=typed_values.short_text(row["name"], "name"),
+        name=typed_values.short_text(row["name"], "name").rsplit("/", 1)[-1],
         nbytes=typed_values.integer(row["nbytes"], "nbytes"),
         perplexity=_number(row["perplexity"]["value"]),
         divergence=0.0 if is_base else _mean(divergence),

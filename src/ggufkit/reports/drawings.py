@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from xml.etree.ElementTree import Element
 
 from ggufkit.reports.contents import QualityRow
@@ -18,6 +18,7 @@ _FEWEST_UNITS: Final = 14.0  # of a rectangle with a label
 _CHART: Final = (640.0, 300.0)
 _MARGIN: Final = (70.0, 30.0, 50.0, 20.0)  # left, right, bottom, top
 _TICKS: Final = 4
+_LINE: Final = 14.0  # units from one label to the next
 
 
 def bits_class(bits: float) -> str:
@@ -45,7 +46,7 @@ def _rectangle(group: str, cell: dict[str, Any]) -> Element:
     kind = f" ({cell['type']})" if "type" in cell else ""
     return element(
         "rect",
-        element("title", f"{group}: {what}{kind}, {cell['nbytes']:,} bytes"),
+        element("title", f"{group}: {what}{kind}, {cell['nbytes'] / 1e6:,.3f} MB"),
         x=f"{x:.3f}",
         y=f"{top:.3f}",
         width=f"{width:.3f}",
@@ -99,25 +100,56 @@ def quality_drawing(qualities: Sequence[QualityRow]) -> Element | None:
     placed = [(model, value) for model, value in points if value is not None]
     if len(placed) < 2:  # noqa: PLR2004 (a line needs two points)
         return None
-    right, top = (_nice(max(model.nbytes for model, _ in placed)), _nice(max(v for _, v in placed)))
+    across = _Axis.of([model.nbytes / 1e6 for model, _ in placed])
+    up = _Axis.of([value for _, value in placed])
     svg = element("svg", viewBox=f"0 0 {_CHART[0]} {_CHART[1]}", class_="chart", role="img")
     svg.append(element("title", f"{label} against size"))
-    svg.extend(_axes(label, right, top))
-    for quality, value in placed:
-        x, y = _place(quality.nbytes / right, value / top)
+    svg.extend(_axes(label, across, up))
+    taken: list[tuple[float, float]] = []
+    for quality, value in sorted(placed, key=lambda row: -row[1]):
+        x, y = _place(across.share(quality.nbytes / 1e6), up.share(value))
         svg.append(element("circle", element("title", f"{quality.name}: {value:.6g}"),
                             cx=f"{x:.1f}", cy=f"{y:.1f}", r="5"))  # fmt: skip
-        label = quality.name.rsplit("/", 1)[-1]
-        svg.append(element("text", label, x=f"{x + 8:.1f}", y=f"{y - 6:.1f}"))
+        below = y - 6
+        while any(
+            abs(x - left) < _CHART[0] / 3 and abs(below - top) < _LINE for left, top in taken
+        ):
+            below += _LINE
+        taken.append((x, below))
+        is_right = x > _CHART[0] / 2
+        svg.append(element("text", quality.name.rsplit("/", 1)[-1],
+                            x=f"{x - 8 if is_right else x + 8:.1f}", y=f"{below:.1f}",
+                            text_anchor="end" if is_right else "start"))  # fmt: skip
     return svg
 
 
-def _nice(most: float) -> float:
-    """Return a round number that is at least as large, for the end of an axis."""
-    if most < sys.float_info.min:  # also numbers that 10 to any power is not near to
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(most))
-    return next(power * step for step in (1, 2, 2.5, 5, 10) if power * step >= most)
+class _Axis(NamedTuple):
+    """Two round numbers around all values, and the round step between ticks."""
+
+    low: float
+    high: float
+    step: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> _Axis:
+        least, most = min(values), max(values)
+        span = (most - least) or abs(most)
+        if not sys.float_info.min * _TICKS < span < sys.float_info.max:  # 10 to no power is near
+            return cls(least, least + 1, 1.0)
+        power = 10.0 ** math.floor(math.log10(span / _TICKS))
+        step = next(power * n for n in (1, 2, 2.5, 5, 10) if power * n * _TICKS >= span)
+        low = math.floor(least / step) * step
+        return cls(low, low + step * max(math.ceil((most - low) / step), 1), step)
+
+    def share(self, value: float) -> float:
+        """Return the place of a value, from 0 to 1."""
+        return (value - self.low) / (self.high - self.low)
+
+    def ticks(self) -> list[float]:
+        """Return the numbers to write."""
+        return [
+            self.low + n * self.step for n in range(round((self.high - self.low) / self.step) + 1)
+        ]
 
 
 def _place(along: float, up: float) -> tuple[float, float]:
@@ -126,15 +158,16 @@ def _place(along: float, up: float) -> tuple[float, float]:
     return x0 + along * width, top + (1 - up) * height
 
 
-def _axes(label: str, right: float, top: float) -> list[Element]:
+def _axes(label: str, across: _Axis, up: _Axis) -> list[Element]:
     (x0, bottom), (end, above) = _place(0, 0), _place(1, 1)
     axes = [element("path", d=f"M{x0} {above}V{bottom}H{end}", class_="axis")]
-    for tick in range(_TICKS + 1):
-        share = tick / _TICKS
-        x, y = _place(share, share)
-        axes.append(element("text", f"{right * share / 1e9:.3g} GB", x=f"{x:.1f}",
-                            y=f"{bottom + 18}", text_anchor="middle"))  # fmt: skip
-        axes.append(element("text", f"{top * share:.3g}", x=f"{x0 - 8}", y=f"{y + 4:.1f}",
+    for tick in across.ticks():
+        x, _ = _place(across.share(tick), 0)
+        axes.append(element("text", f"{tick:,.6g} MB", x=f"{x:.1f}", y=f"{bottom + 18}",
+                            text_anchor="middle"))  # fmt: skip
+    for tick in up.ticks():
+        _, y = _place(0, up.share(tick))
+        axes.append(element("text", f"{tick:.4g}", x=f"{x0 - 8}", y=f"{y + 4:.1f}",
                             text_anchor="end"))  # fmt: skip
     axes.append(element("text", label, x=f"{x0}", y=f"{above - 6}"))
     return axes

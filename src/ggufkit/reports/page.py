@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element, tostring
 
 from ggufkit import _version
 from ggufkit.reports import words
-from ggufkit.reports.contents import MAX_ROWS, Contents, Errors
+from ggufkit.reports.contents import Contents
 from ggufkit.reports.drawings import bits_class, grid_drawing, quality_drawing, treemap_drawing
 from ggufkit.reports.elements import Child, element, name, section, table
 
@@ -44,30 +44,34 @@ def _policy(style: str) -> str:
 def _parts(contents: Contents) -> Iterator[Element]:
     yield element("h1", name(contents.overview["name"]))
     yield element("p", f"Written by ggufkit {_version.__version__}.", class_="soft")
-    yield table(words.FACTS, words.fact_rows(contents))
-    yield from _findings(contents.faults)
-    if contents.treemap["groups"]:
+    yield table(words.FILES, _names_first(words.file_rows(contents)), right=range(1, 6))
+    chart = quality_drawing(contents.qualities)
+    if chart is not None:
+        yield section("Quality against size", chart)
+    groups = contents.treemap["groups"]
+    if groups:
         kinds = {(tensor["bits"], tensor["type"]) for tensor in contents.tensors}
-        total = sum(group["nbytes"] for group in contents.treemap["groups"]) or 1
+        yield section("Where the bytes are", treemap_drawing(contents.treemap),
+                      element("p", *starmap(_colour, sorted(kinds)), class_="key"))  # fmt: skip
+    if contents.grid["cells"]:
+        yield section("Layers", element("div", grid_drawing(contents.grid), class_="scroll"))
+    yield from _findings(contents.faults)
+    yield section("Facts", table(words.FACTS, words.fact_rows(contents)), folded=True)
+    if groups:
+        total = sum(group["nbytes"] for group in groups) or 1
         rows: list[list[Child]] = [
             [name(group["name"]), str(group["tensors"]), words.megabytes(group["nbytes"]),
              f"{group['nbytes'] / total:.1%}"]
-            for group in contents.treemap["groups"]
+            for group in groups
         ]  # fmt: skip
-        yield section("Where the bytes are", treemap_drawing(contents.treemap),
-                      element("p", *starmap(_colour, sorted(kinds)), class_="key"),
-                      table(("part", "tensors", "MB", "share"), rows, right=(1, 2, 3)))  # fmt: skip
-    if contents.grid["cells"]:
-        yield section("Layers", element("div", grid_drawing(contents.grid), class_="scroll"))
+        yield section("Parts", table(("part", "tensors", "MB", "share"), rows, right=(1, 2, 3)),
+                      folded=True)  # fmt: skip
     if contents.memory:
         memory = table(
             words.MEMORY, words.memory_rows(contents.memory), right=range(len(words.MEMORY))
         )
-        yield section("Memory in llama.cpp, in MB", memory)
+        yield section("Memory in llama.cpp, in MB", memory, folded=True)
     yield from _compared(contents)
-    chart = quality_drawing(contents.qualities)
-    if chart is not None:
-        yield section("Quality against size", chart)
     yield from _lists(contents)
 
 
@@ -92,39 +96,25 @@ def _findings(overview: dict[str, Any]) -> Iterator[Element]:
 
 
 def _compared(contents: Contents) -> Iterator[Element]:
-    for number, comparison in enumerate(contents.comparisons):
-        other = comparison["models"][1]["name"]
-        sides = table(
-            words.COMPARED, _names_first(map(words.side_row, comparison["models"])), right=(2, 3)
-        )
-        errors = _errors(contents.errors[number]) if number < len(contents.errors) else []
-        yield section(f"Compared with {other}", sides, *errors)
-        if comparison["keys"]:
-            keys: list[list[Child]] = [
-                [
-                    name(key["key"]),
-                    name(_value_text(key["before"])),
-                    name(_value_text(key["after"])),
-                ]
-                for key in comparison["keys"]
-            ]
-            yield section(f"Keys that differ from {other}", table(("key", "here", "there"), keys),
-                          folded=True)  # fmt: skip
-
-
-def _errors(errors: Errors) -> list[Child]:
-    """Return the tensors that differ, the most damaged first; most of them folded."""
-    rows = _names_first(map(words.error_row, errors.changes[:MAX_ROWS]))
-    right = range(3, len(words.ERRORS))
-    counts = f"Equal tensors: {errors.same:,}; different tensors: {len(errors.changes):,}"
-    parts: list[Child] = [
-        element("p", f"{counts}, the most damaged first." if rows else f"{counts}."),
-        table(words.ERRORS, rows[: words.WORST], right=right),
-    ]
-    if rows[words.WORST :]:
-        others = table(words.ERRORS, rows[words.WORST :], right=right)
-        parts.append(section("The other tensors", others, folded=True))
-    return parts if rows else parts[:1]
+    """Yield the tensors that differ, the most damaged first, and the keys that differ, folded."""
+    if contents.errors:
+        counts = zip(contents.files[1:], contents.errors, strict=True)
+        lines = [
+            element("p", name(file.name), f": equal tensors: {errors.same:,}, "
+                    f"different: {len(errors.changes):,}")
+            for file, errors in counts
+        ]  # fmt: skip
+        rows = _names_first(words.error_rows(contents))
+        yield section("Errors of tensors, the most damaged first", *lines,
+                      table(words.ERRORS, rows, right=range(4, 8)), folded=True)  # fmt: skip
+    keys: list[list[Child]] = [
+        [name(file.name), name(key["key"]), name(_value_text(key["before"])),
+         name(_value_text(key["after"]))]
+        for file, comparison in zip(contents.files[1:], contents.comparisons, strict=True)
+        for key in comparison["keys"]
+    ]  # fmt: skip
+    if keys:
+        yield section("Keys that differ", table(words.KEYS, keys), folded=True)
 
 
 def _names_first(rows: Iterable[Sequence[str]]) -> list[list[Child]]:
@@ -135,13 +125,13 @@ def _names_first(rows: Iterable[Sequence[str]]) -> list[list[Child]]:
 def _lists(contents: Contents) -> Iterator[Element]:
     tensors: list[list[Child]] = [
         [name(row["name"]), row["type"], " x ".join(f"{n:,}" for n in row["shape"]),
-         f"{row['nbytes']:,}"]
+         f"{row['nbytes'] / 1e6:,.3f}"]
         for row in contents.tensors
     ]  # fmt: skip
     rest = contents.overview["tensors"] - len(tensors)
     more = [element("p", f"… and {rest:,} more")] if rest else []
     title = f"Tensors ({contents.overview['tensors']:,})"
-    yield section(title, table(("name", "type", "shape", "bytes"), tensors, right=(3,)), *more,
+    yield section(title, table(("name", "type", "shape", "MB"), tensors, right=(3,)), *more,
                   folded=True)  # fmt: skip
     keys: list[list[Child]] = [
         [name(row["key"]), row["type"], name(_value_text(row["value"]))]

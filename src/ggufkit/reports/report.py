@@ -38,6 +38,7 @@ def escaped(text: str) -> str:
 
 def _lines(contents: Contents) -> Iterator[str]:
     yield f"# {escaped(contents.overview['name'])}\n"
+    yield from table_lines(words.FILES, words.file_rows(contents))
     yield from table_lines(words.FACTS, words.fact_rows(contents))
     yield from _findings(contents.faults)
     if contents.treemap["groups"]:
@@ -48,23 +49,15 @@ def _lines(contents: Contents) -> Iterator[str]:
     if contents.memory:
         yield "## Memory in llama.cpp, in MB\n"
         yield from table_lines(words.MEMORY, words.memory_rows(contents.memory))
-    for number, comparison in enumerate(contents.comparisons):
-        yield f"## Compared with {escaped(comparison['models'][1]['name'])}\n"
-        yield from table_lines(words.COMPARED, map(words.side_row, comparison["models"]))
-        if comparison["changed_keys"]:
-            yield f"Metadata keys that differ: {comparison['changed_keys']:,}.\n"
-        if number < len(contents.errors) and contents.errors[number].changes:
-            yield f"The {words.WORST} most damaged tensors:\n"
-            yield from table_lines(
-                words.ERRORS, map(words.error_row, contents.errors[number].changes[: words.WORST])
-            )
-    if contents.qualities:
-        yield "## Quality\n"
-        qualities = (
-            (q.name, words.megabytes(q.nbytes), _figure(q.perplexity), _figure(q.divergence))
-            for q in contents.qualities
-        )
-        yield from table_lines(("model", "MB", "perplexity", "mean KLD"), qualities)
+    if contents.comparisons:
+        yield "## Differences\n"
+    for file, comparison in zip(contents.files[1:], contents.comparisons, strict=True):
+        count = comparison["changed_keys"]
+        yield f"Metadata keys that differ in {escaped(file.name)}: {count:,}.\n"
+    errors = words.error_rows(contents)[: words.WORST]
+    if errors:
+        yield f"The {len(errors)} most damaged tensors:\n"
+        yield from table_lines(words.ERRORS, errors)
 
 
 def table_lines(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -84,10 +77,6 @@ def _findings(overview: dict[str, Any]) -> Iterator[str]:
     rows = ((finding["severity"], finding["rule"], f"{finding['message']} {finding['remedy']}")
             for finding in overview["findings"])  # fmt: skip
     yield from table_lines(("severity", "rule", "finding and remedy"), rows)
-
-
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"
 
 
 _FORMATS: Final[dict[str, Callable[[Contents], bytes]]] = {

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from ggufkit.inspection.diff import TensorChange
-from ggufkit.reports.contents import Contents
+from ggufkit.reports.contents import MAX_ROWS, Contents, QualityRow
 
 FACTS: Final = ("fact", "value")
-COMPARED: Final = ("model", "recipe", "MB", "bits per weight")
-ERRORS: Final = ("tensor", "here", "there", "RMSE", "largest error", "SNR in dB", "cosine")
+FILES: Final = ("file", "MB on disk", "bits per weight", "perplexity", "mean KLD", "error")
+KEYS: Final = ("file", "key", "here", "there")
+ERRORS: Final = ("tensor", "file", "here", "there", "RMSE", "largest error", "SNR in dB", "cosine")
 MEMORY: Final = ("context", "weights", "cache", "compute", "total")
 WORST: Final = 20  # tensors of a comparison that are shown at once
 # Facts of `inspect`, by their names in the summary.
@@ -44,7 +45,7 @@ def fact_rows(contents: Contents) -> Iterator[tuple[str, str]]:
         if value is not None:
             yield label, shown_fact(value)
     yield "types", ", ".join(f"{entry['type']} ({entry['tensors']})" for entry in summary["types"])
-    yield "size", f"{megabytes(contents.overview['nbytes'])} MB"
+    yield "tensors", f"{megabytes(contents.overview['nbytes'])} MB"
     files = contents.overview["files"]
     if len(files) > 1:
         yield "files", str(len(files))
@@ -67,11 +68,35 @@ def megabytes(nbytes: int) -> str:
     return f"{nbytes / 1e6:,.1f}"
 
 
-def side_row(side: dict[str, Any]) -> tuple[str, ...]:
-    """Return one of two compared models."""
-    bits = side["bits_per_weight"]
-    rate = f"{bits:.2f}" if bits else ""
-    return (side["name"], side["recipe"] or "", megabytes(side["nbytes"]), rate)
+def file_rows(contents: Contents) -> Iterator[tuple[str, ...]]:
+    """Yield each model of the report and of the evaluation: size, bits, quality, error."""
+    qualities = {quality.name: quality for quality in reversed(contents.qualities)}
+    shares = [None, *(error.relative for error in contents.errors)]
+    errors = ["" if share is None else f"{share:.2%}" for share in shares]
+    for number, file in enumerate(contents.files):
+        bits = "" if file.bits is None else f"{file.bits:.2f}"
+        error = errors[number] if number < len(errors) else ""
+        figures = _qualities(qualities.pop(file.name, None))
+        yield file.name, megabytes(file.nbytes), bits, *figures, error
+    for quality in reversed(qualities.values()):
+        yield quality.name, megabytes(quality.nbytes), "", *_qualities(quality), ""
+
+
+def _qualities(quality: QualityRow | None) -> tuple[str, str]:
+    figures = (quality.perplexity, quality.divergence) if quality else (None, None)
+    perplexity, divergence = ("" if value is None else f"{value:.6g}" for value in figures)
+    return perplexity, divergence
+
+
+def error_rows(contents: Contents) -> list[tuple[str, ...]]:
+    """Return the tensors of all compared models with their errors, the most damaged first."""
+    damaged = (
+        (file.name, change)
+        for file, errors in zip(contents.files[1:], contents.errors, strict=False)
+        for change in errors.changes
+    )
+    ranked = sorted(damaged, key=lambda row: row[1].deviation.snr_db if row[1].deviation else 0.0)
+    return [error_row(name, change) for name, change in ranked[:MAX_ROWS]]
 
 
 def memory_rows(estimates: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
@@ -80,14 +105,15 @@ def memory_rows(estimates: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]
         yield f"{row['context']:,}", *(megabytes(row[part]) for part in MEMORY[1:])
 
 
-def error_row(change: TensorChange) -> tuple[str, ...]:
+def error_row(file: str, change: TensorChange) -> tuple[str, ...]:
     """Return a tensor of both models with its error."""
     deviation, before, after = change.deviation, change.before, change.after
     types = (before.type.name if before else "", after.type.name if after else "")
     if deviation is None:
-        return (change.name, *types, "", "", "", "")
+        return (change.name, file, *types, "", "", "", "")
     return (
         change.name,
+        file,
         *types,
         f"{deviation.rmse:.3g}",
         f"{deviation.max_abs:.3g}",
