@@ -555,10 +555,10 @@ def test_a_picture_is_used_by_keys_alone(tab, models):
     tab.until("!location.hash.includes('z=')")
 
 
-@pytest.mark.parametrize("shown", ["", "other", "difference"])
-def test_the_same_tensor_of_two_files_is_compared_at_random_places(tab, models, shown):
+@pytest.mark.parametrize("picture", ["", "other", "difference"])
+def test_the_same_tensor_of_two_files_is_compared_at_random_places(tab, models, picture):
     names = list(models["quantized"].model.tensors)
-    random = np.random.default_rng(len(shown))
+    random = np.random.default_rng(len(picture))
     name = str(
         random.choice([name for name in names if len(models["gemma3"].model[name].shape) > 1])
     )
@@ -567,7 +567,7 @@ def test_the_same_tensor_of_two_files_is_compared_at_random_places(tab, models, 
     row, column = (int(random.integers(count)) for count in pair[0].shape)
     other = MODELS.index("quantized")
     state = {"t": models["gemma3"].number_of[name], "other": other, "row": row, "column": column}
-    page = tab.show("tensor", 1, show=shown, **state)
+    page = tab.show("tensor", 1, show=picture, **state)
     page.wait_for_selector(".pair td")
     page.wait_for_selector("canvas[data-drawn=yes]")
     page.wait_for_selector("text=RMSE")
@@ -584,7 +584,7 @@ def test_the_same_tensor_of_two_files_is_compared_at_random_places(tab, models, 
     for x, y in random.uniform(0.01, 0.99, (4, 2)) * [box["width"], box["height"]]:
         page.locator("canvas").hover(position={"x": x, "y": y})
         at_row, at_column, value, _ = own_texts(page)
-        assert value == pytest.approx(float(sides[shown][at_row, at_column]), rel=1e-5)
+        assert value == pytest.approx(float(sides[picture][at_row, at_column]), rel=1e-5)
 
 
 def test_a_file_to_compare_with_is_chosen_on_the_page_of_a_tensor(tab, models):

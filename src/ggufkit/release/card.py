@@ -26,7 +26,7 @@ CHART: Final = "quality.svg"
 PREFERRED: Final = "Q4_K_M"  # in examples
 MEMORIES: Final = (2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 512)
 _MEASURES: Final = ("KLD", "99.9 % KLD", "same top token")
-_QUANTIZE: Final = "- `ggufkit quantize {base_file} {how}{data} --provenance`"
+_QUANTIZE: Final = "- `ggufkit quantize {base_file} {output}{options} --provenance`"
 _MEASURE: Final = "- `ggufkit eval {name}-*.gguf --base {base_file} --text {text}`"
 _PROOF: Final = (
     "\nThe original has the digest `{content}` (`ggufkit hash --content`). SHA256SUMS has the "
@@ -214,14 +214,15 @@ def _how_made(document: Facts) -> Iterator[str]:
         )
     names = [file["name"] for file in document["files"]]
     recipes = ",".join(name for name in names if not name[0].isdigit())
-    ways = [f". {recipes}"] if recipes else []
+    data = {"imatrix": f"{document['name']}.imatrix.gguf"} if importance else {}
+    outputs = [(f". {recipes}", data)] if recipes else []
     for name in (name for name in names if name[0].isdigit()):
         is_rate = name.lower().endswith("bpw")
-        goal = f"--target-bpw {name[:-3]}" if is_rate else f"--target-size {name}"
-        ways.append(f"{document['name']}-{name}.gguf {goal}")
-    data = f" --imatrix {document['name']}.imatrix.gguf" if importance else ""
-    for how in ways:
-        yield _QUANTIZE.format(base_file=document["base_file"], how=how, data=data)
+        goal = {"target-bpw": name[:-3]} if is_rate else {"target-size": name}
+        outputs.append((f"{document['name']}-{name}.gguf", goal | data))
+    for output, named in outputs:
+        options = "".join(f" --{option} {value}" for option, value in named.items())
+        yield _QUANTIZE.format(base_file=document["base_file"], output=output, options=options)
     for text in document["texts"]:
         yield _MEASURE.format(**document, text=text)
     yield _PROOF.format(**document)

@@ -112,6 +112,8 @@ def _types() -> Iterator[Case]:
         why = "removed from ggml; a block size of 0 is no divisor"
         file = with_info(tensor("a", 32, type=kind, size=32))
         yield warn(f"type-{kind}-removed", "type-removed", why, file)
+    foreign = with_info(tensor("a", 32, type=133, size=26))
+    yield warn("type-of-ik-llama.cpp", "type-program", "only ik_llama.cpp has Q6_0", foreign)
     cut = with_info(tensor("a", 4), tensor("b", 4, type=77, offset=32, size=0))
     why = "it has elements, so it must have bytes"
     yield refuse("type-unknown-without-data", "data-truncated", why, cut)
