@@ -220,8 +220,8 @@ def _how_made(document: Facts) -> Iterator[str]:
         is_rate = name.lower().endswith("bpw")
         goal = {"target-bpw": name[:-3]} if is_rate else {"target-size": name}
         outputs.append((f"{document['name']}-{name}.gguf", goal | data))
-    for output, named in outputs:
-        options = "".join(f" --{option} {value}" for option, value in named.items())
+    for output, goals in outputs:
+        options = "".join(f" --{option} {value}" for option, value in goals.items())
         yield _QUANTIZE.format(base_file=document["base_file"], output=output, options=options)
     for text in document["texts"]:
         yield _MEASURE.format(**document, text=text)
