@@ -37,7 +37,7 @@ def same_bits(ours, theirs):
 def test_every_type_has_a_decoder():
     from ggufkit.frameworks.torch_blocks import DECODABLE
 
-    assert set(DECODABLE) == set(TYPES)
+    assert {name for name in DECODABLE if not tensor_type(name).program} == set(TYPES)
 
 
 @pytest.mark.parametrize("name", TYPES)
