@@ -7,23 +7,37 @@ Source: `collect_imatrix` and `compute_imatrix` in llama.cpp's `tools/imatrix/im
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from ggufkit._version import __version__
 from ggufkit.errors import GGUFError, ValueTypeError
-from ggufkit.imatrix.hessian_file import HESSIAN_MEMORY, MomentsOrigin, MomentsStore
-from ggufkit.imatrix.matrix import CHUNK_SIZE, Counts, Entry, Imatrix, chunks_held
+from ggufkit.imatrix.checkpoint import EVERY_CHUNKS, SumsCheckpoint
+from ggufkit.imatrix.hessian_file import HESSIAN_MEMORY, MomentsOrigin, save_hessian
+from ggufkit.imatrix.matrix import (
+    CHUNK_SIZE,
+    COUNTS,
+    SUMS,
+    Counts,
+    Entry,
+    Imatrix,
+    chunks_held,
+)
 from ggufkit.imatrix.moments import InputMoments, parts_of, require_batches
 from ggufkit.llama_cpp.library import F32, GraphTensor, Library, library
 from ggufkit.llama_cpp.session import Session
 from ggufkit.models.any_model import require_weights
+from ggufkit.models.model import Tensor
 from ggufkit.models.open import open as open_model
+from ggufkit.models.tensors.in_memory import as_tensor
 from ggufkit.quants.blas import blas_limited
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.cpu import worker_count
@@ -127,6 +141,25 @@ class _Collector:
             raise GGUFError(f"{name!r} is used with {sums.values.size} and with {size} inputs")
         return sums
 
+    def tensors(self) -> list[Tensor]:
+        """Return the sums so far, to be kept."""
+        pairs = (
+            (as_tensor(name + SUMS, sums.values), as_tensor(name + COUNTS, sums.counts))
+            for name, sums in self.sums.items()
+        )
+        moments = self.moments.tensors() if self.moments else ()
+        return [*itertools.chain.from_iterable(pairs), *moments]
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Continue with the sums that `tensors` returned."""
+        for name, tensor in tensors.items():
+            if name.endswith(SUMS):
+                stem = name.removesuffix(SUMS)
+                counts = np.array(tensors[stem + COUNTS].numpy())
+                self.sums[stem] = _ActivationSums(np.array(tensor.numpy()), counts)
+        if self.moments:
+            self.moments.restore(tensors)
+
     def entries(self) -> dict[str, Entry]:
         return {
             name: Entry(sums.values.reshape(len(sums.counts), -1), sums.counts)
@@ -168,6 +201,7 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
     parse_special: bool = False,
     hessian: AnyPath | None = None,
     memory: int = HESSIAN_MEMORY,
+    resume: AnyPath | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Imatrix:
@@ -178,6 +212,8 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
     output.weight too, and `parse_special` reads the names of special tokens as such.
     `hessian` names a file for the second moments of all inputs, for `quantize(hessian=...)`; sums
     of more than `memory` bytes are collected in several passes over the text.
+    `resume` names the file for the result: hidden files next to it keep the sums if the run stops,
+    and the same call continues, with the same result as in one run.
     `progress(done, total)` counts chunks of all passes. Raises MissingExtraError without the
     extra `llama`, GGUFError with llama.cpp's message where it fails, FormatError for a file that is
     not a model, ValueTypeError for a text that is too short.
@@ -186,6 +222,7 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
     llama = library()
     with open_model(location) as opened:  # raises a typed error where llama.cpp would abort
         require_weights(opened)
+        status = [(file.status.st_size, file.status.st_mtime_ns) for file in opened.inputs]
     content = read_small(as_path(text), Most.CALIBRATION).removesuffix(b"\n")
     sequences = max(1, batch // context)
     batch = min(batch, sequences * context)
@@ -205,12 +242,13 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
     ):
         tokens = session.tokenize(content, special=parse_special)[from_chunk * context :]
         groups = list(_groups(tokens, context, chunks, sequences))
-        reading = _TextPasses(session, collector, groups, batch, progress)
-        if hessian is None:
-            entries = reading.squares()
-        else:
-            origin = MomentsOrigin(location, content, os.fsdecode(text), context)
-            entries = reading.moments(as_path(hessian), origin, memory)
+        choices = (batch, process_output, memory if hessian else None)
+        key = hashlib.sha256(repr((__version__, status, groups, choices)).encode()).hexdigest()
+        target = as_path(resume or hessian or text)
+        checkpoint = SumsCheckpoint(target, key, stays=resume is not None)
+        reading = _TextPasses(session, collector, groups, batch, progress, checkpoint)
+        origin = MomentsOrigin(location, content, os.fsdecode(text), context)
+        entries = reading.entries(as_path(hessian) if hessian else None, origin, memory)
     return Imatrix(entries, (os.fsdecode(text),), chunks_held(entries, context), context)
 
 
@@ -223,40 +261,65 @@ class _TextPasses:
     groups: list[list[list[int]]]
     batch: int
     progress: Progress | None
+    checkpoint: SumsCheckpoint
     done: int = 0
 
-    def squares(self) -> dict[str, Entry]:
-        self._read_all(1)
-        return self.collector.entries()
+    def entries(self, hessian: Path | None, origin: MomentsOrigin, memory: int) -> dict[str, Entry]:
+        """Return the sums of squares; write the second moments to `hessian`."""
+        with self.checkpoint:
+            if hessian:
+                entries = self._moments(hessian, origin, memory)
+            else:
+                self._read_all(0, 1)
+                entries = self.collector.entries()
+            self.checkpoint.finish()
+        return entries
 
-    def moments(self, target: Path, origin: MomentsOrigin, memory: int) -> dict[str, Entry]:
-        """Write the second moments to `target`; return the sums of squares."""
-        moments = self.collector.moments
+    def _moments(self, target: Path, origin: MomentsOrigin, memory: int) -> dict[str, Entry]:
+        moments, tensors = self.collector.moments, list[Tensor]()
         assert moments is not None  # noqa: S101 (for mypy)
         require_batches(self.groups)
         _read(self.session, [chunk[:FEW_TOKENS] for chunk in self.groups[0]], self.batch)
         moments.learned()
         passes = moments.passes(memory)
-        with MomentsStore(target, in_memory=len(passes) == 1) as store:
-            for number, names in enumerate(passes):
-                moments.begin(names)
-                self.collector.moments_only = number > 0
-                self._read_all(len(passes))
-                store.keep(moments)
-                if not number:
-                    entries, self.collector.sums = self.collector.entries(), {}
-            store.save(moments, origin)
+        for number, names in enumerate(passes):
+            moments.begin(names)
+            self.collector.moments_only = number > 0
+            self._read_all(number, len(passes))
+            if len(passes) == 1:
+                tensors += moments.tensors()
+            else:  # frees the memory for the next pass
+                self.checkpoint.save(number, self.collector.tensors(), len(self.groups))
+                stored = self.checkpoint.stored(number).tensors
+                tensors += [stored[tensor.name] for tensor in moments.tensors()]
+            if not number:
+                entries, self.collector.sums = self.collector.entries(), {}
+        save_hessian(target, tensors, moments.owners, origin)
         return entries
 
-    def _read_all(self, passes: int) -> None:
+    def _read_all(self, number: int, passes: int) -> None:
+        """Add up the pass `number` of several, or what its checkpoint does not have yet."""
         total = passes * sum(map(len, self.groups))
-        for group, part in zip(self.groups, parts_of(self.groups), strict=True):
+        restored, unsaved = self._restored(number), 0
+        parted = enumerate(zip(self.groups, parts_of(self.groups), strict=True), 1)
+        for place, (group, part) in itertools.islice(parted, restored, None):
             if self.collector.moments is not None:
                 self.collector.moments.part = part
             _read(self.session, group, self.batch)
             self.done += len(group)
+            unsaved += len(group)
+            if self.checkpoint.stays and unsaved >= EVERY_CHUNKS and place < len(self.groups):
+                self.checkpoint.save(number, self.collector.tensors(), place)
+                unsaved = 0
             if self.progress:
                 self.progress(self.done, total)
+
+    def _restored(self, number: int) -> int:
+        model, count = self.checkpoint.restored(number)
+        if model:
+            self.collector.restore(model.tensors)
+            self.done += sum(map(len, self.groups[:count]))
+        return count
 
 
 def _groups(

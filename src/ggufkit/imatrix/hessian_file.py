@@ -9,24 +9,19 @@ the Hessian is of another model.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import numpy as np
 
-from ggufkit.errors import ValueTypeError
 from ggufkit.format.coerce import typed
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import tensor_type
 from ggufkit.imatrix.matrix import Counts
-from ggufkit.imatrix.moments import InputMoments
 from ggufkit.inspection.digest import CONTENT, digest
-from ggufkit.models.layers import tensor_names
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.open import open as open_model
 from ggufkit.models.rows import ComputedRows
@@ -80,58 +75,28 @@ def first_row(tensor: Tensor) -> Floats:
     return np.asarray(tensor.numpy(), np.float32)
 
 
-class MomentsStore(contextlib.AbstractContextManager["MomentsStore"]):
-    """Keeps the sums of several passes until they are saved; a context manager.
+def save_hessian(
+    target: Path, tensors: Iterable[Tensor], owners: Mapping[str, str], origin: MomentsOrigin
+) -> None:
+    """Write a file, whole or not at all, of the `tensors` that `moments_tensors` yields.
 
-    They are in memory, or in a file without a name in the folder of the output.
+    `owners` has the owner of the inputs of each matrix.
     """
+    moments = Tensors(sorted(tensors, key=lambda tensor: tensor.name.rpartition(".")[0]))
+    counts = (tensor.numpy() for name, tensor in moments.items() if name.endswith(MOMENT_COUNTS))
+    tokens = max(int(count.sum(axis=0).max()) for count in counts)
+    names = sorted(owners)
+    metadata = origin.keys(tokens) | {
+        MATRICES: typed("array[string]", names),
+        OWNERS: typed("array[string]", [owners[name] for name in names]),
+    }
+    rows = [as_tensor(name, row) for name, row in origin.first_rows(names).items()]
+    write(Model(Metadata(metadata), Tensors([*moments.values(), *rows])), target)
 
-    def __init__(self, target: Path, *, in_memory: bool) -> None:
-        """Prepare to write `target`."""
-        self._target = target
-        self._sums: dict[str, Floats] = {}
-        self._counts: dict[str, Counts] = {}
-        self._file: IO[bytes] | None = None
-        if not in_memory:
-            self._file = tempfile.TemporaryFile(prefix=".ggufkit-", dir=target.parent)  # noqa: SIM115 (`__exit__` closes it)
 
-    def keep(self, moments: InputMoments) -> None:
-        """Add the sums of a pass; ValueTypeError if some are infinite or not numbers."""
-        damaged = [name for name, sums in moments.sums.items() if not np.isfinite(sums).all()]
-        if damaged:
-            raise ValueTypeError(
-                f"the second moments of {tensor_names(damaged)} are infinite or not numbers",
-                remedy="The model is damaged or overflows float16; try the model in BF16 or F32",
-            )
-        self._counts |= moments.counts
-        for name, sums in moments.sums.items():
-            self._sums[name] = sums
-            if self._file:
-                offset = self._file.tell()
-                self._file.write(sums.data)
-                self._file.flush()
-                self._sums[name] = np.memmap(self._file, np.float32, "r", offset, sums.shape)
-
-    def save(self, moments: InputMoments, origin: MomentsOrigin) -> None:
-        """Write the file, whole or not at all."""
-        owners = dict(sorted(moments.owners.items()))
-        tokens = max(int(counts.sum(axis=0).max()) for counts in self._counts.values())
-        metadata = origin.keys(tokens) | {
-            MATRICES: typed("array[string]", list(owners)),
-            OWNERS: typed("array[string]", list(owners.values())),
-        }
-        tensors: list[Tensor] = []
-        for name in sorted(self._sums):
-            tensors.append(_folded(name + MOMENTS, self._sums[name]))
-            tensors.append(as_tensor(name + MOMENT_COUNTS, self._counts[name]))
-        rows = origin.first_rows(owners).items()
-        tensors.extend(as_tensor(name, row) for name, row in rows)
-        write(Model(Metadata(metadata), Tensors(tensors)), self._target)
-
-    def __exit__(self, *_: object) -> None:
-        self._sums.clear()
-        if self._file:
-            self._file.close()
+def moments_tensors(name: str, sums: Floats, counts: Counts) -> tuple[Tensor, Tensor]:
+    """Return the tensors of one owner; `sums` have the shape (parts, matrices, width, width)."""
+    return _folded(name + MOMENTS, sums), as_tensor(name + MOMENT_COUNTS, counts)
 
 
 def _folded(name: str, sums: Floats) -> Tensor:

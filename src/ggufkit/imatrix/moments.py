@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sized
+import itertools
+from collections.abc import Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from ggufkit.errors import ValueTypeError
+from ggufkit.imatrix.hessian_file import (
+    MOMENT_COUNTS,
+    MOMENTS,
+    folded_shape,
+    moments_tensors,
+    unfolded,
+)
 from ggufkit.imatrix.matrix import Counts
+from ggufkit.models.layers import tensor_names
+from ggufkit.models.model import Tensor
 from ggufkit.quants.parallel import Floats
 
 if TYPE_CHECKING:
@@ -76,10 +86,32 @@ class InputMoments:
             self.sums[name] = np.zeros((PARTS, matrices, width, width), np.float32)
             self.counts[name] = np.zeros((PARTS, matrices), np.int64)
 
+    def tensors(self) -> list[Tensor]:
+        """Return the sums of this pass as a Hessian file has them.
+
+        Raises ValueTypeError if some are infinite or not numbers.
+        """
+        damaged = [name for name, sums in self.sums.items() if not np.isfinite(sums).all()]
+        if damaged:
+            raise ValueTypeError(
+                f"the second moments of {tensor_names(damaged)} are infinite or not numbers",
+                remedy="The model is damaged or overflows float16; try the model in BF16 or F32",
+            )
+        pairs = (moments_tensors(name, self.sums[name], self.counts[name]) for name in self.sums)
+        return [*itertools.chain.from_iterable(pairs)]
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Continue a pass with the sums that `tensors` returned."""
+        for name, sums in self.sums.items():
+            stored = tensors[name + MOMENTS].numpy().reshape(-1, *folded_shape(sums.shape[-1]))
+            for square, rectangle in zip(sums.reshape(-1, *sums.shape[2:]), stored, strict=True):
+                square[:] = unfolded(rectangle)
+            self.counts[name] += tensors[name + MOMENT_COUNTS].numpy()
+
     def add(self, name: str, matrix: int, rows: Floats) -> None:
         """Add the inputs `rows` of one matrix."""
         if name in self.active:
-            with np.errstate(over="ignore", invalid="ignore"):  # refused when they are stored
+            with np.errstate(over="ignore", invalid="ignore"):  # `tensors` refuses them
                 self.sums[name][self.part, matrix] += rows.T @ rows
             self.counts[name][self.part, matrix] += len(rows)
 

@@ -184,12 +184,11 @@ def convert(
     metavar="SIZE",
     help="Memory for the data of --hessian; more data takes several passes over TEXT.",
 )
+@shared.resume_option
 @shared.no_clobber_option
 @shared.threads_option
 @json_option
-def compute(
-    model: str, text: str, out: str, *, as_json: bool, format: str | None, **options: Any
-) -> None:
+def compute(model: str, text: str, out: str, *, as_json: bool, **options: Any) -> None:
     """Run MODEL on the file TEXT, and write how large the inputs of each weight are.
 
     This runs llama.cpp through its Python binding, the extra ggufkit[llama]. The result equals that
@@ -197,7 +196,8 @@ def compute(
     """
     from ggufkit.imatrix.compute import compute_imatrix  # noqa: PLC0415 (needs the extra)
 
-    hessian = options["hessian"]
+    chosen = options | {"resume": out if options["resume"] else None}
+    form, hessian = chosen.pop("format"), options["hessian"]
     if hessian and Path(hessian) == Path(out):
         raise click.UsageError("--hessian and --output name the same file")
     context = click.get_current_context()
@@ -207,9 +207,9 @@ def compute(
         write_model.refuse_input(output, (model, text))
         write_model.require_place(output)
     with progress_bar("computing", in_bytes=False) as progress:
-        imatrix = compute_imatrix(model, text, progress=progress, **options)
+        imatrix = compute_imatrix(model, text, progress=progress, **chosen)
     also = (Path(hessian),) if hessian else ()
-    _write(imatrix, out, (model, text, *map(str, also)), format, as_json=as_json, also=also)
+    _write(imatrix, out, (model, text, *map(str, also)), form, as_json=as_json, also=also)
 
 
 def _write(  # noqa: PLR0913 (what is written, where, and how it is shown)
