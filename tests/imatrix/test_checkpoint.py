@@ -97,15 +97,15 @@ def test_checkpoint_of_other_choices_or_a_damaged_one_is_not_used(inputs, tmp_pa
     folder = tmp_path / "work"
     folder.mkdir()
     stopped(inputs, folder, 40, hessian=False, memory=1)
-    kept = next(folder.iterdir())
-    assert kept.name == ".imatrix.gguf-0.ggufkit-resume"
-    content = kept.read_bytes()
+    checkpoint = next(folder.iterdir())
+    assert checkpoint.name == ".imatrix.gguf-0.ggufkit-resume"
+    content = checkpoint.read_bytes()
     for damaged in (b"", content[:100], content[:-3000]):
-        kept.write_bytes(damaged)
+        checkpoint.write_bytes(damaged)
         first, _ = same(inputs, folder, tmp_path / f"one{len(damaged)}", hessian=False, memory=1)
         assert first == 2
         (folder / "imatrix.gguf").unlink()
-    kept.write_bytes(content)
+    checkpoint.write_bytes(content)
     other = compute_imatrix(
         *inputs, context=16, batch=64, chunks=CHUNKS, threads=1, resume=folder / "imatrix.gguf"
     )

@@ -9,6 +9,7 @@ import random
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -219,6 +220,34 @@ def test_killed_runs_continue_and_give_the_same_files(released, work, kills):
     assert -signal.SIGKILL in ends
     finish(work)
     assert digests(work / "out") == digests(released)
+
+
+HESSIAN = """
+rungs = ["Q4_0"]
+calibration = "calibration.txt"
+hessian = true
+context = 32
+run = false
+"""
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.matrix)])
+def test_killed_runs_continue_with_a_hessian_too(work, kills):
+    letters(Path("calibration.txt"), 60_000, 4)
+    Path("release.toml").write_text(HESSIAN)
+    shutil.copytree(work, "alone")
+    finish(Path("alone"))
+    with process(*COMMAND, cwd=work) as run:
+        while not (checkpoints := [*Path("out").glob(".release/.*-resume")]) and run.poll() is None:
+            time.sleep(0.01)
+        run.kill()
+        run.communicate()
+    assert checkpoints
+    moments = random.Random(kills)
+    for _ in range(kills):
+        kill_at(work, moments.uniform(0.8, 2))
+    finish(work)
+    assert digests(Path("out")) == digests(Path("alone/out"))
 
 
 def test_second_run_in_the_same_folder_is_refused(work):

@@ -98,7 +98,7 @@ def _computed(
 ) -> list[Imatrix]:
     """Return the data of each part of the text, which is one part where a Hessian is written too.
 
-    Parts that are there, in files whose names begin with `key`, are kept.
+    What a stopped run computed, in files whose names begin with `key`, is kept.
     """
     settings = run.settings
     text = settings.calibration
@@ -106,6 +106,7 @@ def _computed(
     with run.bar("computing", in_bytes=False) as progress:
         if hessian:
             options |= {"chunks": total, "hessian": hessian, "progress": progress}
+            options["resume"] = run.work / key
             return [compute.compute_imatrix(model, text, **options)]
         parts = []
         for first in range(0, total, PART):
