@@ -52,6 +52,16 @@ def test_numpy_gets_the_values_of_each_tensor(path):
     assert same(np.from_dlpack(loaded["a.f16"]), loaded["a.f16"])
 
 
+@pytest.mark.torch
+def test_torch_takes_arrays_and_tensors_by_dlpack(path, torch):
+    for name, array in ggufkit.numpy.load(path).items():
+        taken = torch.from_dlpack(array)
+        assert taken.data_ptr() == array.ctypes.data
+        assert same(taken.numpy(), array)
+        with ggufkit.open(path) as model:
+            assert same(torch.from_dlpack(model[name]).numpy(), array)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", ml_dtypes.bfloat16])
 def test_numpy_rounds_floats_and_keeps_integers(path, dtype):
     exact = ggufkit.numpy.load(path, dtype="float32")

@@ -122,3 +122,35 @@ def test_layers_of_diffusers_take_the_blocks(torch, tmp_path, kind):
     bound = 0 if kind == "Q8_0" else 4 * 2**-11 * exact.abs().max()
     assert (decoded.float() - half.float()).abs().max() <= bound
     assert torch.equal(layer(inputs), torch.nn.functional.linear(inputs, decoded.float()))
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_K", "IQ4_XS"])
+def test_layers_of_comfyui_gguf_take_the_blocks(torch, tmp_path, kind):
+    """Run a stand-in with the interface of ComfyUI-GGUF's `ops.py`: ComfyUI is not on PyPI.
+
+    Its GGMLTensor is a tensor of bytes, a row of bytes for each row of weights, with a
+    `tensor_type` of gguf and a `tensor_shape`. Its layers decode that in each call, and call
+    gguf-py for the types that they have no code of their own for. So does this one for all.
+    """
+    gguf = pytest.importorskip("gguf")
+
+    class GGMLTensor(torch.Tensor):
+        @staticmethod
+        def __new__(cls, data, *, tensor_type, tensor_shape):
+            tensor = torch.Tensor._make_subclass(cls, data)
+            tensor.tensor_type, tensor.tensor_shape = tensor_type, tensor_shape
+            return tensor
+
+    def linear(inputs, weight):
+        rows = weight.detach().as_subclass(torch.Tensor).reshape(-1, weight.size(-1)).numpy()
+        elements = torch.from_numpy(gguf.quants.dequantize(rows, weight.tensor_type))
+        return torch.nn.functional.linear(inputs, elements.reshape(weight.tensor_shape))
+
+    numbers = np.random.default_rng(1).standard_normal((3, 512)).astype(np.float32)
+    ggufkit.save(tmp_path / "x.gguf", {"a": (numbers, kind)})
+    packed = ggufkit.torch.load_packed(tmp_path / "x.gguf")["a"]
+    number = gguf.GGMLQuantizationType(packed.tensor_type.id)
+    weight = GGMLTensor(packed.blocks, tensor_type=number, tensor_shape=packed.shape)
+    assert weight.data_ptr() == packed.blocks.data_ptr()
+    inputs = torch.randn(2, 512)
+    assert torch.equal(linear(inputs, weight), ggufkit.torch.linear(packed)(inputs))
