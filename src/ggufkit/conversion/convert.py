@@ -30,6 +30,7 @@ from ggufkit.conversion.checkpoint.folder import (
     opened_config,
     shown_as,
 )
+from ggufkit.conversion.checkpoint.local_folder import local_folder
 from ggufkit.conversion.checkpoint.nvfp4 import SCALES, is_nvfp4, with_modelopt_settings
 from ggufkit.conversion.checkpoint.state_dict import saved_parts, tensors_of
 from ggufkit.conversion.choices import Choices
@@ -214,24 +215,19 @@ def opened_checkpoint(
 ) -> Iterator[Checkpoint]:  # fmt: skip
     """Provide a checkpoint; its tensors stay readable afterwards, unless there is an error."""
     with contextlib.ExitStack() as small_files:
-        is_remote = isinstance(folder, str) and is_hub_name(folder)
         forms = MISTRAL_FORMS if mistral_format else FORMS
-        if is_remote:
-            from ggufkit.conversion.checkpoint.hub_folder import fetched  # noqa: PLC0415 (networks take long to import)
-
-            folder, files = small_files.enter_context(fetched(str(folder), forms))
-        else:
-            files = None
+        folder, files = local_folder(small_files, folder, forms)
         checkpoint = open_checkpoint(
             folder, files, follow_links=follow_links, mistral_format=mistral_format,
-            may_lack_tensors=choices.vocab_only and not is_remote,
+            may_lack_tensors=choices.vocab_only and not files,
             tensors=None if state is None else tensors_of(state),
         )  # fmt: skip
         try:
             if choices.dense_modules:
                 checkpoint = with_dense_modules(checkpoint)
             if choices.target is not None:
-                checkpoint = replace(checkpoint, target=opened_config(choices.target))
+                target, _ = local_folder(small_files, choices.target)
+                checkpoint = replace(checkpoint, target=opened_config(target))
                 checkpoint = with_mask_embedding(checkpoint)
             elif choices.dspark:  # the draft model is in the folder of its target
                 checkpoint = replace(checkpoint, target=checkpoint)

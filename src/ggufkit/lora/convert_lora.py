@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,7 @@ from ggufkit.conversion.checkpoint.folder import (
     checking_types,
     opened_config,
 )
+from ggufkit.conversion.checkpoint.local_folder import local_folder
 from ggufkit.conversion.map_tensors import map_items
 from ggufkit.conversion.tensors.moves import transpose
 from ggufkit.conversion.tensors.storage_type import automatic, outtype_type, stored
@@ -32,6 +34,7 @@ from ggufkit.models.rows import closing_on_error
 from ggufkit.system.descriptors import AnyPath
 from ggufkit.system.threads import Notify
 
+FORMS: Final = (("", "adapter", ".safetensors"),)  # of the files that have its tensors
 _SHOWN: Final = 5  # names in a note
 HEAD: Final = "lm_head.weight"
 ABSORBED: Final = ("attn_k_b.weight", "attn_v_b.weight")  # halves of MLA's kv_b_proj
@@ -52,14 +55,19 @@ def convert_lora(  # noqa: PLR0913 (one argument for each choice of a user)
 
     `folder` is what PEFT's `save_pretrained` or MLX's training wrote. `base` is the folder of the
     model that it adapts; only its config.json is read. It is required, because the model that the
-    adapter names is never opened. `outtype` is f32, f16, bf16, q8_0 or auto. The other arguments
-    work as in `convert`. Raises AdapterError, whose `problems` list everything wrong.
+    adapter names is never opened. Both may be on the Hub ("hf://org/repo"). `outtype` is f32, f16,
+    bf16, q8_0 or auto. The other arguments work as in `convert`. Raises
+    AdapterError, whose `problems` list everything wrong.
     """
     say_note = say or (lambda _: None)
-    adapter = read_peft(folder, say_note)
-    contradiction = f"the configuration of {adapter.folder} or of its base contradicts its format"
-    with closing_on_error(adapter.file.close), checking_types(contradiction, kind=AdapterError):
-        return _converted(adapter, base, outtype, name, overrides, arch_path, say_note)
+    with contextlib.ExitStack() as small_files:
+        place, remote_files = local_folder(small_files, folder, FORMS)
+        adapter = read_peft(place, say_note, remote_files)
+        contradiction = f"the configuration of {folder!s} or of its base contradicts its format"
+        small_files.enter_context(closing_on_error(adapter.file.close))
+        small_files.enter_context(checking_types(contradiction, kind=AdapterError))
+        home = None if base is None else local_folder(small_files, base)[0]
+        return _converted(adapter, home, outtype, name, overrides, arch_path, say_note)
 
 
 def _converted(  # noqa: PLR0913 (the arguments of `convert_lora`)

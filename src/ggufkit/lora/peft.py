@@ -9,17 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ggufkit.conversion.checkpoint.folder import CheckpointFolder
-from ggufkit.conversion.checkpoint.pytorch import read_pytorch
-from ggufkit.conversion.checkpoint.safetensors import read_tensors
+from ggufkit.conversion.checkpoint.folder import CheckpointFolder, opened_file, tensors_in
 from ggufkit.conversion.tensors.moves import renamed, transpose
 from ggufkit.conversion.tensors.operations import perform
 from ggufkit.errors import AdapterError, GGUFError, ValueTypeError, brief, first_names
 from ggufkit.lora.pairs import Pair, checked
 from ggufkit.models.model import Tensor
-from ggufkit.models.rows import closing_on_error
+from ggufkit.models.rows import AnyFile, closing_on_error
+from ggufkit.remote.range_file import RangeFile
 from ggufkit.system.descriptors import AnyPath, as_path
-from ggufkit.system.mapped_file import MappedFile
 from ggufkit.system.threads import Notify
 from ggufkit.validation.patterns import compile_untrusted, matches
 from ggufkit.validation.typed_values import MAX_FLOAT32, finite_number, json_object
@@ -47,13 +45,16 @@ class PeftAdapter:
     items: Sequence[Tensor | Pair]
     alpha: float
     base: str | None  # a model id or a path on the machine that trained it
-    file: MappedFile = field(repr=False)
+    file: AnyFile = field(repr=False)
 
 
-def read_peft(folder: AnyPath, say: Notify) -> PeftAdapter:
+def read_peft(
+    folder: AnyPath, say: Notify, remote_files: Mapping[str, RangeFile | Path] = {}
+) -> PeftAdapter:
     """Open the folder of an adapter; its tensors are lazy.
 
-    Raises AdapterError, whose `problems` list everything wrong.
+    `remote_files` are files of tensors that belong to it but are on a server, by name. Raises
+    AdapterError, whose `problems` list everything wrong.
     """
     place = as_path(folder)
     if not place.is_dir():
@@ -61,12 +62,13 @@ def read_peft(folder: AnyPath, say: Notify) -> PeftAdapter:
     config = CheckpointFolder(place).json(CONFIG)
     if config is None:
         raise AdapterError(f"{place} has no {CONFIG}", remedy="Give the folder of an adapter")
-    name = next((own for own in FILES if CheckpointFolder(place).path(own)), None)
+    paths = {own: remote_files.get(own) or CheckpointFolder(place).path(own) for own in FILES}
+    name = next((own for own, path in paths.items() if path), None)
     if name is None:
         raise AdapterError(f"{place} has none of {', '.join(FILES)}", remedy="Download them")
-    file = MappedFile(place / name)
+    file = opened_file(name, paths[name])
     with closing_on_error(file.close):
-        tensors, broken = (read_pytorch if name.endswith(".bin") else read_tensors)(file)
+        tensors, broken = tensors_in(name, file)
         items, odd = _items(tensors, is_mlx=name == MLX)
         problems = [*(f"{name}: {problem}" for problem in broken), *_about_config(config), *odd]
         if problems:

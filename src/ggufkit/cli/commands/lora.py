@@ -74,7 +74,7 @@ def convert(
     """Convert the adapter in the folder IN to OUT, exactly as convert_lora_to_gguf.py does.
 
     IN contains adapter_config.json and adapter_model.safetensors (PEFT) or adapters.safetensors
-    (MLX). OUT may be - for stdout.
+    (MLX), or is a repository on the Hub: hf://org/adapter. OUT may be - for stdout.
     """
     with ggufkit.convert_lora(source, say=note, **options) as adapter:
         deliver(adapter, out, dry_run=dry_run, as_json=as_json, threads=threads)

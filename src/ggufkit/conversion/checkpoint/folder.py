@@ -281,12 +281,12 @@ def _tensors(
     tensors: dict[str, Tensor] = {}
     for name in names:
         try:
-            file = _opened(name, remote_files.get(name) or place.path(name))
+            file = opened_file(name, remote_files.get(name) or place.path(name))
         except CheckpointError as error:
             problems.append(f"{error.message} ({error.remedy})" if error.remedy else error.message)
             continue
         files.append(opened.enter_context(contextlib.closing(file)))
-        contents, faults = _read(name, file)
+        contents, faults = tensors_in(name, file)
         problems.extend(f"{name}: {fault}" for fault in faults)
         problems.extend(_about_twice(contents, tensors))
         tensors |= {tensor.name: tensor for tensor in contents}
@@ -295,7 +295,8 @@ def _tensors(
     return list(tensors.values()), files, problems
 
 
-def _read(name: str, file: AnyFile) -> tuple[list[Tensor], list[str]]:
+def tensors_in(name: str, file: AnyFile) -> tuple[list[Tensor], list[str]]:
+    """Return the tensors of an opened file, and what is wrong with it."""
     if not name.endswith(PYTORCH):
         return read_tensors(file)
     if isinstance(file, MappedFile):
@@ -315,7 +316,7 @@ def _parts(names: Iterable[str], forms: Forms) -> tuple[str, list[str]]:
 def open_folder_tensors(checkpoint: Checkpoint, folder: str) -> tuple[AnyFile, list[Tensor]]:
     """Open the file of tensors in a folder of a checkpoint; CheckpointError if it is missing."""
     name = f"{folder}/model.safetensors"
-    file = _opened(name, checkpoint.remote_files.get(name) or checkpoint.path(name))
+    file = opened_file(name, checkpoint.remote_files.get(name) or checkpoint.path(name))
     tensors, problems = read_tensors(file)
     if problems:
         file.close()
@@ -323,7 +324,8 @@ def open_folder_tensors(checkpoint: Checkpoint, folder: str) -> tuple[AnyFile, l
     return file, tensors
 
 
-def _opened(name: str, file: RangeFile | Path | None) -> AnyFile:
+def opened_file(name: str, file: RangeFile | Path | None) -> AnyFile:
+    """Return an opened file of tensors; CheckpointError if it is missing."""
     if file is None:
         raise CheckpointError(f"the file {name} is missing")
     return MappedFile(file) if isinstance(file, Path) else file
