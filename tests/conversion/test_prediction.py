@@ -5,25 +5,9 @@ import pytest
 
 import ggufkit
 from ggufkit.errors import CheckpointError
-from plain_checkpoint import ARCH, CONFIG, layer, numbers, whole
+from plain_checkpoint import ARCH, CONFIG, PREDICTING, layer, numbers, whole
 from tensors_file import write_checkpoint
 
-PREDICTING = """
-like = "llama"
-name = "glm4moe"
-classes = ["PlainForCausalLM"]
-vocabulary = "none"
-uneven = ["blk.{i}.nextn.eh_proj.weight"]
-
-[defaults]
-block_count = "all_layers(num_hidden_layers, num_nextn_predict_layers or 0)"
-
-[metadata]
-nextn_predict_layers = "nonzero(block_count - num_hidden_layers)"
-
-[tensors]
-"model.layers.{i}.eh_proj.weight" = "blk.{i}.nextn.eh_proj.weight"
-"""
 HEAD = layer(2) | {"model.layers.2.eh_proj.weight": numbers(8, 16)}
 KEY = "glm4moe.nextn_predict_layers"
 

@@ -24,7 +24,8 @@ def work(tmp_path, monkeypatch):
     """Make a model of a few tensors, which llama.cpp could not run, in the current folder."""
     monkeypatch.chdir(tmp_path)
     tensors = {f"blk.{i}.ffn_up.weight": np.ones((4, 64), np.float32) for i in range(3)}
-    library.save("in.gguf", tensors, {"general.architecture": "llama"})
+    words = {"tokenizer.ggml.tokens": [f"word {i}" for i in range(8)]}
+    library.save("in.gguf", tensors, {"general.architecture": "llama", **words})
     Path("release.toml").write_text('rungs = ["Q8_0", "F16"]\nrun = false\n')
 
 
@@ -46,8 +47,34 @@ REFUSALS = {  # settings, options, and what the error says
     "no token": ("", ("--upload", "me/model"), "the Hub needs your token"),
     "foreign files": ("", ("--upload", "./theirs"), "theirs has other files called in-Q8_0.gguf"),
     "text for both": ("", ("--text", "long.txt", "--calibration", "long.txt"), "Use two texts"),
+    "colon in the name": ('name = "a:b"', (), "'a:b' is not the name of a file"),
+    "absent draft": ('drafts = ["absent.gguf"]', (), "absent.gguf: No such file"),
+    "draft of other tokens": ('drafts = ["tokens.gguf"]', (), "its tokens are other ones"),
+    "adapter as a draft": ('drafts = ["fit.gguf"]', (), "fit.gguf is not a model"),
+    "layers of a GGUF file": ('drafts = ["mtp"]', (), "mtp can only be converted together with"),
+    "absent adapter": ('adapters = ["absent"]', (), "absent: No such file"),
+    "adapter of a GGUF file": ('adapters = ["style"]', (), "style can only be converted together"),
+    "model as an adapter": ('adapters = ["in.gguf"]', (), "in.gguf is not a LoRA adapter"),
+    "foreign adapter": ('adapters = ["other.gguf"]', (), "the adapter does not fit the model"),
+    "adapters of one name": ('adapters = ["fit.gguf", "a/fit.gguf"]', (), "have the same name"),
+    "foreign adapter there": ('adapters = ["fit.gguf"]', ("--upload", "./theirs"), "lora-fit.gguf"),
     "one name for two": ("", ("--text", "long.txt", "--text", "a/long.txt"), "the same name"),
 }
+
+
+def save_sidecars():
+    """Write a draft model, an adapter, and such that do not fit the model."""
+    words = {"tokenizer.ggml.tokens": [f"token {i}" for i in range(8)]}
+    model = {"blk.0.ffn_up.weight": np.ones((4, 64), np.float32)}
+    library.save("tokens.gguf", model, {"general.architecture": "llama", **words})
+    keys = {"general.architecture": "llama", "general.type": "adapter", "adapter.type": "lora"}
+    for name, rows in {"fit.gguf": 4, "a/fit.gguf": 4, "other.gguf": 5}.items():
+        factors = {
+            "blk.0.ffn_up.weight.lora_a": np.ones((2, 64), np.float32),
+            "blk.0.ffn_up.weight.lora_b": np.ones((rows, 2), np.float32),
+        }
+        library.save(name, factors, {**keys, "adapter.lora.alpha": np.float32(2)})
+    Path("style").mkdir()
 
 
 @pytest.mark.parametrize("case", REFUSALS)
@@ -61,7 +88,9 @@ def test_what_cannot_work_is_refused_before_anything_is_made(case, monkeypatch):
         Path(folder).mkdir()
     for text in ("long.txt", "a/long.txt"):
         Path(text).write_text("abc " * 1000)
-    Path("theirs/in-Q8_0.gguf").write_bytes(b"theirs")
+    for name in ("in-Q8_0.gguf", "lora-fit.gguf"):
+        Path("theirs", name).write_bytes(b"theirs")
+    save_sidecars()
     settings, options, message = REFUSALS[case]
     rungs = "" if "rungs" in settings else 'rungs = ["Q8_0"]\n'
     Path("release.toml").write_text(f"{rungs}run = false\n{settings}\n")

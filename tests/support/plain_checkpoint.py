@@ -11,6 +11,23 @@ CONFIG = {
     "intermediate_size": 12, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 10,
     "max_position_embeddings": 32, "rms_norm_eps": 1e-5, "hidden_act": "silu",
 }  # fmt: skip
+# A class with layers that predict further tokens; its architecture is not llama.
+PREDICTING = """
+like = "llama"
+name = "glm4moe"
+classes = ["PlainForCausalLM"]
+vocabulary = "none"
+uneven = ["blk.{i}.nextn.eh_proj.weight"]
+
+[defaults]
+block_count = "all_layers(num_hidden_layers, num_nextn_predict_layers or 0)"
+
+[metadata]
+nextn_predict_layers = "nonzero(block_count - num_hidden_layers)"
+
+[tensors]
+"model.layers.{i}.eh_proj.weight" = "blk.{i}.nextn.eh_proj.weight"
+"""
 RNG = np.random.default_rng(5)
 
 

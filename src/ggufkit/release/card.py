@@ -15,6 +15,7 @@ from ggufkit.errors import FormatError
 from ggufkit.frameworks.extras import library
 from ggufkit.llama_cpp.library import VERSION
 from ggufkit.release.journal import Facts, Journal
+from ggufkit.release.sidecars import ADAPTER, DRAFT, PROJECTOR
 from ggufkit.release.source import HUB
 from ggufkit.reports.contents import QualityRow
 from ggufkit.reports.drawings import quality_drawing
@@ -23,6 +24,12 @@ from ggufkit.system.text_file import Most, decoded, read_small
 
 CARD: Final = "README.md"
 CHART: Final = "quality.svg"
+# What a sidecar is, and how to run it.
+_SIDECARS: Final = {
+    PROJECTOR: ("projector for pictures or sound", "`llama-mtmd-cli -m {model} --mmproj {file}`"),
+    DRAFT: ("draft model", "`llama-server -m {model} -md {file} --spec-type {drafting}`"),
+    ADAPTER: ("LoRA adapter", "`llama-cli -m {model} --lora {file}`"),
+}
 PREFERRED: Final = "Q4_K_M"  # in examples
 MEMORIES: Final = (2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256, 512)
 _MEASURES: Final = ("KLD", "99.9 % KLD", "same top token")
@@ -50,6 +57,7 @@ def document_of(journal: Journal) -> Facts:
         "importance": journal.facts("importance data"),
         "base_quality": list(filter(None, (journal.facts(f"base on {text}") for text in texts))),
         "files": [_file(journal, name, texts) for name in chosen["rungs"]],
+        "sidecars": [_sidecar(journal, step) for step in chosen["sidecars"] if journal.files(step)],
         "ggufkit": __version__,
         "llama_cpp": VERSION,
     }
@@ -65,6 +73,12 @@ def _file(journal: Journal, name: str, texts: Sequence[str]) -> Facts:
         "sha256": {file: entry["sha256"] for file, entry in step["files"].items()},
         "qualities": list(filter(None, qualities)),
     }
+
+
+def _sidecar(journal: Journal, step: str) -> Facts:
+    files = journal.steps[step]["files"]
+    nbytes = sum(entry["nbytes"] for entry in files.values())
+    return {**journal.facts(step), "file": min(files), "nbytes": nbytes}
 
 
 def card_of(document: Facts, template: Path | None = None) -> str:
@@ -126,11 +140,19 @@ def _lines(document: Facts) -> Iterator[str]:
     yield from _choices(document["files"])
     yield "## Files\n"
     yield from _file_table(document["files"])
+    if rows := [*map(_sidecar_row, document["sidecars"])]:
+        yield "These files go with them:\n"
+        yield from table_lines(("file", "what it is", "size", "origin"), rows)
     if any(file["qualities"] for file in document["files"]):
         yield f"![Quality against size]({CHART})\n"
         yield from _explanation(document)
     yield from _how_made(document)
     yield from _how_to_run(document)
+
+
+def _sidecar_row(sidecar: Facts) -> tuple[str, ...]:
+    kind = _SIDECARS[sidecar["kind"]][0]
+    return sidecar["file"], kind, _gigabytes(sidecar["nbytes"]), sidecar["origin"]
 
 
 def _gigabytes(nbytes: int) -> str:
@@ -243,6 +265,9 @@ def _how_to_run(document: Facts) -> Iterator[str]:
     else:
         yield f"- llama.cpp: `llama-cli -m {file}`"
         yield f'- Python: `llama_cpp.Llama("{file}")`'
+    for sidecar in document["sidecars"]:
+        name, command = _SIDECARS[sidecar["kind"]]
+        yield f"- With the {name}: {command.format(model=file, **sidecar)}"
 
 
 def chart_of(document: Facts) -> str | None:

@@ -21,6 +21,7 @@ from ggufkit.release.publish import publisher
 from ggufkit.release.refusals import missing, require_room, require_sensible
 from ggufkit.release.rungs import Rung, decide_rungs, doubts, groups
 from ggufkit.release.runner import ReleaseJob
+from ggufkit.release.sidecars import layouts_of, sidecars_of
 from ggufkit.release.source import ReleaseSource, about
 from ggufkit.system.cpu import worker_count
 
@@ -41,7 +42,8 @@ def forecast(job: ReleaseJob) -> dict[str, Any]:
     source = ReleaseSource(job.source, job.settings, notes.append)
     with source.open() as model:
         rungs, refusals = decide_rungs(model, job.settings, {})
-        base = source.nbytes(model)
+        extras = [*source.layouts(model), *layouts_of(sidecars_of(source), model)]
+        base = sum(extra.nbytes for extra in extras)
         steps = list(_steps(job, model, rungs, base))
         known = about(source, model.metadata)
     left_out: dict[str, list[str]] = {}
@@ -55,6 +57,7 @@ def forecast(job: ReleaseJob) -> dict[str, Any]:
             {"file": rung.plan.files[0].name, "shards": len(rung.plan.files), **rung.facts}
             for rung in rungs
         ],
+        "others": [{"file": extra.files[0].name, "nbytes": extra.nbytes} for extra in extras],
         "left_out": [f"{', '.join(names)}: {reason}" for reason, names in left_out.items()],
         "doubts": list(doubts(rungs)),
         "missing": list(_missing(job, known, rungs, base)),

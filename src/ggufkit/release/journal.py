@@ -44,14 +44,14 @@ def read_journal(folder: Path) -> Facts:
         document = json.loads(read_small(journal_path, Most.VALUES))
         steps = dict(document["steps"])
         published = {
-            _file_name(name): short_text(digest, name)
+            file_name(name): short_text(digest, name)
             for name, digest in document["published"].items()
         }
         for name, step in steps.items():
             short_text(json_object(step, name)["inputs"], "inputs")
             json_object(step["facts"], "facts")
             for path, file in json_object(step["files"], "files").items():
-                short_text(json_object(file, _file_name(path))["sha256"], "sha256")
+                short_text(json_object(file, file_name(path))["sha256"], "sha256")
                 integer(file["nbytes"], "nbytes")
     except MISFORMED as error:
         raise FormatError(
@@ -62,10 +62,13 @@ def read_journal(folder: Path) -> Facts:
     return {"steps": steps, "published": published}
 
 
-def _file_name(name: str) -> str:
-    """Return the name of a file in the folder; a path would publish or remove any other file."""
+def file_name(name: str) -> str:
+    """Return the name of a file in the folder; ValueTypeError for a path, which may lead out."""
     if not name or name in (".", "..") or {"/", "\\", ":", "\0"} & {*name}:
-        raise ValueTypeError(f"{brief(name)} is not the name of a file")
+        raise ValueTypeError(
+            f"{brief(name)} is not the name of a file",
+            remedy="Leave out folders and colons",
+        )
     return name
 
 

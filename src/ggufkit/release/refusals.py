@@ -10,7 +10,7 @@ from ggufkit.errors import OutputError, ValueTypeError
 from ggufkit.evaluation.base_file import LEAST_CONTEXT
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.release.card import template_of
-from ggufkit.release.journal import Facts
+from ggufkit.release.journal import Facts, file_name
 from ggufkit.release.rungs import Rung, name_of
 from ggufkit.release.runner import ReleaseJob
 from ggufkit.system.staging import require_space
@@ -24,6 +24,7 @@ def require_sensible(job: ReleaseJob) -> None:
     for is_refused, message, remedy in _refusals(job):
         if is_refused:
             raise ValueTypeError(message, remedy=remedy)
+    file_name(job.settings.name)
     for name in job.settings.imatrix:
         Imatrix.open(name)
     if job.card:
@@ -50,11 +51,6 @@ def _refusals(job: ReleaseJob) -> Sequence[tuple[bool, str, str]]:
             job.disk is not None and not job.upload,
             "a limit of disk space needs a place to publish",
             "Name it (upload=...)",
-        ),
-        (
-            Path(settings.name).name != settings.name,
-            f"{settings.name!r} is not the name of a file",
-            "Set name without a folder",
         ),
         (job.folder.is_file(), f"{job.folder} is a file", "Name a folder"),
         (

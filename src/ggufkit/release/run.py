@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from ggufkit.inspection.file_digest import digest_line
 from ggufkit.llama_cpp.library import library
 from ggufkit.models.model import Model
 from ggufkit.models.open import open as open_model
+from ggufkit.output.layout import Layout
 from ggufkit.quantization.provenance import content_digest
 from ggufkit.quantization.quantize import QuantizeOptions
 from ggufkit.release.card import CARD, CHART, card_of, chart_of, document_of, evaluations
@@ -27,15 +28,17 @@ from ggufkit.release.refusals import (
     require_sensible,
     room_for,
 )
-from ggufkit.release.rung_steps import RungSteps
+from ggufkit.release.rung_steps import RungSteps, require_sound
 from ggufkit.release.rungs import EXPECTED, Rung, decide_rungs, groups
 from ggufkit.release.runner import Bar, ReleaseJob, Runner, StepOutcome, Tell
+from ggufkit.release.sidecars import Sidecar, layouts_of, sidecars_of
 from ggufkit.release.source import ReleaseSource, about, type_of
 from ggufkit.system.cluster import cluster as executor_of
 from ggufkit.system.hidden_files import RESUME, RESUME_JOURNAL, hidden
 from ggufkit.system.staging import remove_leftover, sweep, write_whole
 
 SUMS = "SHA256SUMS"
+_PATHS = ("calibration", "imatrix", "drafts", "adapters")  # settings that the card must not show
 
 
 def release(job: ReleaseJob, tell: Tell, bar: Bar) -> list[str]:
@@ -64,15 +67,18 @@ class _Release(Runner):
         self.place: Publisher | None = place
         settings, journal = self.settings, self.journal
         source = ReleaseSource(self.job.source, settings, lambda text: self.tell("note", text=text))
-        if source.is_local_file or "base" not in journal.steps:  # before long work
+        sidecars = sidecars_of(source)
+        known = {"base", *(sidecar.step for sidecar in sidecars)} <= journal.steps.keys()
+        if source.is_local_file or not known:  # before long work
             with source.open() as model:
                 rungs, _ = decide_rungs(model, settings, {})
-                self.refuse_foreign(rungs)
-                require_room(self.job, rungs, source.nbytes(model))
+                others = [*source.layouts(model), *layouts_of(sidecars, model)]
+                self.refuse_foreign([*others, *(rung.plan for rung in rungs)])
+                require_room(self.job, rungs, sum(other.nbytes for other in others))
                 for text in missing(self.job, about(source, model.metadata)):
                     self.tell("note", text=f"missing: {text}")
         base = self.base_model(source)
-        self.projector(source)
+        self.sidecars = list(filter(self.sidecar, sidecars))
         options = quantize_options(self, base, count_tokens(self, base))
         steps = RungSteps(self, base)
         sound: list[str] = []
@@ -80,7 +86,7 @@ class _Release(Runner):
             cluster = self.job.cluster
             executor = opened.enter_context(executor_of(cluster)) if cluster else None
             rungs = self.rungs(model, options, base["content"])
-            self.refuse_foreign(rungs)
+            self.refuse_foreign([rung.plan for rung in rungs], self.others())
             if self.job.disk is not None:
                 steps.prepare(rungs)
             room = room_for(self.job, rungs, bytes_in(self.folder))
@@ -118,18 +124,28 @@ class _Release(Runner):
         path = Path(source.name) if source.is_local_file else self.folder / facts["file"]
         return facts | {"path": path}
 
-    def projector(self, source: ReleaseSource) -> None:
+    def sidecar(self, sidecar: Sidecar) -> bool:
+        """Make a file that goes with the model, if there is one; whether that went well."""
 
         def make() -> StepOutcome:
-            model = source.projector()
+            model = sidecar.open()
             if model is None:
                 return [], {}
             with model:
-                path = self.folder / f"mmproj-{self.settings.name}-{type_of(model)}.gguf"
-                return self.written(model, path), {}
+                paths = self.written(model, self.folder / sidecar.file(model))
+                facts = sidecar.facts(model)
+            require_sound(paths[0], self.job.threads)
+            return paths, facts
 
-        if self.settings.projector and source.is_checkpoint:
-            self.trying("projector", (source.identity, self.settings.outtype), make)
+        return self.trying(sidecar.step, sidecar.inputs, make)
+
+    def others(self) -> list[Path]:
+        """Return the files to publish that are no rungs."""
+        steps = [*(sidecar.step for sidecar in self.sidecars), "importance data"]
+        if self.settings.keep_base:
+            steps.insert(0, "base")
+        files = [self.journal.files(step) for step in steps]
+        return [*itertools.chain(*files[:-1]), *files[-1][:1]]  # without a Hessian
 
     def rungs(self, model: Model, options: QuantizeOptions, content: str) -> list[Rung]:
         """Return the rungs to make, and tell which are left out."""
@@ -148,11 +164,12 @@ class _Release(Runner):
         sha256 = self.journal.digests().get(name)
         return sha256 is not None and is_same(digest, self.folder / name, sha256)
 
-    def refuse_foreign(self, rungs: Sequence[Rung]) -> None:
+    def refuse_foreign(self, layouts: Iterable[Layout], paths: Iterable[Path] = ()) -> None:
         """Raise OutputError for published files that are not of this release."""
         if self.place is None or self.job.replace:
             return
-        names = [file.name for rung in rungs for file in rung.plan.files]
+        names = [file.name for layout in layouts for file in layout.files]
+        names += [path.name for path in paths]
         foreign = [
             name
             for name, digest in sorted(self.place.digests([*names, CARD, CHART, SUMS]).items())
@@ -183,16 +200,17 @@ class _Release(Runner):
 
     def finish(self, base: Facts, sound: Sequence[str]) -> None:
         journal = self.journal
-        chosen = asdict(self.settings) | {
+        chosen = {key: value for key, value in asdict(self.settings).items() if key not in _PATHS}
+        chosen |= {
             "rungs": list(sound),
             "texts": [Path(name).name for name in self.settings.texts],
+            "sidecars": [sidecar.step for sidecar in self.sidecars],
             "base_file": base["file"],
             "repository": repository_of(self.job.upload),
         }
         pages = write_pages(journal, chosen, self.job.card)
         self.tell("done", "card", files=[path.name for path in pages])
-        own = journal.files("base") if self.settings.keep_base else []
-        others = [*own, *journal.files("projector"), *journal.files("importance data")[:1]]
+        others = self.others()
         rungs = [file for name in sound for file in journal.files(f"quantize {name}")]
         known, sums = journal.digests(), self.folder / SUMS
         lines = [digest_line(known[path.name], path.name) for path in (*rungs, *others)]

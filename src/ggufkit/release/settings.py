@@ -49,6 +49,14 @@ class Settings:
     outtype: str = _key("Type of the converted model: auto, f16, bf16 or f32.", "auto")
     keep_base: bool = _key("Publish the converted model too.", default=True)
     projector: bool = _key("Convert the projector for pictures or sound, if any.", default=True)
+    drafts: tuple[str, ...] = _key(
+        "Draft models: folders, GGUF files, hf://org/model; mtp or dspark for those in the source.",
+        (),
+    )
+    draft_outtype: str = _key("Type of converted draft models, as outtype, or q8_0.", "q8_0")
+    adapters: tuple[str, ...] = _key(
+        "LoRA adapters: folders of PEFT or MLX, GGUF files or hf://org/adapter.", ()
+    )
     shard_bytes: int = _key("Split files at this size.", HUB_FILE_BYTES)
     run: bool = _key("Generate some tokens with each file in llama.cpp.", default=True)
     name: str = _key("Name of the files and the card; empty takes that of the source.", "")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ggufkit.conversion.convert import convert
-from ggufkit.errors import CheckpointError, RemoteMissingError
+from ggufkit.errors import RemoteMissingError
 from ggufkit.format.file_name import parse_name, parse_shard_name
 from ggufkit.format.file_types import FILE_TYPES
 from ggufkit.format.metadata import Metadata
@@ -19,7 +19,7 @@ from ggufkit.models.hub.names import is_hub_name, parse_hub_name
 from ggufkit.models.model import Model
 from ggufkit.models.open import open as open_model
 from ggufkit.models.remote_resolvers import is_remote
-from ggufkit.output.layout import layout
+from ggufkit.output.layout import Layout, layout
 from ggufkit.quantization.file_keys import file_type_of
 from ggufkit.release.journal import identity_of
 from ggufkit.release.publish import REPOSITORY
@@ -29,6 +29,7 @@ from ggufkit.remote.hub.settings import ENDPOINT
 from ggufkit.system.threads import Notify
 
 HUB: Final = f"{ENDPOINT}/"
+MTP: Final = "mtp"  # among drafts: the layers of the source that predict further tokens
 _GENERAL: Final = ("name", "architecture", "license")
 
 
@@ -68,21 +69,16 @@ class ReleaseSource:
     def open(self) -> Model:
         """Return the model, a checkpoint converted lazily; raises as `open` and `convert` do."""
         if self.is_checkpoint:
-            return convert(self.name, outtype=self.settings.outtype, say=self.say)
+            settings = self.settings
+            mtp = False if MTP in settings.drafts else None
+            return convert(self.name, outtype=settings.outtype, mtp=mtp, say=self.say)
         return open_model(self.name)
 
-    def nbytes(self, model: Model) -> int:
-        """Return the bytes that the opened model will take in the folder."""
-        return 0 if self.is_local_file else layout(model, "model.gguf").nbytes
-
-    def projector(self) -> Model | None:
-        """Return the projector of a checkpoint, None if it has none."""
-        try:
-            return convert(self.name, outtype=self.settings.outtype, mmproj=True)
-        except CheckpointError as error:
-            if "no projector" in error.message:
-                return None
-            raise
+    def layouts(self, model: Model) -> list[Layout]:
+        """Return the layout of the opened model's file; none if it is used where it is."""
+        name = f"{self.settings.name}-{type_of(model)}.gguf"
+        shard_size = self.settings.shard_bytes
+        return [] if self.is_local_file else [layout(model, name, shard_size=shard_size)]
 
     @functools.cached_property
     def is_checkpoint(self) -> bool:

@@ -224,6 +224,7 @@ def _show(job: ReleaseJob, *, as_json: bool) -> None:
         )
         for file in document["files"]
     ]
+    rows += [(printable(file["file"]), size(file["nbytes"]), "", "") for file in document["others"]]
     steps = [(step["step"], f"{step['seconds']:,.0f} s") for step in document["steps"]]
     with paged():
         table(("FILE", "SIZE", "BITS PER WEIGHT", "MEMORY"), rows, right="lrrr")
