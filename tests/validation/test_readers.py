@@ -19,11 +19,11 @@ import ggufkit
 import plain_checkpoint
 import tensors_file
 from ggufkit.errors import GGUFError
+from ggufkit.evaluation.quality_rows import read_evaluation
 from ggufkit.imatrix.hessian import Hessian
 from ggufkit.quantization.losses.sensitivities import FORMAT, Sensitivity
 from ggufkit.quantization.provenance import options_of
 from ggufkit.quantization.recipe_files import read_recipe, read_tensor_types
-from ggufkit.reports.contents import read_evaluation
 from ggufkit.reports.drawings import quality_drawing
 
 ROOT = Path(ggufkit.__file__).parent

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import shutil
 import threading
 import time
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 import ggufkit
+from browser_tab import DESK, Tab
 from ggufkit.view.page_model import PageModel
 from ggufkit.view.serving.server import Address, bound, server_of
 
@@ -102,3 +104,24 @@ def running(*models):
 def run_server():
     """The context manager that runs a server."""
     return running
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium: Debian's if it is there, else Playwright's own."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="make test-browser installs it")
+    with sync_api.sync_playwright() as playwright:
+        program = shutil.which("chromium") or shutil.which("chromium-browser")
+        chromium = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def tab(browser, server):
+    """A tab on a desk; nothing may go wrong in it."""
+    context = browser.new_context(viewport=DESK)
+    new_tab = Tab(context, server)
+    yield new_tab
+    context.close()
+    assert new_tab.wrong == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 import ggufkit
+from browser_tab import DESK, MINUS, PHONE, READY, Tab, shown_number
 from ggufkit.inspection.estimate import largest_context
 from ggufkit.inspection.summary import summarize
 from ggufkit.inspection.tensor_block import tensor_block
@@ -23,10 +23,6 @@ VIEWS = ("overview", "metadata", "tensors", "tokenizer", "template", "memory", "
 MODELS = ("smollm2", "gemma3", "hostile", "many", "shards", "quantized")
 SCRIPT = "<script>window.attacked=1</script><img src=x onerror=window.attacked=1>"
 HOSTILE = f"{SCRIPT}\u202egnp.exe\u2066 \x1b[31m'\"&amp;"
-MINUS = "\u2212"
-READY = "main:not([aria-busy]) .card"
-PHONE = {"width": 390, "height": 844}
-DESK = {"width": 1280, "height": 900}
 SPARE = ("serious", "critical")  # findings of axe that must not be
 
 
@@ -92,70 +88,6 @@ def models(tmp_path_factory, smollm2, gemma3):
 def server(run_server, models):
     with run_server(*models.values()) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """Chromium: Debian's if it is there, else Playwright's own."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="make test-browser installs it")
-    with sync_api.sync_playwright() as playwright:
-        program = shutil.which("chromium") or shutil.which("chromium-browser")
-        chromium = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
-class Tab:
-    """A page of the browser, and what went wrong in it."""
-
-    def __init__(self, context, server):
-        self.page = context.new_page()
-        self.server = server
-        self.wrong = []
-        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.page.on("dialog", lambda dialog: self.wrong.append(dialog.message))
-        self.page.on("console", self._note)
-
-    def _note(self, message):
-        if message.type in {"error", "warning"}:
-            self.wrong.append(message.text)
-
-    def show(self, view, model, **state):
-        """Open a view of a model and wait until it is drawn."""
-        place = "&".join(f"{key}={value}" for key, value in {"model": model, **state}.items())
-        self.page.goto("about:blank")
-        self.page.goto(f"{self.server.address.url}#{view}?{place}")
-        self.page.wait_for_selector(READY, timeout=60_000)
-        return self.page
-
-    def until(self, condition):
-        """Wait until an expression is true; Playwright's own way is `eval`, which is forbidden."""
-        for _ in range(600):
-            if self.page.evaluate(condition):
-                return
-            self.page.wait_for_timeout(100)
-        raise AssertionError(condition)
-
-    def texts(self, selector):
-        return [text.strip() for text in self.page.locator(selector).all_text_contents()]
-
-    def facts(self):
-        """Return the labelled facts of the page."""
-        rows = self.page.locator(".facts-list > div").all_text_contents()
-        labels = self.texts(".facts-list dt")
-        return {
-            label: row.strip().removeprefix(label) for label, row in zip(labels, rows, strict=True)
-        }
-
-
-@pytest.fixture
-def tab(browser, server):
-    """A tab on a desk; nothing may go wrong in it."""
-    context = browser.new_context(viewport=DESK)
-    new_tab = Tab(context, server)
-    yield new_tab
-    context.close()
-    assert new_tab.wrong == []
 
 
 # Every view of every model.
@@ -263,11 +195,6 @@ def test_statistics_and_blocks_are_those_of_the_library(tab, models):
     assert len(cells) == len(block.values)
     levels = [int(row.locator("td").nth(2).text_content()) for row in cells]
     assert levels == block.levels.tolist()
-
-
-def shown_number(text):
-    """Return a number as the page writes it, of a few digits."""
-    return float(text.replace(MINUS, "-").replace(",", ""))
 
 
 @pytest.mark.parametrize("seed", range(4))

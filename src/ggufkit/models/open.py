@@ -175,13 +175,20 @@ def locate(path: Path) -> Path:
     path = resolve(path)
     if not path.is_dir():
         return path
-    paths = sorted(path.glob("*.gguf"))
-    sets = {_set_name(one.name) for one in paths}
+    sets = first_files(path)
     if len(sets) == 1:
-        return paths[0]
+        return next(iter(sets.values()))
     names = ", ".join(sorted(sets)[:SHOWN_FILES])
     content = f"{len(sets)} GGUF models ({names}), not exactly one" if sets else "no GGUF model"
     raise ShardError(f"the folder {path} holds {content}", remedy="Name the file")
+
+
+def first_files(folder: Path) -> dict[str, Path]:
+    """Return the first file of each model in a folder, by name; the shards of a set are one."""
+    paths: dict[str, Path] = {}
+    for path in sorted(folder.glob("*.gguf")):
+        paths.setdefault(_set_name(path.name), path)
+    return paths
 
 
 def first_file(path: AnyPath) -> Path:

@@ -12,12 +12,12 @@ from xml.etree.ElementTree import tostring
 from ggufkit._version import __version__
 from ggufkit.conversion.card.front_matter import yaml_lines
 from ggufkit.errors import FormatError
+from ggufkit.evaluation.quality_rows import QualityRow
 from ggufkit.frameworks.extras import library
 from ggufkit.llama_cpp.library import VERSION
 from ggufkit.release.journal import Facts, Journal
 from ggufkit.release.sidecars import ADAPTER, DRAFT, PROJECTOR
 from ggufkit.release.source import HUB
-from ggufkit.reports.contents import QualityRow
 from ggufkit.reports.drawings import quality_drawing
 from ggufkit.reports.report import escaped, table_lines
 from ggufkit.system.text_file import Most, decoded, read_small

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ggufkit.errors import MISFORMED, FormatError, GGUFError
+from ggufkit.errors import GGUFError
+from ggufkit.evaluation.quality_rows import QualityRow, read_evaluation
 from ggufkit.inspection.diff import TensorChange, diff
 from ggufkit.inspection.summary import summarize
 from ggufkit.models.remote_resolvers import is_remote
-from ggufkit.system.text_file import Most, read_small
 from ggufkit.system.threads import Progress
-from ggufkit.validation import typed_values
 from ggufkit.view.compare_page import compared_keys
 from ggufkit.view.faults_page import faults
 from ggufkit.view.memory_page import memory, memory_facts
@@ -58,16 +56,6 @@ class FileRow:
     name: str
     nbytes: int
     bits: float | None
-
-
-@dataclass(frozen=True)
-class QualityRow:
-    """A model in the result of `eval`: its size, perplexity and mean divergence, if measured."""
-
-    name: str
-    nbytes: int
-    perplexity: float | None
-    divergence: float | None
 
 
 @dataclass(frozen=True)
@@ -122,8 +110,7 @@ def title(page: PageModel) -> str:
 
 
 def _file(page: PageModel) -> FileRow:
-    on_disk = sum(file.nbytes for file in page.model.files)
-    return FileRow(title(page), on_disk or page.nbytes, summarize(page.model).bits_per_weight)
+    return FileRow(title(page), page.nbytes_on_disk, summarize(page.model).bits_per_weight)
 
 
 def _memory(page: PageModel) -> list[dict[str, Any]]:
@@ -147,44 +134,3 @@ def _errors(
     both = sum(name in other.number_of for name in first.tensor_names)
     differ = sum(change.before is not None and change.after is not None for change in total.tensors)
     return Errors(changed, both - differ)
-
-
-# The result of `eval --json`.
-
-
-def read_evaluation(path: Path) -> list[QualityRow]:
-    """Return the models in a file that `ggufkit eval --json` printed; FormatError for others."""
-    try:
-        document = typed_values.json_object(json.loads(read_small(path, Most.VALUES)), "the file")
-        base = [_quality(document["base"], is_base=True)] if document["base"] else []
-        return [*base, *map(_quality, typed_values.json_list(document["models"], "models"))]
-    except MISFORMED as error:
-        raise FormatError(
-            f"{path} is not a result of `ggufkit eval --json`",
-            remedy="Make it with `ggufkit eval ... --json`",
-        ) from error
-
-
-def _quality(row: object, *, is_base: bool = False) -> QualityRow:
-    """Return a model of the document; the base does not diverge from itself."""
-    row = typed_values.json_object(row, "a model")
-    divergence = row["divergence"]
-    return QualityRow(
-        name=typed_values.short_text(row["name"], "name").rsplit("/", 1)[-1],
-        nbytes=typed_values.integer(row["nbytes"], "nbytes"),
-        perplexity=_number(row["perplexity"]["value"]),
-        divergence=0.0 if is_base else _mean(divergence),
-    )
-
-
-def _mean(divergence: object) -> float | None:
-    return (
-        _number(typed_values.json_object(divergence, "divergence")["kld"]["mean"]["value"])
-        if divergence
-        else None
-    )
-
-
-def _number(value: object) -> float | None:
-    """Return a measured number; `eval` writes null for one that is not finite."""
-    return None if value is None else typed_values.finite_number(value, "a measured value")

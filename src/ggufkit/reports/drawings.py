@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from xml.etree.ElementTree import Element
 
-from ggufkit.reports.contents import QualityRow
+from ggufkit.evaluation.quality_rows import QualityRow
 from ggufkit.reports.elements import element
 
 _BITS: Final = (1, 2, 3, 4, 5, 6, 8, 16, 32)  # the classes of colours in report.css

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from ggufkit.evaluation.quality_rows import QualityRow
 from ggufkit.inspection.diff import TensorChange
-from ggufkit.reports.contents import MAX_ROWS, Contents, QualityRow
+from ggufkit.reports.contents import MAX_ROWS, Contents
 
 FACTS: Final = ("fact", "value")
 FILES: Final = ("file", "MB on disk", "bits per weight", "perplexity", "mean KLD", "error")

@@ -7,13 +7,14 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ggufkit.errors import CheckpointError, MissingKeyError
+from ggufkit.evaluation.quality_rows import QualityRow
 from ggufkit.format.values import Strings
 from ggufkit.models.model import Model, Tensor
 from ggufkit.system.sandbox import Servant, StoppedError
@@ -36,6 +37,7 @@ class PageModel:
 
     name: str
     model: Model
+    quality: dict[str, Any] | None = None  # what `eval` measured, and in which file that stands
     lock: threading.RLock = field(default_factory=threading.RLock)
     resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _decoded: dict[str, list[str]] = field(default_factory=dict)
@@ -49,6 +51,18 @@ class PageModel:
     def nbytes(self) -> int:
         """The bytes of all tensors, counted once: a file may have a million."""
         return sum(tensor.nbytes for _, tensor in self.tensor_rows)
+
+    @cached_property
+    def nbytes_on_disk(self) -> int:
+        """The bytes of all files; those of the tensors for a model that has none."""
+        return sum(file.nbytes for file in self.model.files) or self.nbytes
+
+    def set_quality(self, rows: Iterable[QualityRow], file: str) -> None:
+        """Keep what a result of `eval` says of the model: of one with its name and its size."""
+        names = {Path(self.name).name, *(file.path.name for file in self.model.files)}
+        for row in rows:
+            if row.name in names and row.nbytes == self.nbytes_on_disk and self.quality is None:
+                self.quality = vars(row) | {"file": file}
 
     @cached_property
     def keys(self) -> list[str]:

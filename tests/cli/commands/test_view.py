@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import queue
 import re
@@ -53,6 +54,121 @@ def test_the_address_is_printed_and_a_browser_opened(path, served):
 def test_several_files_are_shown_on_one_page(path, served):
     assert ggufkit("view", path, path, "--no-browser").code == 0
     assert (served[0][0], served[0][2]) == ([str(path)] * 2, False)
+
+
+@pytest.fixture
+def folder(path, tmp_path):
+    """A folder with a file, a set of shards, what is no model, and links."""
+    folder = tmp_path / "quants"
+    folder.mkdir()
+    rows = np.zeros((2, 32), np.float32)
+    api.save(folder / "b.gguf", {"a": rows}, {"general.architecture": "llama"})
+    api.model({"a": rows, "c": rows}).write(folder / "a.gguf", shard_tensors=1)
+    (folder / "latest.gguf").symlink_to("b.gguf")
+    (folder / "gone.gguf").symlink_to("nowhere.gguf")
+    (folder / "loop.gguf").symlink_to("loop.gguf")
+    (folder / "folder.gguf").mkdir()
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def shown(served):
+    """Return the names of the models that the command would serve."""
+    return [name.rsplit("/", 1)[-1] for name in served[0][0]]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a right")
+def test_a_folder_opens_each_of_its_models_once(folder, served):
+    result = ggufkit("view", folder, "--no-browser")
+    assert (result.code, result.err) == (0, "")
+    assert shown(served) == ["a-00001-of-00002.gguf", "b.gguf"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a right")
+def test_a_broken_file_of_a_folder_is_left_out_with_a_note(folder, served):
+    (folder / "z.gguf").write_bytes(b"GGUF\3\0\0\0")
+    result = ggufkit("view", folder)
+    assert shown(served) == ["a-00001-of-00002.gguf", "b.gguf"]
+    assert re.search("note: not shown: .*z.gguf", result.err)
+
+
+def test_a_folder_without_a_model_that_opens_is_an_error(tmp_path):
+    assert "holds no GGUF model" in ggufkit("view", tmp_path).err
+    (tmp_path / "z.gguf").write_bytes(b"GGUF")
+    result = ggufkit("view", tmp_path)
+    assert result.code == 1
+    assert "no model in the folder" in result.err
+
+
+def test_a_folder_of_very_many_models_is_refused(path, tmp_path):
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for number in range(101):
+        os.link(path, folder / f"{number}.gguf")
+    result = ggufkit("view", folder)
+    assert result.code == 1
+    assert "holds 101 models, more than 100\n  Name the files" in result.err
+
+
+def test_a_folder_that_is_a_checkpoint_is_converted(tmp_path, served):
+    (tmp_path / "config.json").write_text('{"architectures": ["NoSuchModel"]}')
+    result = ggufkit("view", tmp_path)
+    assert (result.code, "safetensors" in result.err) == (1, True)
+
+
+def quality(name, nbytes, divergence):
+    kld = {"mean": {"value": divergence, "error": divergence / 10}}
+    return {
+        "name": f"/home/me/{name}",
+        "nbytes": nbytes,
+        "perplexity": {"value": 8.5, "error": None},
+        "divergence": {"kld": kld},
+    }
+
+
+@pytest.fixture
+def qualities(monkeypatch):
+    """Collect what the page would know of the quality of each model."""
+    known = []
+    monkeypatch.setattr(
+        "ggufkit.cli.commands.view.serve",
+        lambda models, _address, **_: known.extend(model.quality for model in models),
+    )
+    return known
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a right")
+def test_results_of_eval_in_a_folder_belong_to_models_of_their_name_and_size(folder, qualities):
+    size = (folder / "b.gguf").stat().st_size
+    rows = [quality("a-00001-of-00002.gguf", 1, 0.5), quality("b.gguf", size, 0.25)]
+    (folder / "wiki.json").write_text(json.dumps({"base": None, "models": rows}))
+    os.utime(folder / "wiki.json", (1, 1))
+    (folder / "huge.json").write_bytes(b" " * (2 << 20))
+    (folder / "broken.json").symlink_to("nowhere.json")
+    assert ggufkit("view", folder).err == ""
+    other, of_file = qualities
+    assert other is None  # measured before the file was made again
+    assert (of_file["divergence"], of_file["divergence_error"]) == (0.25, 0.025)
+    assert of_file["file"] == "wiki.json"
+    rows[1]["divergence"] = None
+    (folder / "code.json").write_text(json.dumps({"base": rows[1], "models": []}))
+    qualities.clear()
+    ggufkit("view", folder)
+    assert (qualities[1]["file"], qualities[1]["divergence"]) == ("code.json", 0.0)  # the newest
+
+
+def test_a_result_of_eval_is_named_by_an_option(path, tmp_path, qualities):
+    result = tmp_path / "quality.txt"
+    result.write_text(json.dumps({"base": None, "models": [quality("m.gguf", 1, 0.5)]}))
+    assert "is about other models" in ggufkit("view", path, "--eval", result).err
+    assert qualities == [None]
+    rows = [quality("m.gguf", path.stat().st_size, 0.5)]
+    result.write_text(json.dumps({"base": None, "models": rows}))
+    assert ggufkit("view", path, "--eval", result).err == ""
+    assert qualities[1]["divergence"] == 0.5
+    result.write_text("{}")
+    wrong = ggufkit("view", path, "--eval", result)
+    assert (wrong.code, "not a result of" in wrong.err) == (1, True)
 
 
 def test_an_address_for_others_gets_a_warning(path, served):

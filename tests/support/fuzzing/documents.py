@@ -20,11 +20,11 @@ import tensors_file
 from fuzzing.checkpoints import MOST_BYTES, TENSORS, write_tensors
 from ggufkit.conversion.diffusion.convert_diffusion import convert_diffusion
 from ggufkit.conversion.diffusion.convert_for_sd_cpp import convert_for_sd_cpp
+from ggufkit.evaluation.quality_rows import read_evaluation
 from ggufkit.lora.peft import CONFIG
 from ggufkit.quantization.losses.sensitivities import FORMAT, Sensitivity
 from ggufkit.quantization.provenance import SETTINGS, SOURCE
 from ggufkit.quantization.recipe_files import read_recipe, read_tensor_types
-from ggufkit.reports.contents import read_evaluation
 from ggufkit.reports.drawings import quality_drawing
 from ggufkit.view import vocabulary_process
 from ggufkit.view.page_model import PageModel

@@ -2,7 +2,8 @@
 
 import { get, Refusal } from "./api.js";
 import { h, name, svg } from "./dom.js";
-import { distinct, percent } from "./format.js";
+import { bytes, distinct, percent } from "./format.js";
+import { kld } from "./quality.js";
 import { go } from "./state.js";
 
 const errorsByModels = new Map(); // errors of two models, by the number of the first one's tensor
@@ -43,7 +44,7 @@ export function errorPart(error) {
 /** A grid of layer by kind for each quant, and what paints it. */
 export function heatMaps(grid, state, base, quants) {
   const short = distinct(state.models.map((model) => model.name));
-  const maps = quants.map((quant) => heatMap(grid, base, quant, short[quant], quant === state.other));
+  const maps = quants.map((quant) => heatMap(grid, base, quant, { ...state.models[quant], name: short[quant] }, quant === state.other));
   const ramp = h("span", { class: "ramp errors", "aria-hidden": "true" });
   return { paint: () => maps.forEach((map) => map.paint()),
     section: h("section", { class: "card wide" }, h("h1", null, "Error by layer"),
@@ -52,7 +53,7 @@ export function heatMaps(grid, state, base, quants) {
       h("div", { class: "key-line" }, `${percent(LOWEST)} of the signal or less`, ramp, `${percent(HIGHEST)} or more`)) };
 }
 
-function heatMap(grid, base, quant, short, current) {
+function heatMap(grid, base, quant, { name: short, nbytes, quality }, current) {
   const errors = errorsOf(base, quant);
   const wide = Math.min(Math.max(Math.floor(ROOM / grid.layers.length), NARROW), WIDE);
   const rects = grid.cells.map(([role, layer, number]) => svg("rect", { x: layer * wide, y: role * CELL, width: wide - 1, height: CELL - 1, class: "cell rest",
@@ -73,7 +74,7 @@ function heatMap(grid, base, quant, short, current) {
     worst.replaceChildren(most[1] ? h("span", null, `Largest: ${percent(most[0])} in `, name(most[1])) : errors.size ? "No error so far" : "Not measured yet");
   };
   paint();
-  return { paint, figure: h("figure", { class: current ? "current" : null }, h("figcaption", null, name(short)),
+  return { paint, figure: h("figure", { class: current ? "current" : null }, h("figcaption", null, name(short), h("small", null, [bytes(nbytes), kld(quality) && `KLD ${kld(quality)}`].filter(Boolean).join(", "))),
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Errors of ${short} by layer` },
       svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `Errors of ${grid.roles.length} kinds of tensors in ${grid.layers.length} layers` }, rects)), worst) };
 }

@@ -105,7 +105,12 @@ Endpoint = Callable[["Request"], Coroutine[Any, Any, "Response"]]
 
 def _index(query: Query) -> dict[str, Any]:
     names = [
-        {"name": page.name, "nbytes": page.nbytes, "local": not scheme_of(page.name)}
+        {
+            "name": page.name,
+            "nbytes": page.nbytes_on_disk,
+            "local": not scheme_of(page.name),
+            "quality": page.quality,
+        }
         for page in query.models
     ]
     return {"version": __version__, "models": names}

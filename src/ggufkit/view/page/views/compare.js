@@ -5,6 +5,7 @@ import { choice, h, name, table } from "../dom.js";
 import { bytes, distinct, percent, real, whole } from "../format.js";
 import { errorsOf, heatMaps, measure } from "../heat.js";
 import { picture } from "../picture.js";
+import { kld } from "../quality.js";
 import { link, note } from "../state.js";
 
 const SHOWN = 500; // rows
@@ -25,13 +26,14 @@ export async function show(state) {
   const pair = { ...state, model: before, other };
   const isFamily = before === base && quants.includes(other);
   const heat = isFamily ? heatMaps(await get("layers", { model: base }), pair, base, quants) : null;
-  return h("div", { class: "grid" }, heat?.section, drawSides(comparison, chooser, heat ? "h2" : "h1", [short[before], short[other]]), drawTensors(comparison, pair, heat, quants), drawKeys(comparison));
+  return h("div", { class: "grid" }, heat?.section, drawSides(comparison, chooser, heat ? "h2" : "h1", [before, other].map((number) => ({ ...state.models[number], name: short[number] }))), drawTensors(comparison, pair, heat, quants), drawKeys(comparison));
 }
 
-function drawSides(comparison, chooser, heading, names) {
+function drawSides(comparison, chooser, heading, files) {
+  const klds = files.map(({ quality }) => kld(quality) || "–");
   const rows = [["Bytes of tensors", (side) => bytes(side.nbytes)], ["Recipe", (side) => side.recipe ?? "–"], ["Bits per weight", (side) => real(side.bits_per_weight, 3)], ["Parameters", (side) => whole(side.parameters)]];
   return h("section", { class: "card wide" }, h(heading, null, heading === "h1" ? "Compare" : "Two models"), chooser,
-    table("Two models", [[""], ...names.map((side) => [name(side)])], rows.map(([label, value]) => [label, ...comparison.models.map(value)])),
+    table("Two models", [[""], ...files.map((side) => [name(side.name)])], [...rows.map(([label, value]) => [label, ...comparison.models.map(value)]), ...(files.some(({ quality }) => kld(quality)) ? [["Mean KLD", ...klds]] : [])]),
     h("p", { class: "muted" }, comparison.models[0].nbytes ? `The second has ${percent(comparison.models[1].nbytes / comparison.models[0].nbytes)} of the bytes of the first.` : ""));
 }
 

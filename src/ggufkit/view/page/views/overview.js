@@ -3,6 +3,7 @@
 import { get, post } from "../api.js";
 import { card, choice, h, name, svg, table, visible } from "../dom.js";
 import { bitsClass, bytes, percent, real, shape, short, whole } from "../format.js";
+import { modelsTable, qualityTile } from "../quality.js";
 import { go, link, note } from "../state.js";
 
 const DEVICE = 8e9; // bytes of memory that most graphics cards have
@@ -20,7 +21,8 @@ export async function show(state) {
     verdict.replaceChildren(...drawVerdict(faults));
   }, (error) => findings.replaceChildren(h("p", null, name(error.message, "")))).finally(() => findings.removeAttribute("aria-busy"));
   return h("div", { class: "grid" },
-    drawFacts(facts, model, verdict),
+    drawFacts(facts, state, verdict),
+    state.models.length > 1 && modelsTable(state),
     map.groups.length > 0 && drawMap(map, facts, state),
     grid.cells.length > 0 && drawGrid(grid, state),
     map.groups.length > 0 && drawArchitecture(facts, model),
@@ -49,7 +51,7 @@ function perLayer(value) {
   return Array.isArray(value) ? `${whole(Math.min(...value))} to ${whole(Math.max(...value))}, by layer` : whole(value);
 }
 
-function drawFacts(facts, model, verdict) {
+function drawFacts(facts, { model, models }, verdict) {
   const summary = facts.summary;
   const known = [
     ["Architecture", summary.architecture], ["Recipe", summary.recipe],
@@ -76,7 +78,7 @@ function drawFacts(facts, model, verdict) {
     facts.missing.map((finding) => h("p", { class: "warning-text" }, name(`${finding.message}. ${finding.remedy}`, ""))),
     h("div", { class: "tiles" }, tile("Size", bytes(disk), `${short(summary.parameters)} parameters`),
       summary.bits_per_weight !== null && tile("Bits per weight", real(summary.bits_per_weight, 3), types.slice(0, 3).map((share) => share.type).join(", ")),
-      drawMemory(facts, model), verdict),
+      qualityTile(models[model]?.quality, tile), drawMemory(facts, model), verdict),
     h("details", null, h("summary", null, "All facts"), h("p", { class: "muted path" }, name(facts.name)),
       h("dl", { class: "facts-list" }, known.map(([label, value]) => h("div", null, h("dt", null, label), h("dd", null, name(value, ""))))),
       types.length > 0 && table("Types of tensors", [["Type"], ["Tensors", "number"], ["Elements", "number"], ["Bytes", "number"], ["Share", "number"]],
