@@ -39,7 +39,7 @@ MAX_MODELS: Final = 100  # of a folder
     "--eval",
     "evaluation",
     type=FILE,
-    help="Show quality beside sizes, from what `ggufkit eval --json` printed.",
+    help="Show quality next to sizes, from what `ggufkit eval --json` printed.",
 )
 @click.option("--no-browser", is_flag=True, help="Print the address; do not open a browser.")
 @click.option(
