@@ -18,6 +18,7 @@ from ggufkit.release.journal import Facts, digest_of, identity_of
 from ggufkit.release.runner import Runner, StepOutcome
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.text_file import Most, read_small
+from ggufkit.system.threads import Progress
 
 PART: Final = 16  # chunks: what a stopped run computes again at most
 
@@ -113,11 +114,14 @@ def _computed(
             path = run.work / f"{key}-{first:07}.gguf"
             if not path.exists():
                 options |= {"from_chunk": first, "chunks": min(PART, total - first)}
+                options["progress"] = _shifted(progress, first, total)
                 compute.compute_imatrix(model, text, **options).save(path)
             parts.append(Imatrix.open(path))
-            if progress:
-                progress(min(first + PART, total), total)
     return parts
+
+
+def _shifted(progress: Progress | None, first: int, total: int) -> Progress | None:
+    return progress and (lambda done, _: progress(first + done, total))
 
 
 def _coverage(parts: Sequence[Imatrix], whole: Imatrix) -> dict[str, Any]:
