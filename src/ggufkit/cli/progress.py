@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from ggufkit.cli.output import is_quiet, size
+
+if TYPE_CHECKING:
+    from rich import progress as rich
+
+    from ggufkit.system.threads import Progress
 
 FIRST_SECONDS: Final = 5.0  # of work without a line
 EVERY_SECONDS: Final = 10.0  # between lines
@@ -32,23 +37,41 @@ class _Lines:
             return
         self._next = now + EVERY_SECONDS
         rate = done / (now - self._began)
-        remaining = f", {_duration((total - done) / rate)} left" if rate else ""
+        remaining = f", {duration((total - done) / rate)} left" if rate else ""
         speed = f" at {size(int(rate))}/s" if self._in_bytes else ""
         amounts = (size(done), size(total)) if self._in_bytes else (f"{done:,}", f"{total:,}")
         text = f"{amounts[0]} of {amounts[1]} ({done / total:.0%}){speed}{remaining}"
         click.echo(f"{self._doing}: {text}", err=True)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return "0:01:05"."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}"
 
 
+def bar_of(doing: str, *, in_bytes: bool) -> tuple[rich.Progress, Progress]:
+    """Return a bar with amounts, rate and time left, not shown yet, and what changes it."""
+    from rich import progress as rich  # noqa: PLC0415 (slow to import, and rarely needed)
+    from rich.console import Console  # noqa: PLC0415
+
+    nbytes = (rich.TaskProgressColumn(), rich.DownloadColumn(), rich.TransferSpeedColumn())
+    counts = (rich.MofNCompleteColumn(), rich.TextColumn("{task.fields[rate]}"))
+    columns = (rich.BarColumn(), *(nbytes if in_bytes else counts), rich.TimeRemainingColumn())
+    bar = rich.Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task(doing, total=None, rate="")
+
+    def show(done: int, total: int) -> None:
+        bar.update(task, completed=done, total=total)
+        if speed := bar.tasks[0].speed:
+            bar.update(task, rate=f"{speed:.1f}/s")
+
+    return bar, show
+
+
 @contextlib.contextmanager
-def progress_bar(
-    doing: str, *, in_bytes: bool = True
-) -> Iterator[Callable[[int, int], None] | None]:
+def progress_bar(doing: str, *, in_bytes: bool = True) -> Iterator[Progress | None]:
     """Show a bar with rate and time left on stderr; plain lines if that is not a terminal.
 
     Progress counts bytes, or with `in_bytes=False` other units. Lines come from FIRST_SECONDS on,
@@ -60,25 +83,13 @@ def progress_bar(
     if not sys.stderr.isatty():
         yield _Lines(doing, in_bytes=in_bytes).show
         return
-    from rich import progress as rich  # noqa: PLC0415 (slow to import, and rarely needed)
-    from rich.console import Console  # noqa: PLC0415
-
-    counts = (rich.MofNCompleteColumn(),)
-    nbytes = (rich.TaskProgressColumn(), rich.DownloadColumn(), rich.TransferSpeedColumn())
-    bar = rich.Progress(
-        rich.BarColumn(),
-        *(nbytes if in_bytes else counts),
-        rich.TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    task = bar.add_task(doing, total=None)
+    bar, change = bar_of(doing, in_bytes=in_bytes)
     shown_from = time.monotonic() + BAR_SECONDS
 
     def show(done: int, total: int) -> None:
         if not bar.live.is_started and time.monotonic() >= shown_from:
             bar.start()
-        bar.update(task, completed=done, total=total)
+        change(done, total)
 
     try:
         yield show

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +12,7 @@ import click
 from ggufkit.cli.options import FILE_PATH, cluster_option, parse_size, threads_option
 from ggufkit.cli.output import emit, examples, is_quiet, note, paged, size, table
 from ggufkit.cli.progress import progress_bar
+from ggufkit.cli.reports.show_release import ReleaseView
 from ggufkit.cli.write_model import report
 from ggufkit.errors import GGUFError, OutputError, printable
 from ggufkit.system.staging import write_whole
@@ -196,10 +198,15 @@ def _released(job: ReleaseJob, *, as_json: bool) -> list[str]:
     """Run a release; return what went wrong with single files."""
     from ggufkit.release.run import release  # noqa: PLC0415 (see above)
 
-    def tell(step: str, state: str, **facts: Any) -> None:
+    def emitted(step: str, state: str, **facts: Any) -> None:
         emit({"step": step, "state": state, **facts})
 
-    problems = release(job, tell if as_json else _print_steps(), progress_bar)
+    tell = emitted if as_json else _print_steps()
+    if sys.stderr.isatty() and not as_json and not is_quiet():
+        with ReleaseView(job, tell) as view:
+            problems = release(job, view.tell, view.bar)
+    else:
+        problems = release(job, tell, progress_bar)
     if problems and not as_json:
         label = click.style("error:", fg="red", bold=True)
         click.echo(f"{label} these went wrong; the other files are complete:", err=True)
