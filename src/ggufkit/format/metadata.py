@@ -68,6 +68,11 @@ class Encoded:
                 return bytes(raw[self.start : self.end])
         return encode(self.decode(), encoding)
 
+    def nbytes(self, encoding: Encoding) -> int:
+        """Return the number of bytes in `encoding`."""
+        is_same = encoding == self.encoding
+        return self.end - self.start if is_same else len(encode(self.decode(), encoding))
+
     @property
     def type_name(self) -> str:
         """The type in the notation of `typed`."""
@@ -296,6 +301,14 @@ class Metadata(Mapping[str, Value]):
             value = entry.bytes(encoding) if isinstance(entry, Encoded) else encode(entry, encoding)
             parts += (encoding.count(len(name)), name, value)
         return b"".join(parts)
+
+    def encoded_nbytes(self, encoding: Encoding) -> int:
+        """Return the number of bytes that `encode` returns; values of files are not copied."""
+        values = (
+            entry.nbytes(encoding) if isinstance(entry, Encoded) else len(encode(entry, encoding))
+            for entry in self._entries.values()
+        )
+        return sum(encoding.count_bytes + len(key.encode()) for key in self) + sum(values)
 
     def entry(self, key: str) -> Encoded | TypedValue:
         """Return a value as stored: undecoded if it came from a file."""

@@ -6,6 +6,7 @@ an opened set, and splitting means writing with a limit.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import struct
 from collections.abc import Sequence
@@ -36,6 +37,8 @@ MERGED: Final = 0  # split.count in the output of llama-gguf-split --merge
 WRITABLE_VERSIONS: Final = (2, 3)
 MAX_SHARDS: Final = 65535  # split.count is a uint16
 MAX_FILE_BYTES: Final = 2**63 - 1  # the range of file offsets
+_COUNTS: Final = "IQQ"  # version, tensors, keys
+_FIXED_BYTES: Final = len(types.MAGIC) + struct.calcsize(f"<{_COUNTS}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,24 @@ def layout(
     return Layout(files, form.version, encoding.byte_order, step, model.readers_limit)
 
 
+def file_nbytes(model: Model) -> int:
+    """Return the size of the one file that `layout` plans for a model without files.
+
+    The plan itself is not made, which takes most of the time where only sizes are asked for. Raises
+    the errors of `layout`.
+    """
+    encoding, step = Encoding(_byte_order(None, model)), alignment_of(model.metadata)
+    head = _FIXED_BYTES + model.metadata.encoded_nbytes(encoding)
+    data = end = 0
+    for tensor in model.tensors.values():
+        _require_writable(tensor, encoding)
+        head += _info_nbytes(tensor, encoding)
+        end = data + tensor.nbytes
+        data = types.padded(end, step)
+    nbytes = types.padded(head, step) + end if model.tensors else head
+    return _possible(types.padded(nbytes, step) if model.end_padded else nbytes, "the file")
+
+
 def _version(version: int | None, model: Model) -> int:
     if version is None:
         return model.version if model.version in WRITABLE_VERSIONS else WRITABLE_VERSIONS[-1]
@@ -273,15 +294,20 @@ def _file(name: str, metadata: Metadata, tensors: Sequence[Tensor], form: _FileF
     data_offset = types.padded(len(head), form.alignment)
     extents = tuple(
         Extent(
-            data_offset + start, t.nbytes, t.name, t.rows, t.row_bytes, _source(t, form.encoding)
+            *(data_offset + start, t.nbytes, t.name, t.rows, t.row_bytes),
+            in_order(t, form.encoding.byte_order),
         )
         for t, start in zip(tensors, starts, strict=False)
     )
     end = extents[-1].offset + extents[-1].nbytes if extents else len(head)
     nbytes = types.padded(end, form.alignment) if form.pad_end else end
+    return PlannedFile(name, head, extents, _possible(nbytes, name))
+
+
+def _possible(nbytes: int, name: str) -> int:
     if nbytes > MAX_FILE_BYTES:
         raise ShapeError(f"{name} would have {nbytes} bytes, more than a file can have")
-    return PlannedFile(name, head, extents, nbytes)
+    return nbytes
 
 
 def _head(
@@ -293,44 +319,47 @@ def _head(
     for tensor in tensors:
         starts.append(types.padded(starts[-1] + tensor.nbytes, form.alignment))
     infos = [_info(t, start, encoding) for t, start in zip(tensors, starts, strict=False)]
-    counts = struct.pack(f"{encoding.mark}IQQ", form.version, len(tensors), len(metadata))
+    counts = struct.pack(f"{encoding.mark}{_COUNTS}", form.version, len(tensors), len(metadata))
     return b"".join((types.MAGIC, counts, metadata.encode(encoding), *infos)), starts
 
 
-def _source(tensor: Tensor, encoding: Encoding) -> Source:
+def _require_writable(tensor: Tensor, encoding: Encoding) -> None:
     if not tensor.type.fields and tensor.source.byte_order != encoding.byte_order:
         raise TensorTypeError(
             f"tensor {tensor.name!r} of type {tensor.type} cannot change its byte order, "
             "because its fields are unknown",
             remedy="Keep the byte order",
         )
-    return in_order(tensor, encoding.byte_order)
-
-
-def _info(tensor: Tensor, start: int, encoding: Encoding) -> bytes:
-    is_text = isinstance(tensor.name, str) and is_utf8(tensor.name)
-    name = tensor.name.encode() if is_text else b""
     if tensor.type.id < 0:  # a type of another format
         raise TensorTypeError(
             f"tensor {tensor.name!r} is of type {tensor.type}, which GGUF lacks",
             remedy="Leave it out, or write it as another type",
         )
-    if not name or b"\0" in name or len(name) > types.MAX_NAME_BYTES:
+    if not all(0 <= number <= MAX_FILE_BYTES for number in tensor.shape):
+        raise ShapeError(f"{brief(tensor.shape)} is not possible as the shape of {tensor.name!r}")
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _name_bytes(name: str) -> bytes:
+    raw = name.encode() if isinstance(name, str) and is_utf8(name) else b""
+    if not raw or b"\0" in raw or len(raw) > types.MAX_NAME_BYTES:
         raise ShapeError(
-            f"{brief(tensor.name)} is not a valid tensor name",
+            f"{brief(name)} is not a valid tensor name",
             remedy=f"Use 1 to {types.MAX_NAME_BYTES} bytes of UTF-8 without NUL",
         )
-    numbers = (*reversed(tensor.shape), start)
-    if not all(0 <= number <= MAX_FILE_BYTES for number in numbers):
-        raise ShapeError(f"{brief(tensor.shape)} is not possible as the shape of {tensor.name!r}")
-    dims = struct.pack(f"{encoding.mark}{len(tensor.shape)}Q", *numbers[:-1])
+    return raw
+
+
+def _info(tensor: Tensor, start: int, encoding: Encoding) -> bytes:
+    _require_writable(tensor, encoding)
+    name = _name_bytes(tensor.name)
+    dims = len(tensor.shape)
+    numbers = (dims, *reversed(tensor.shape), tensor.type.id, start)
     return b"".join(
-        (
-            encoding.count(len(name)),
-            name,
-            encoding.u32(len(tensor.shape)),
-            dims,
-            encoding.u32(tensor.type.id),
-            struct.pack(f"{encoding.mark}Q", start),
-        )
+        (encoding.count(len(name)), name, struct.pack(f"{encoding.mark}I{dims}QIQ", *numbers))
     )
+
+
+def _info_nbytes(tensor: Tensor, encoding: Encoding) -> int:
+    dims = len(tensor.shape)
+    return encoding.count_bytes + len(_name_bytes(tensor.name)) + 4 + 8 * dims + 4 + 8

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.any_model import takes_model
 from ggufkit.models.model import Model, bits_per_weight
-from ggufkit.output.layout import layout
-from ggufkit.quantization.quantize import decide
+from ggufkit.output.layout import file_nbytes
+from ggufkit.quantization.quantize import decide, opened_imatrix
 from ggufkit.quantization.recipes import KEEP_ALL, RECIPES, Recipe
 from ggufkit.quants.search import Search
 from ggufkit.system.descriptors import AnyPath
+
+if TYPE_CHECKING:
+    from ggufkit.imatrix.matrix import Imatrix
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ def plan(
     blocks. No tensor data is read. Raises
     TensorTypeError for an unknown recipe, ShapeError for an importance matrix of another model.
     """
-    data = imatrix if isinstance(imatrix, Imatrix | None) else Imatrix.open(imatrix)
+    data = opened_imatrix(imatrix)
     if recipes is None:
         recipes = [recipe for recipe in RECIPES.values() if recipe != KEEP_ALL]
     requested = [recipes] if isinstance(recipes, str | Recipe) else recipes
@@ -60,7 +63,7 @@ def _planned(
     result = decide(model, recipe, imatrix=imatrix, search=search)
     return Plan(
         result.recipe.name,
-        layout(result.model, "model.gguf").nbytes,
+        file_nbytes(result.model),
         bits_per_weight(result.model.tensors.values()),
         sum(decision.fell_from is not None for decision in result.decisions),
         len(result.uncovered),

@@ -14,6 +14,7 @@ from ggufkit.models.layers import BLOCK
 from ggufkit.models.model import Tensor
 from ggufkit.quantization.choice.diffusion_rules import is_quantized_in_diffusion
 
+CACHED_NAMES: Final = 1 << 14  # of tensors, whose names are the same in every recipe
 # Tensors that keep their type: small ones, and those that need full precision.
 
 KEPT_NAMES: Final = ("position_embd.weight", "token_types.weight")
@@ -86,11 +87,7 @@ def is_eligible(tensor: Tensor, architecture: str = "") -> bool:
         return False
     if diffusion := base_architecture(architecture):
         return is_quantized_in_diffusion(tensor, diffusion)
-    name = tensor.name
-    # llama.cpp compares like this, so it also accepts every name of five characters.
-    if name.rfind("weight") != len(name) - 6:
-        return False
-    return name not in KEPT_NAMES and not _is_kept(without_layer(name), architecture)
+    return _has_eligible_name(tensor.name, architecture)
 
 
 def without_layer(name: str) -> str:
@@ -102,9 +99,13 @@ def without_layer(name: str) -> str:
     return name[match.end(1) :] if match else name
 
 
-@functools.lru_cache
-def _is_kept(name: str, architecture: str) -> bool:
-    return any(part in name for part in KEPT_PARTS + KEPT_PARTS_OF.get(architecture, ()))
+@functools.lru_cache(maxsize=CACHED_NAMES)
+def _has_eligible_name(name: str, architecture: str) -> bool:
+    # llama.cpp compares like this, so it also accepts every name of five characters.
+    if name.rfind("weight") != len(name) - 6 or name in KEPT_NAMES:
+        return False
+    without, kept = without_layer(name), KEPT_PARTS + KEPT_PARTS_OF.get(architecture, ())
+    return not any(part in without for part in kept)
 
 
 def is_whole(type: TensorType) -> bool:

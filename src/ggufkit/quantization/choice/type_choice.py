@@ -29,7 +29,12 @@ from ggufkit.quantization.choice.diffusion_rules import (
     is_quantized_in_diffusion,
     role_in_diffusion,
 )
-from ggufkit.quantization.choice.eligibility import is_eligible, is_whole, without_layer
+from ggufkit.quantization.choice.eligibility import (
+    CACHED_NAMES,
+    is_eligible,
+    is_whole,
+    without_layer,
+)
 from ggufkit.quantization.recipes import (
     EXACT_ROLES,
     FALLBACKS,
@@ -80,19 +85,13 @@ class Choice:
         return self.type != self.requested
 
 
+@functools.lru_cache(maxsize=CACHED_NAMES)
 def role_of(name: str) -> str:
     """Return the role of a tensor of this name, "other" for most."""
-    return _role_of(without_layer(name))
-
-
-@functools.lru_cache
-def _role_of(name: str) -> str:
-    if name in EXACT_ROLES:
-        return EXACT_ROLES[name]
-    for part, role in ROLES.items():
-        if part in name:
-            return role
-    return "other"
+    without = without_layer(name)
+    if without in EXACT_ROLES:
+        return EXACT_ROLES[without]
+    return next((role for part, role in ROLES.items() if part in without), "other")
 
 
 def _layer_of(name: str) -> int | None:
@@ -100,6 +99,7 @@ def _layer_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
+@functools.lru_cache(maxsize=CACHED_NAMES)
 def order_key(name: str) -> tuple[int, bytes]:
     """Return llama.cpp's sort key: tensors outside layers first, then layer by layer."""
     layer = _layer_of(name)
