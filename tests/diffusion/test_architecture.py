@@ -70,3 +70,7 @@ def test_each_file_has_a_title_and_rules(known):
     assert known.title
     assert known.kept
     assert all(known.names)
+
+
+def test_general_names_are_those_of_all_architectures():
+    assert general_names() == {arch.architecture for arch in architectures().values()}

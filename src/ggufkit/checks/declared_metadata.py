@@ -9,6 +9,7 @@ from typing import Final
 from ggufkit.checks.model_view import ModelView, Violation, at_key
 from ggufkit.format.file_name import parse_name
 from ggufkit.format.file_types import (
+    FILE_TYPE_KEY,
     FILE_TYPES,
     GUESSED,
     NUMBER_OF,
@@ -16,7 +17,6 @@ from ggufkit.format.file_types import (
     VERSION_KEY,
 )
 from ggufkit.quantization.choice.eligibility import is_eligible
-from ggufkit.quantization.file_keys import FILE_TYPE_KEY
 from ggufkit.quantization.recipes import FALLBACKS, LAST_RESORT, PROMOTED, RECIPES
 
 _NAME: Final = "general.architecture"  # a file name has no offset; report it here

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator
-from importlib import resources
+from pathlib import Path
 from typing import Final
 
 from ggufkit.checks.model_view import ARCHITECTURE, ModelView, Violation, at_key, at_tensor
@@ -81,7 +81,7 @@ def _about_encoder(view: ModelView, encoder: str) -> Iterator[Violation]:
 @functools.cache
 def read_names() -> re.Pattern[str]:
     """Return a pattern of the names of all tensors that llama.cpp may read of a projector."""
-    text = (resources.files("ggufkit.checks") / "projector_tensors.txt").read_text("utf-8")
+    text = Path(__file__).with_name("projector_tensors.txt").read_text("utf-8")
     names = (re.escape(line) for line in text.splitlines() if not line.startswith("#"))
     encoders = (re.sub("^%s", "[a-z.]+", name) for name in names)
     return re.compile("|".join(n.replace("%d", r"\d+").replace("%s", r"\w+") for n in encoders))

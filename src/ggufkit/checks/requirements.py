@@ -9,7 +9,7 @@ import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from typing import Any, Final
 
 # Required by every architecture.
@@ -71,8 +71,7 @@ def requirements(architecture: str) -> Requirements | None:
         TensorRequirement(
             row["name"], tuple(row["shape"]), row.get("dense", False), row.get("unless", "")
         )
-        for row in table["tensors"]
-        if architecture in row["of"]
+        for row in _tensors_of(architecture)
     )
     others = (key for key, who in table["optional"].items() if architecture in who)
     kinds = {key: name for name, keys in table["types"].items() for key in keys}
@@ -101,9 +100,25 @@ def pre_tokenizers() -> list[str]:
 
 @functools.cache
 def _table() -> dict[str, Any]:
+    """Return all tables but those of tensors."""
+    return _parsed(_sections()[0])
+
+
+def _tensors_of(architecture: str) -> list[dict[str, Any]]:
+    """Return the tables of an architecture's tensors; those of all others are not parsed."""
+    own = (text for text in _sections()[1:] if f'"{architecture}"' in text)
+    return [_parsed(text) for text in own]
+
+
+@functools.cache
+def _sections() -> list[str]:
+    text = Path(__file__).with_name("requirements.toml").read_text("utf-8")
+    return text.split("[[tensors]]")
+
+
+def _parsed(text: str) -> dict[str, Any]:
     import ggufkit._toml as _toml  # noqa: PLC0415 (slow to import, and most runs need none)
 
-    text = (resources.files("ggufkit.checks") / "requirements.toml").read_text("utf-8")
     table: dict[str, Any] = _toml.loads(text)
     return table
 
@@ -130,7 +145,7 @@ def any_block(name: str) -> str:
 @functools.cache
 def known_tensors(architecture: str) -> Mapping[str, KnownTensor]:
     """Return the tensors of an architecture by their names, as `any_block` writes them."""
-    text = (resources.files("ggufkit.checks") / "known_tensors.txt").read_text("utf-8")
+    text = Path(__file__).with_name("known_tensors.txt").read_text("utf-8")
     tensors: dict[str, KnownTensor] = {}
     for line in text.splitlines():
         name, shape, *architectures = line.split()

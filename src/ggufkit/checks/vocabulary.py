@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -25,7 +24,6 @@ _BYTE_PAIRS: Final = "gpt2"  # the kind whose merges join two tokens into a thir
 _MERGING: Final = (_BYTE_PAIRS, "hybriddna", "whitespace", "gemma4")
 _WITHOUT_MERGES: Final = "kimi-k2"
 _CUTTING: Final = (_BYTE_PAIRS, "hybriddna", "whitespace")  # the kinds that use `pre`
-_MERGE: Final = re.compile(r"(.[^ ]*) (.+)", re.DOTALL)
 
 
 def about_tokenizer(view: ModelView) -> Iterator[Violation]:
@@ -64,6 +62,8 @@ def vocabulary_faults(view: ModelView) -> Iterator[Violation]:
 
 
 def _about_duplicates(tokens: list[str]) -> Iterator[Violation]:
+    if len(set(tokens)) == len(tokens):
+        return
     places: dict[str, int] = {}
     again: list[int] = []
     for index, token in enumerate(tokens):
@@ -99,11 +99,16 @@ def _about_merges(view: ModelView, tokens: list[str]) -> Iterator[Violation]:
     merges = view.metadata.get(MERGES, None)
     if not isinstance(merges, Strings):
         return
-    vocabulary = set(tokens)
+    vocabulary = set(tokens) - {""}
     listed = merges.tolist()
-    matches = (_MERGE.fullmatch(merge) for merge in listed)
-    halves = ((m[1], m[2], m[1] + m[2]) if m else (None,) for m in matches)
-    wrong = [index for index, texts in enumerate(halves) if not vocabulary.issuperset(texts)]
+    wrong = [
+        index
+        for index, merge in enumerate(listed)  # two tokens with a space, which may begin the first
+        if (space := merge.find(" ", 1)) < 0
+        or (left := merge[:space]) not in vocabulary
+        or (right := merge[space + 1 :]) not in vocabulary
+        or left + right not in vocabulary
+    ]
     if wrong:
         details = {"index": wrong[0], "merge": listed[wrong[0]]}
         yield at_key("merge-unknown", MERGES, count=len(wrong), total=len(listed), **details)

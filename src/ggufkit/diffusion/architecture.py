@@ -13,10 +13,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from importlib import resources
+from pathlib import Path
 from typing import Final
 
-import ggufkit._toml as _toml
 from ggufkit.diffusion.diffusers_names import DiffusersNames, diffusers_names
 from ggufkit.errors import CheckpointError, brief
 
@@ -84,14 +83,18 @@ class DiffusionArchitecture:
 @functools.cache
 def architectures() -> dict[str, DiffusionArchitecture]:
     """Return all architectures by the stem of their file."""
-    folder = resources.files(__package__) / "files"
-    texts = {
-        entry.name.removesuffix(".toml"): entry.read_text("utf-8") for entry in folder.iterdir()
-    }
-    return {stem: _architecture(stem, texts[stem]) for stem in sorted(texts)}
+    return {stem: _architecture(stem, text) for stem, text in _texts().items()}
+
+
+@functools.cache
+def _texts() -> dict[str, str]:
+    files = sorted((Path(__file__).parent / "files").glob("*.toml"))
+    return {file.stem: file.read_text("utf-8") for file in files}
 
 
 def _architecture(stem: str, text: str) -> DiffusionArchitecture:
+    import ggufkit._toml as _toml  # noqa: PLC0415 (slow to import, and most models need none)
+
     table = _toml.loads(text)
     lists = {key: tuple(value) for key, value in table.items() if isinstance(value, list)}
     for key in ("names", "shapes"):
@@ -103,8 +106,11 @@ def _architecture(stem: str, text: str) -> DiffusionArchitecture:
 
 @functools.cache
 def general_names() -> frozenset[str]:
-    """Return the values of `general.architecture` that mean a diffusion model."""
-    return frozenset(arch.architecture for arch in architectures().values())
+    """Return the values of `general.architecture` that mean a diffusion model.
+
+    This line of each file is found without parsing all files.
+    """
+    return frozenset(re.findall(r'(?m)^architecture = "(.+)"$', "\n".join(_texts().values())))
 
 
 def recognize(shapes: Shapes) -> DiffusionArchitecture | None:
@@ -130,6 +136,8 @@ def architecture_of(general: str, shapes: Shapes) -> DiffusionArchitecture | Non
 @functools.cache
 def base_architecture(general: str) -> DiffusionArchitecture | None:
     """Return the architecture called `general`, the one with the fewest facts; None if unknown."""
+    if general not in general_names():  # found without parsing the files
+        return None
     candidates = [arch for arch in architectures().values() if arch.architecture == general]
     return min(candidates, key=lambda arch: (len(arch.names[0]), len(arch.shapes)), default=None)
 

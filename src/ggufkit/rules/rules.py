@@ -7,7 +7,7 @@ import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from typing import Literal
 
 from ggufkit import errors
@@ -43,7 +43,7 @@ def all_rules() -> Mapping[str, Rule]:
     """Return all rules by their ids: those about a file's structure, then about its content."""
     import ggufkit._toml as _toml  # noqa: PLC0415 (slow to import, and most runs need none)
 
-    tables = _toml.loads((resources.files("ggufkit.rules") / "rules.toml").read_text("utf-8"))
+    tables = _toml.loads(Path(__file__).with_name("rules.toml").read_text("utf-8"))
     remedies = {f"${name}": text for name, text in tables["remedies"].items()}
     rows = {**tables["structure"], **tables["content"]}
     for name, row in rows.items():
