@@ -200,6 +200,7 @@ format: $(VENV)/installed $(VENV)/test-tools  ## let ruff format and fix the sou
 	$(BIN)/python tools/draw_charts.py
 
 bench: fetch  ## measure beside llama.cpp, ggml and gguf-py
+	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/open.py
 	$(BIN)/python benchmarks/codec.py
 	$(BIN)/python benchmarks/quantize.py

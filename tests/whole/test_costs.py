@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ggufkit
@@ -33,6 +34,38 @@ def test_version_needs_no_numpy():
     run = "import sys; sys.argv = ['ggufkit', '--version']; from ggufkit.cli import main"
     guard = "exec('try: main()\\nexcept SystemExit as end: assert not end.code')"
     assert "numpy" not in modules_after(f"{run}; {guard}")
+
+
+NETWORK = {"ssl", "http.client", "ggufkit.remote.get"}
+FEEDBACK = {"ggufkit.imatrix.hessian", "ggufkit.quantization.gptq_source", "ggufkit.llama_cpp"}
+WRITING = {"ggufkit.output.execute", "ggufkit.edits.in_place", "concurrent.futures"}
+IMPORTANCE = {"ggufkit.imatrix.matrix", "ggufkit.quantization.provenance"}
+LOOKING = NETWORK | FEEDBACK | WRITING | IMPORTANCE
+TABLES = {"ggufkit._toml"}  # not needed for a file without findings that is a language model
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unneeded"),
+    [
+        (("inspect", "MODEL"), LOOKING | TABLES | {"ggufkit.quantization.recipes"}),
+        (("check", "MODEL"), LOOKING),
+        (("plan", "MODEL"), LOOKING | TABLES),
+        (("estimate", "MODEL"), LOOKING | TABLES),
+        (("quantize", "MODEL", "OUT", "Q8_0"), NETWORK | FEEDBACK),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_command_loads_no_heavy_module_that_it_does_not_need(arguments, unneeded, tmp_path):
+    model = ggufkit.model(
+        {"a.weight": np.ones((4, 32), np.float32)}, {"general.architecture": "llama"}
+    )
+    places = {"MODEL": str(tmp_path / "in.gguf"), "OUT": str(tmp_path / "out.gguf")}
+    ggufkit.write(model, places["MODEL"])
+    argv = ["ggufkit", *(places.get(argument, argument) for argument in arguments)]
+    run = f"import sys; sys.argv = {argv!r}; from ggufkit.cli import main"
+    loaded = modules_after(f"{run}; exec('try: main()\\nexcept SystemExit: pass')")
+    assert "numpy" in loaded  # the command has run
+    assert not loaded & unneeded
 
 
 @pytest.mark.parametrize("name", ggufkit.__all__)

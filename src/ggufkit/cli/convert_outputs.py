@@ -12,7 +12,8 @@ import click
 
 import ggufkit
 from ggufkit.cli.output import counted, dims, emit, grouped, note, paged, size, table
-from ggufkit.cli.write_model import PIPE, is_folder, refuse_option_file, report, working, write_out
+from ggufkit.cli.streams import PIPE
+from ggufkit.cli.write_model import is_folder, refuse_option_file, report, working, write_out
 from ggufkit.errors import printable
 from ggufkit.format.file_name import NO_BASENAME, build_name
 from ggufkit.lora.task_adapters import ARCHITECTURE

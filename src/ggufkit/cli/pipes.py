@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import click
 
-from ggufkit.cli.write_model import PIPE
+from ggufkit.cli.streams import PIPE
 from ggufkit.errors import OutputError
 from ggufkit.format.magic import is_model
 from ggufkit.system.cancellation import check_cancelled, shield

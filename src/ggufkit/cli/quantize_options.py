@@ -13,12 +13,9 @@ from ggufkit.cli.options import Count, SharedOption, parse_size, usage
 from ggufkit.cli.output import note
 from ggufkit.cli.progress import progress_bar
 from ggufkit.format.types import TensorType
-from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.model import Model
 from ggufkit.quantization.file_keys import SEARCH_KEY, hessian_keys
-from ggufkit.quantization.gptq_source import hessian_of
-from ggufkit.quantization.provenance import unread_keys
-from ggufkit.quantization.quantize import QuantizeOptions
+from ggufkit.quantization.quantize import QuantizeOptions, hessian_of, opened_imatrix
 from ggufkit.quantization.recipe_files import RECIPE_SUFFIX, read_recipe
 from ggufkit.quantization.recipes import KEEP_ALL, Recipe, find_recipe
 from ggufkit.quants.search import EFFORTS, UNSEARCHED
@@ -134,9 +131,8 @@ def aimed(  # noqa: PLR0913 (what a target may be, and what its size counts)
     from ggufkit.quantization.target import CANDIDATES, eligible  # noqa: PLC0415 (most runs have no target)
     from ggufkit.quantization.target import target as types_for  # noqa: PLC0415
 
-    importance = options.get("imatrix")
     parts = (options.get("include_weights", ()), options.get("exclude_weights", ()))
-    opened = importance if isinstance(importance, Imatrix | None) else Imatrix.open(importance)
+    opened = opened_imatrix(options.get("imatrix"))
     hessian = hessian_of(options)
     data = hessian.importance() if hessian and opened is None else opened
     imatrix = data and data.selected(*parts)
@@ -146,6 +142,8 @@ def aimed(  # noqa: PLR0913 (what a target may be, and what its size counts)
         keys[SEARCH_KEY] = options["search"]
     choices: QuantizeOptions = {**options, "imatrix": opened}
     if provenance:
+        from ggufkit.quantization.provenance import unread_keys  # noqa: PLC0415 (slow to import)
+
         longest = dict.fromkeys((t.name for t in eligible(model)), max(CANDIDATES, key=len))
         keys |= unread_keys(KEEP_ALL, {**choices, "types": longest})
     if repair:

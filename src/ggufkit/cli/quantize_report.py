@@ -24,7 +24,6 @@ from ggufkit.output.layout import layout
 from ggufkit.quantization.choice.type_choice import BY_NAME
 from ggufkit.quantization.decision import Decision, Quantization
 from ggufkit.quantization.explain import Explanation, explain
-from ggufkit.quantization.gptq_source import outcomes_of, why_not_fed_back
 from ggufkit.quantization.quantize import QuantizeOptions, decide, refuse
 from ggufkit.quantization.recipes import Recipe
 
@@ -126,12 +125,17 @@ def warn(quantized: Quantization, *, allowed: bool, of_several: bool) -> None:
 
 def warn_of_feedback(quantizations: Sequence[Quantization]) -> None:
     """Print which tensors were written without feedback of errors, and why."""
-    for quantized in quantizations:
+    fed_back = [[d.after for d in result.decisions if d.is_fed_back] for result in quantizations]
+    if not any(fed_back):
+        return
+    from ggufkit.quantization.gptq_source import outcomes_of, why_not_fed_back  # noqa: PLC0415
+
+    for tensors in fed_back:
         reasons: dict[str, list[str]] = {}
-        for decision in quantized.decisions:
-            outcomes = outcomes_of(decision.after)
+        for tensor in tensors:
+            outcomes = outcomes_of(tensor)
             if outcomes and not any(outcome.helps for outcome in outcomes):
-                reasons.setdefault(why_not_fed_back(outcomes), []).append(decision.after.name)
+                reasons.setdefault(why_not_fed_back(outcomes), []).append(tensor.name)
         for why, names in reasons.items():
             note(f"errors are not fed back in {tensor_names(names)}: {why}")
 

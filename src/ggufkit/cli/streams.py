@@ -12,6 +12,7 @@ from typing import Final
 
 from ggufkit.errors import GGUFError, OutputError
 
+PIPE: Final = "-"  # the name of a standard stream
 _DESCRIPTORS: Final = (0, 1, 2)
 _PRINTERS: Final = ("click.", "ggufkit.cli.output")  # modules that write to standard output
 _REMEDIES: Final = (

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any
 
 import click
 
@@ -16,16 +16,14 @@ from ggufkit.cli import streams
 from ggufkit.cli.options import NO_CLOBBER, files_read
 from ggufkit.cli.output import emit, is_quiet, paged, size, table
 from ggufkit.cli.progress import progress_bar
+from ggufkit.cli.streams import PIPE
 from ggufkit.errors import OutputError, printable
 from ggufkit.format.file_name import parse_shard_name
 from ggufkit.models.model import Model
 from ggufkit.output.layout import layout
 from ggufkit.system.cancellation import shield
-from ggufkit.system.cluster import cluster as executor_of
 from ggufkit.system.descriptors import naming
 from ggufkit.system.staging import require_file
-
-PIPE: Final = "-"
 
 
 def stem_of(source: str) -> str:
@@ -98,7 +96,7 @@ def working(*, cluster: str | None = None, **options: Any) -> Iterator[dict[str,
     """Turn a command's options into `ggufkit.write`'s, with a bar and a cluster's executor."""
     with contextlib.ExitStack() as opened:
         if cluster:
-            options["executor"] = opened.enter_context(executor_of(cluster))
+            options["executor"] = opened.enter_context(ggufkit.cluster(cluster))
         if not may_replace():
             options["clobber"] = False
         if options.get("resume"):

@@ -9,50 +9,47 @@ from typing import Any, Final, Literal
 
 # The convention's own expression, unrolled: no name takes exponential time. Base names and
 # fine-tunes may have the dots that llama.cpp's own names have ("Llama-3.2").
-_CONVENTION: Final = re.compile(
-    r"(?:(?P<sidecar>mmproj|mtp)-)?"
+_CONVENTION: Final = (
+    r"(?a)(?:(?P<sidecar>mmproj|mtp)-)?"
     r"(?P<basename>[A-Za-z0-9\s.]*(?:-(?:[A-Za-z\s.][A-Za-z0-9\s.]*|[0-9][0-9\s.]*)?)*)-"
     r"(?:(?P<size_label>(?:\d+x)?(?:\d+\.)?\d+[A-Za-z](?:-[A-Za-z]+(?:\d+\.)?\d+[A-Za-z]+)?)"
     r"(?:-(?P<finetune>[A-Za-z0-9\s.-]+))?)?"
     r"-(?P<version>v\d+(?:\.\d+)*)"
     r"(?:-(?P<encoding>(?!LoRA|vocab)\w+))?"
     r"(?:-(?P<type>LoRA|vocab))?"
-    r"(?:-(?P<shard>\d{5}-of-\d{5}))?\.gguf",
-    re.ASCII,
+    r"(?:-(?P<shard>\d{5}-of-\d{5}))?\.gguf"
 )
-_SHARD: Final = re.compile(r"(.*)-(\d{5})-of-(\d{5})", re.ASCII | re.DOTALL)
-_TYPE: Final = re.compile(r"(.+)[-.](LoRA|vocab)", re.IGNORECASE | re.DOTALL)
-_SIDECAR: Final = re.compile(r"(mmproj|mtp)(?:-model)?[-_.](.+)", re.IGNORECASE | re.DOTALL)
-_SIDECAR_BEHIND: Final = re.compile(r"(.+)[-_.](mmproj)", re.IGNORECASE | re.DOTALL)
-_ENCODING: Final = re.compile(
-    r"(.*?)(?:^|[-._])(?:i1-)?((?:UD-)?(?:I?Q\d+(?:_\w+)?|TQ\d_\w+|(?:MX|NV)FP\d\w*|BF16|FP?(?:16|32|64)))",
-    re.IGNORECASE | re.DOTALL,
+_SHARD: Final = r"(?as)(.*)-(\d{5})-of-(\d{5})"
+_TYPE: Final = r"(?is)(.+)[-.](LoRA|vocab)"
+_SIDECAR: Final = r"(?is)(mmproj|mtp)(?:-model)?[-_.](.+)"
+_SIDECAR_BEHIND: Final = r"(?is)(.+)[-_.](mmproj)"
+_ENCODING: Final = (
+    r"(?is)(.*?)(?:^|[-._])(?:i1-)?"
+    r"((?:UD-)?(?:I?Q\d+(?:_\w+)?|TQ\d_\w+|(?:MX|NV)FP\d\w*|BF16|FP?(?:16|32|64)))"
 )
 _TYPES: Final = {"lora": "LoRA", "vocab": "vocab"}
 
-_VERSION_PART: Final = re.compile(r"(v|iter)?\d+([.]\d+)*", re.IGNORECASE)
-_TYPE_PART: Final = re.compile(r"i?q\d(_\w)*|b?fp?(16|32)", re.IGNORECASE)
-_SIZE_PART: Final = re.compile(
-    r"(([A]|\d+[x])?\d+([._]\d+)?[KMBT][\d]?|small|mini|medium|large|x?xl)", re.IGNORECASE
-)
-_TUNE_PART: Final = re.compile(r"chat|instruct|vision|lora", re.IGNORECASE)
-_NO_TITLE: Final = re.compile(r"(v\d+(?:\.\d+)*|\d.*)$")
-_NUMBERED_SIZE: Final = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)([KMBT])")
+_VERSION_PART: Final = r"(?i)(v|iter)?\d+([.]\d+)*"
+_TYPE_PART: Final = r"(?i)i?q\d(_\w)*|b?fp?(16|32)"
+_SIZE_PART: Final = r"(?i)(([A]|\d+[x])?\d+([._]\d+)?[KMBT][\d]?|small|mini|medium|large|x?xl)"
+_TUNE_PART: Final = r"(?i)chat|instruct|vision|lora"
+_NO_TITLE: Final = r"(v\d+(?:\.\d+)*|\d.*)$"
+_NUMBERED_SIZE: Final = r"(?:(\d+)x)?(\d+(?:\.\d+)?)([KMBT])"
 _MARK: Final = "UD-"  # precedes encodings whose types were chosen by hand
-_NUMBER: Final = re.compile(r"\d+(\.\d+)*", re.ASCII)
+_NUMBER: Final = r"(?a)\d+(\.\d+)*"
 NO_BASENAME: Final = "ggml-model"  # llama.cpp's name of a model without one
 # What each part of a conventional name must look like, in words and for `re`; in their order.
 PART_FORMS: Final = {
-    "sidecar": ("mmproj or mtp", re.compile(r"(mmproj|mtp)?")),
-    "basename": ("letters, digits, dots and dashes", re.compile(r"[A-Za-z0-9\s./-]+")),
+    "sidecar": ("mmproj or mtp", r"(mmproj|mtp)?"),
+    "basename": ("letters, digits, dots and dashes", r"[A-Za-z0-9\s./-]+"),
     "size_label": (
         "a size such as 8B, 8x7B or 3.8B-ContextLength4k",
-        re.compile(r"((\d+x)?(\d+\.)?\d+[A-Za-z](-[A-Za-z]+(\d+\.)?\d+[A-Za-z]+)?)?", re.ASCII),
+        r"(?a)((\d+x)?(\d+\.)?\d+[A-Za-z](-[A-Za-z]+(\d+\.)?\d+[A-Za-z]+)?)?",
     ),
-    "finetune": ("letters, digits, dots and dashes", re.compile(r"[A-Za-z0-9\s./-]*")),
-    "version": ("a version such as v1.0", re.compile(r"v?\d+(\.\d+)*", re.ASCII)),
-    "encoding": ("a recipe or tensor type such as Q4_K_M", re.compile(r"\w*", re.ASCII)),
-    "type": ("LoRA or vocab", re.compile(r"(LoRA|vocab)?")),
+    "finetune": ("letters, digits, dots and dashes", r"[A-Za-z0-9\s./-]*"),
+    "version": ("a version such as v1.0", r"(?a)v?\d+(\.\d+)*"),
+    "encoding": ("a recipe or tensor type such as Q4_K_M", r"(?a)\w*"),
+    "type": ("LoRA or vocab", r"(LoRA|vocab)?"),
 }
 _SCALES: Final = ((1e12, 1e-12, "T"), (1e9, 1e-9, "B"), (1e6, 1e-6, "M"), (-1, 1e-3, "K"))
 
@@ -97,7 +94,7 @@ def parse_name(file_name: str, parameters: int = 0) -> FileName:
     name is refused: whatever remains is the base name. `parameters` is the number of
     the model's parameters, 0 where unknown.
     """
-    match = _CONVENTION.fullmatch(file_name)
+    match = re.fullmatch(_CONVENTION, file_name)
     if not match:
         return _wild_name(file_name, parameters)
     parts = {key: text or "" for key, text in match.groupdict().items()}
@@ -110,7 +107,7 @@ def parse_name(file_name: str, parameters: int = 0) -> FileName:
 def as_written(parts: FileName) -> FileName:
     """Return the parts as their file name has them; a version that is only a number gets a "v"."""
     written = _plainly(parts)
-    is_bare = _NUMBER.fullmatch(written.version)
+    is_bare = re.fullmatch(_NUMBER, written.version)
     return replace(written, version=f"v{written.version}") if is_bare else written
 
 
@@ -124,7 +121,7 @@ def _plainly(parts: FileName) -> FileName:
 def wrong_part(part: str, text: str) -> str:
     """Return what a part of a conventional name looks like; nothing if `text` is one."""
     expected, form = PART_FORMS[part]
-    return "" if form.fullmatch(text) else expected
+    return "" if re.fullmatch(form, text) else expected
 
 
 def build_name(parts: FileName) -> str:
@@ -148,7 +145,7 @@ def parse_spoken(name: str, parameters: int = 0) -> ModelId:
 
     A size far below that ("128K" beside "7B") is the length of a context.
     """
-    sizes = _NUMBERED_SIZE.findall(parse_model_id(name).size_label or "")
+    sizes = re.findall(_NUMBERED_SIZE, parse_model_id(name).size_label or "")
     match = (
         int(count or 1) * float(size) * 1000 ** " KMBT".find(unit) for count, size, unit in sizes
     )
@@ -182,7 +179,7 @@ def parse_model_id(model_id: str, parameters: int = 0) -> ModelId:
 def title(name: str) -> str:
     """Return a model's name as words: "smollm2-360m-v1" becomes "Smollm2 360m v1"."""
     words = name.strip().replace("-", " ").split()
-    return " ".join(w.title() if w.islower() and not _NO_TITLE.match(w) else w for w in words)
+    return " ".join(w.title() if w.islower() and not re.match(_NO_TITLE, w) else w for w in words)
 
 
 def size_label(parameters: int, *, shared: int = 0, expert: int = 0, experts: int = 0) -> str:
@@ -213,15 +210,15 @@ def _dashed(text: str) -> str:
 def _wild_name(file_name: str, parameters: int) -> FileName:
     stem = file_name[:-5] if file_name.lower().endswith(".gguf") else file_name
     shard, kind, sidecar, encoding = None, "", "", ""
-    if match := _SHARD.fullmatch(stem):
+    if match := re.fullmatch(_SHARD, stem):
         stem, shard = match[1], (int(match[2]), int(match[3]))
-    if match := _TYPE.fullmatch(stem):
+    if match := re.fullmatch(_TYPE, stem):
         stem, kind = match[1], _TYPES[match[2].lower()]
-    if match := _SIDECAR.fullmatch(stem):
+    if match := re.fullmatch(_SIDECAR, stem):
         sidecar, stem = match[1].lower(), match[2]
-    if match := _ENCODING.fullmatch(stem):
+    if match := re.fullmatch(_ENCODING, stem):
         stem, encoding = match[1], match[2]
-    if match := _SIDECAR_BEHIND.fullmatch(stem):
+    if match := re.fullmatch(_SIDECAR_BEHIND, stem):
         stem, sidecar = match[1], match[2].lower()
     parsed = parse_spoken(stem, parameters)
     if parsed.basename is None:
@@ -273,15 +270,15 @@ def _may_begin(part: _NamePart) -> bool:
 
 
 def _part(text: str, *, is_first: bool, parameters: int) -> _NamePart:
-    if _VERSION_PART.fullmatch(text):
+    if re.fullmatch(_VERSION_PART, text):
         return _NamePart(text, "version")
-    if _TYPE_PART.fullmatch(text):
+    if re.fullmatch(_TYPE_PART, text):
         return _NamePart(text.upper(), "type")
     if is_first:
         return _NamePart(text)
-    if _SIZE_PART.fullmatch(text):
+    if re.fullmatch(_SIZE_PART, text):
         return _size_part(_normal_size(text), parameters)
-    if not _TUNE_PART.fullmatch(text):
+    if not re.fullmatch(_TUNE_PART, text):
         return _NamePart(text)
     is_redundant = parameters < 0 and text.lower() == "lora"
     return _NamePart(text, "type" if is_redundant else "finetune")
@@ -316,5 +313,5 @@ def shard_name(prefix: str, number: int, count: int) -> str:
 
 def parse_shard_name(name: str) -> tuple[str, int, int] | None:
     """Return prefix, number (from 0) and count of a shard's name; None if it is not one."""
-    match = _SHARD.fullmatch(name.removesuffix(".gguf")) if name.endswith(".gguf") else None
+    match = re.fullmatch(_SHARD, name.removesuffix(".gguf")) if name.endswith(".gguf") else None
     return (match[1], int(match[2]) - 1, int(match[3])) if match and match[1] else None

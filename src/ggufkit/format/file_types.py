@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+FILE_TYPE_KEY: Final = "general.file_type"
 VERSION_KEY: Final = "general.quantization_version"
 QUANTIZATION_VERSION: Final = 2  # ggml's GGML_QNT_VERSION
 GUESSED: Final = 1024  # LLAMA_FTYPE_GUESSED: added by a reader that counted tensor types

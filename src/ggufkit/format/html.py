@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -33,4 +32,6 @@ def _row(tag: str, cells: Iterable[object]) -> str:
 
 
 def _text(value: object) -> str:
+    import html  # noqa: PLC0415 (slow to import, and only notebooks need it)
+
     return html.escape(printable(shortened(str(value), _SHOWN_CHARACTERS)))

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from ggufkit.format.types import TensorType
 from ggufkit.models.model import Model, Tensor
-from ggufkit.quantization.gptq_source import GptqSource
 from ggufkit.quantization.recipes import Recipe
 from ggufkit.quants.parallel import Floats
 from ggufkit.quants.search import Search
@@ -19,7 +18,7 @@ class Decision:
     `fell_from` is the chosen type if its rows do not fit it, `promoted_from` the chosen type if it
     needs importance data that is missing. `weights` is the importance data, `needs_imatrix` is true
     if the type requires it. `search` is the search for better blocks, None for ggml's blocks; `why`
-    says what decided about the type.
+    says what decided about the type. `is_fed_back` is true if a Hessian feeds errors back.
     """
 
     before: Tensor
@@ -30,16 +29,12 @@ class Decision:
     weights: Floats | None = None
     search: Search | None = None
     why: str = ""
+    is_fed_back: bool = False
 
     @property
     def is_changed(self) -> bool:
         """Whether the tensor is converted at all."""
         return self.before is not self.after
-
-    @property
-    def is_fed_back(self) -> bool:
-        """Whether errors are fed back by a Hessian."""
-        return isinstance(self.after.source, GptqSource)
 
     @property
     def fallback_nbytes(self) -> int:

@@ -18,7 +18,6 @@ from ggufkit.models.byte_ranges import decoded_rows
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.rows import rows_and_width
 from ggufkit.quantization.decision import Decision, Quantization
-from ggufkit.quantization.gptq_source import outcome_text
 from ggufkit.quantization.losses.relative_errors import weighted_squares
 from ggufkit.quantization.losses.sensitivities import sensitivities
 from ggufkit.quants.parallel import Floats
@@ -93,6 +92,8 @@ def _reasons(decision: Decision) -> Iterator[str]:
     if decision.search:
         yield f"blocks searched for ({decision.search})"
     if decision.is_fed_back:
+        from ggufkit.quantization.gptq_source import outcome_text  # noqa: PLC0415 (slow to import)
+
         yield outcome_text(decision.after)
 
 

@@ -5,20 +5,27 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ggufkit.format.file_types import GUESSED, NUMBER_OF, QUANTIZATION_VERSION, VERSION_KEY
+from ggufkit.format.file_types import (
+    FILE_TYPE_KEY,
+    GUESSED,
+    NUMBER_OF,
+    QUANTIZATION_VERSION,
+    VERSION_KEY,
+)
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import SPLIT_KEYS
 from ggufkit.format.values import TypedValue, whole_number
-from ggufkit.imatrix.hessian import Hessian
-from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.model import Tensor
 from ggufkit.quantization.recipes import ALIASES, Recipe
 
-FILE_TYPE_KEY: Final = "general.file_type"
+if TYPE_CHECKING:
+    from ggufkit.imatrix.hessian import Hessian
+    from ggufkit.imatrix.matrix import Imatrix
+
 MAX_FILE_TYPE: Final = (1 << 32) - 1  # the key is a uint32
 SEARCH_KEY: Final = "quantize.search"  # ggufkit's own: the search for better blocks
 MAX_TEXT: Final = 127  # bytes that llama-quantize keeps of a path or dataset

@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -29,7 +29,6 @@ from ggufkit.system.mapped_file import Bytes
 
 SAMPLE: Final = 64  # rows of a tile that are measured
 TILE: Final = 1 << 22  # elements that are quantized together
-_OPTIONS: Final = ("hessian", "include_weights", "exclude_weights")
 LEAST_ROWS: Final = 64  # of them: fewer would waste the time that reading moments takes
 
 
@@ -158,15 +157,6 @@ class GptqOutcome(NamedTuple):
     def helps(self) -> bool:
         """Whether errors are fed back."""
         return self.error is not None and self.error < self.plain
-
-
-def hessian_of(options: Mapping[str, Any]) -> Hessian | None:
-    """Return the Hessian that options of `quantize` give, None without one."""
-    hessian, include, exclude = (options.get(key) for key in _OPTIONS)
-    if hessian is None:
-        return None
-    opened = hessian if isinstance(hessian, Hessian) else Hessian.open(hessian)
-    return replace(opened, include=tuple(include or ()), exclude=tuple(exclude or ()))
 
 
 def gptq_tensors(pairs: Sequence[tuple[str, Tensor]], hessian: Hessian) -> dict[str, Tensor]:

@@ -21,8 +21,14 @@ from ggufkit.inspection.digest import CONTENT, digest
 from ggufkit.models.any_model import AnyModel, Opener
 from ggufkit.models.model import Model
 from ggufkit.quantization.decision import Quantization
-from ggufkit.quantization.gptq_source import hessian_of
-from ggufkit.quantization.quantize import QuantizeOptions, decide, refuse, types_by_name
+from ggufkit.quantization.quantize import (
+    QuantizeOptions,
+    decide,
+    hessian_of,
+    opened_imatrix,
+    refuse,
+    types_by_name,
+)
 from ggufkit.quantization.recipes import RECIPES, Recipe, find_recipe, patterns_of
 from ggufkit.system.threads import Progress
 
@@ -123,8 +129,7 @@ def content_digest(
 
 def with_provenance(result: Quantization, options: QuantizeOptions, content: str) -> Quantization:
     """Return the result with keys for its settings and for a source with the digest `content`."""
-    imatrix = options.get("imatrix")
-    data = imatrix if isinstance(imatrix, Imatrix | None) else Imatrix.open(imatrix)
+    data = opened_imatrix(options.get("imatrix"))
     settings = _settings(result.recipe, options)
     hessian = hessian_of(options)
     digests = (

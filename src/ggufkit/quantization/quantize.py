@@ -12,7 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
 
 import numpy as np
 
@@ -21,8 +21,6 @@ from ggufkit.format.arguments import mapping, require_known, texts, whole_number
 from ggufkit.format.file_types import FILE_TYPES
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import TensorType, tensor_type
-from ggufkit.imatrix.hessian import Hessian
-from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.any_model import AnyModel, as_model, derives_model, opened, require_weights
 from ggufkit.models.layers import block_count, layer_of, prune_layers, tensor_names
 from ggufkit.models.model import Model, Tensor, Tensors
@@ -49,7 +47,6 @@ from ggufkit.quantization.file_keys import (
     search_keys,
     stamped,
 )
-from ggufkit.quantization.gptq_source import gptq_tensors, hessian_of
 from ggufkit.quantization.recipes import (
     KEEP_ALL,
     PROMOTED,
@@ -65,6 +62,12 @@ from ggufkit.system.descriptors import AnyPath
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from ggufkit.imatrix.hessian import Hessian
+    from ggufkit.imatrix.matrix import Imatrix
+
+
+_HESSIAN_OPTIONS: Final = ("hessian", "include_weights", "exclude_weights")
 
 
 class QuantizeOptions(TypedDict, total=False):
@@ -193,6 +196,26 @@ def _recipe(recipe: str | int | Recipe | None, like: AnyModel | None) -> Recipe:
     return RECIPES.get(FILE_TYPES.get(file_type or -1, ""), KEEP_ALL)
 
 
+def opened_imatrix(imatrix: Imatrix | AnyPath | None) -> Imatrix | None:
+    """Return importance data as given, or from a path; None without."""
+    if imatrix is None:
+        return None
+    from ggufkit.imatrix.matrix import Imatrix  # noqa: PLC0415 (slow to import)
+
+    return imatrix if isinstance(imatrix, Imatrix) else Imatrix.open(imatrix)
+
+
+def hessian_of(options: Mapping[str, Any]) -> Hessian | None:
+    """Return the Hessian that options of `quantize` give, None without one."""
+    hessian, include, exclude = (options.get(key) for key in _HESSIAN_OPTIONS)
+    if hessian is None:
+        return None
+    from ggufkit.imatrix.hessian import Hessian  # noqa: PLC0415 (slow to import)
+
+    opened = hessian if isinstance(hessian, Hessian) else Hessian.open(hessian)
+    return replace(opened, include=tuple(include or ()), exclude=tuple(exclude or ()))
+
+
 def _selected(
     options: QuantizeOptions, hessian: Hessian | None
 ) -> tuple[tuple[Imatrix, str] | None, tuple[str, ...]]:
@@ -209,10 +232,10 @@ def _selected(
         raise ValueTypeError(
             "weights can be included or excluded, not both", remedy="Use one of the two"
         )
-    if imatrix is None:
+    matrix = opened_imatrix(imatrix)
+    if matrix is None:
         return None, ()
-    matrix = imatrix if isinstance(imatrix, Imatrix) else Imatrix.open(imatrix)
-    path = matrix.path if isinstance(imatrix, Imatrix) else imatrix
+    path = matrix.path if matrix is imatrix else cast("AnyPath", imatrix)
     chosen = matrix.selected(include, exclude)
     idle = (part for part in (*include, *exclude) if not any(part in n for n in matrix.entries))
     importance = (chosen, os.fsdecode(path) if path else "") if chosen.entries else None
@@ -276,11 +299,18 @@ def _decision(  # noqa: PLR0913 (a part of `decide`)
 def _with_feedback(
     decisions: Iterable[Decision], names: Mapping[str, str], hessian: Hessian
 ) -> tuple[Decision, ...]:
+    from ggufkit.quantization.gptq_source import gptq_tensors  # noqa: PLC0415 (slow to import)
+
     quantized = [d.after for d in decisions if d.is_changed and d.after.type.is_quantized]
     with_feedback = gptq_tensors(
         [(names.get(after.name, after.name), after) for after in quantized], hessian
     )
-    return tuple(replace(d, after=with_feedback.get(d.after.name, d.after)) for d in decisions)
+    return tuple(
+        replace(d, after=with_feedback[d.after.name], is_fed_back=True)
+        if d.after.name in with_feedback
+        else d
+        for d in decisions
+    )
 
 
 def _needs(recipe: Recipe, kind: TensorType, tensor: Tensor) -> bool:

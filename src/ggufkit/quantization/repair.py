@@ -21,9 +21,8 @@ from ggufkit.format.types import TensorType
 from ggufkit.models.model import Model
 from ggufkit.models.open import open as open_model
 from ggufkit.quantization.file_keys import hessian_keys
-from ggufkit.quantization.gptq_source import hessian_of
 from ggufkit.quantization.losses.sensitivities import Losses, Sensitivity, losses_by_kind
-from ggufkit.quantization.quantize import QuantizeOptions, decide
+from ggufkit.quantization.quantize import QuantizeOptions, decide, hessian_of
 from ggufkit.quantization.recipes import RECIPES
 from ggufkit.quantization.sensitivity import require_plain
 from ggufkit.quantization.target import SizeProblem, opened_sensitivity, size_problem

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -95,7 +94,7 @@ class BytesFile(InMemory):
     @functools.cached_property
     def identity(self) -> tuple[object, ...]:
         """The digest of the bytes."""
-        return len(self._view), hashlib.sha256(self._view).hexdigest()
+        return len(self._view), _digest(self._view)
 
     def fetch(self, ranges: Sequence[ByteRange]) -> list[memoryview]:
         """Return views of the bytes."""
@@ -103,6 +102,12 @@ class BytesFile(InMemory):
 
     def __reduce__(self) -> tuple[type[BytesFile], tuple[bytes]]:
         return BytesFile, (bytes(self._view),)
+
+
+def _digest(data: memoryview) -> str:
+    import hashlib  # noqa: PLC0415 (loads OpenSSL)
+
+    return hashlib.sha256(data).hexdigest()
 
 
 class FileObject(InMemory):
@@ -127,7 +132,7 @@ class FileObject(InMemory):
     def identity(self) -> tuple[object, ...]:
         """The name, the size, and the digest of the beginning."""
         head = self.read(0, min(self._nbytes, HEAD_BYTES))
-        return str(self.path), self._nbytes, hashlib.sha256(head.data).hexdigest()
+        return str(self.path), self._nbytes, _digest(head.data)
 
     def fetch(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """Read one range after the other; FormatError if the file changed its size."""

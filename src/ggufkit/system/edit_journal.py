@@ -9,7 +9,6 @@ the headers of earlier edits, so that several can be undone.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import struct
 import time
@@ -36,7 +35,7 @@ SAMPLE: Final = 64 << 10  # bytes at each end of the tensor data that identify i
 _MAGIC: Final = b"ggufkit journal 2\n"
 _NUMBERS: Final = struct.Struct("<QQQQQQ")
 _LENGTH: Final = struct.Struct("<Q")
-_DIGEST_BYTES: Final = hashlib.sha256().digest_size
+_DIGEST_BYTES: Final = 32  # of SHA-256
 
 EditState = Literal["before", "after", "between", "half moved", "foreign"]
 
@@ -110,7 +109,7 @@ class EditJournal:
         numbers = _NUMBERS.pack(*self.inodes, self.nbytes, len(self.past), is_undo, len(states))
         lengths = (_LENGTH.pack(len(state)) for state in states)
         content = b"".join((_MAGIC, numbers, *lengths, self.data, *states))
-        return content + hashlib.sha256(content).digest()
+        return content + _sha256(content)
 
     @classmethod
     def decode(cls, data: bytes) -> EditJournal | None:
@@ -119,7 +118,7 @@ class EditJournal:
         begin = len(_MAGIC) + _NUMBERS.size
         if len(content) < begin or not content.startswith(_MAGIC):
             return None
-        if hashlib.sha256(content).digest() != digest:
+        if _sha256(content) != digest:
             return None
         before, after, nbytes, start, is_undo, count = _NUMBERS.unpack_from(content, len(_MAGIC))
         origin = start + 1 if is_undo else start - 1  # index of the header before the change
@@ -179,9 +178,13 @@ class EditJournal:
 def _sample_digest(descriptor: int, begin: int, nbytes: int) -> bytes:
     """Return the digest of the first and last bytes of the data from `begin` on."""
     size = max(0, min(SAMPLE, nbytes - begin))
-    total = hashlib.sha256(read_at(descriptor, size, begin))
-    total.update(read_at(descriptor, size, nbytes - size))
-    return total.digest()
+    return _sha256(read_at(descriptor, size, begin) + read_at(descriptor, size, nbytes - size))
+
+
+def _sha256(data: bytes) -> bytes:
+    import hashlib  # noqa: PLC0415 (loads OpenSSL)
+
+    return hashlib.sha256(data).digest()
 
 
 # The files.

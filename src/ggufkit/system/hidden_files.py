@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import hashlib
 import os
 import shutil
 import stat
@@ -74,6 +73,8 @@ def hidden(target: Path, name: HiddenName) -> Path:
     """Return the hidden path next to `target`; a digest replaces a name that is too long."""
     hidden_name = f".{target.name}{name.suffix}"
     if len(os.fsencode(hidden_name)) > MAX_FILE_NAME:
+        import hashlib  # noqa: PLC0415 (loads OpenSSL)
+
         hidden_name = f".{hashlib.sha256(os.fsencode(target.name)).hexdigest()}{name.suffix}"
     return target.with_name(hidden_name)
 

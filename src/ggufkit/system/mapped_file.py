@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import errno
 import functools
-import hashlib
 import mmap
 import os
 import stat
@@ -238,6 +237,8 @@ class MappedFile:
     @functools.cached_property
     def identity(self) -> Identity:
         """The identity of this file in its present state, on any machine."""
+        import hashlib  # noqa: PLC0415 (loads OpenSSL)
+
         head = self.read(0, min(self.nbytes, HEAD_BYTES))
         return Identity(
             self.nbytes, self._opened.st_mtime_ns, hashlib.sha256(head.data).hexdigest()

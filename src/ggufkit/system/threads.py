@@ -7,11 +7,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from queue import SimpleQueue
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ggufkit.system import cancellation
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
 
 T = TypeVar("T")
 # Callbacks for progress.
@@ -23,6 +25,8 @@ GRACE_SECONDS: Final = 0.5  # for threads to end after a signal; the process doe
 @contextlib.contextmanager
 def pool_of(threads: int) -> Iterator[Executor]:
     """Provide a pool that, on any error, drops waiting tasks and cancels running ones."""
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (slow to import)
+
     is_left = threading.Event()
     events = (*cancellation.cancelling_events(), is_left)
     workers: list[threading.Thread] = []

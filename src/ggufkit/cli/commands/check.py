@@ -15,14 +15,10 @@ from ggufkit.cli.options import threads_option
 from ggufkit.cli.output import counted, emit, examples, paged
 from ggufkit.cli.pipes import require_file
 from ggufkit.cli.progress import progress_bar
-from ggufkit.cli.reports.show_changes import show
-from ggufkit.edits.in_place import apply
-from ggufkit.edits.repair import REPAIRED, plan_repair
 from ggufkit.errors import MissingKeyError, printable
 from ggufkit.remote.url import UrlPath
 from ggufkit.rules.findings import Finding, finding
 from ggufkit.rules.rules import all_rules, explain
-from ggufkit.rules.sarif import as_sarif
 
 _BREAKS: Final = {"GGUF": "breaks the specification", "llama.cpp": "llama.cpp refuses it", "": ""}
 _COLOURS: Final = {"error": "red", "warning": "yellow", "note": "blue"}
@@ -108,6 +104,8 @@ def command(  # noqa: PLR0913 (click passes each option)
     if as_json:
         emit([_plain(file, findings) for file, findings in checked.items()])
     elif sarif:
+        from ggufkit.rules.sarif import as_sarif  # noqa: PLC0415 (slow to import)
+
         emit(as_sarif(finding for findings in checked.values() for finding in findings))
     else:
         with paged():
@@ -136,6 +134,8 @@ def _explain(id: str, *, as_json: bool) -> None:
         raise click.BadParameter(
             f"{error.message}. {error.remedy}", param_hint="--explain"
         ) from None
+    from ggufkit.edits.repair import REPAIRED  # noqa: PLC0415 (slow to import)
+
     if as_json:
         texts = {"message": rule.pattern, "explanation": rule.why, "remedy": rule.remedy}
         kind = {"rule": id, "severity": rule.severity, "breaks": rule.breaks}
@@ -149,6 +149,10 @@ def _explain(id: str, *, as_json: bool) -> None:
 
 def _fix(file: str, *, dry_run: bool, is_quiet: bool) -> None:
     """Repair a file; if it is too broken to open, the check that follows reports it."""
+    from ggufkit.cli.reports.show_changes import show  # noqa: PLC0415 (slow to import)
+    from ggufkit.edits.in_place import apply  # noqa: PLC0415
+    from ggufkit.edits.repair import plan_repair  # noqa: PLC0415
+
     try:
         planned = plan_repair(file)
     except (ggufkit.errors.FormatError, FileNotFoundError):

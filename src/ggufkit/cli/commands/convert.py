@@ -16,6 +16,7 @@ from ggufkit.cli.output import examples, note
 from ggufkit.cli.pipes import keys_of
 from ggufkit.cli.quantize_options import imatrix_option, parse_recipes, search_option
 from ggufkit.cli.quantize_report import quantized_with_notes
+from ggufkit.cli.streams import PIPE
 from ggufkit.conversion.diffusion import checkpoint_files
 from ggufkit.errors import TensorTypeError
 from ggufkit.imatrix.matrix import Imatrix
@@ -230,7 +231,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     tasks, which Jina Embeddings 3 has, become files next to the first output.
     """
     recipe_names = recipes or ()
-    if out == write_model.PIPE and ((as_json and not dry_run) or len(recipe_names) > 1):
+    if out == PIPE and ((as_json and not dry_run) or len(recipe_names) > 1):
         raise click.UsageError("Only one model can go to stdout, and no JSON with it")
     chosen = {name: work.pop(name) for name in _OF_TEXT_MODELS}
     _require_possible(out, recipe_names, chosen, mmproj=mmproj, with_mmproj=with_mmproj)
@@ -278,7 +279,7 @@ def _require_possible(
         raise click.UsageError(
             "For several types OUT must be a folder (end it with /) or contain {ftype}"
         )
-    if with_mmproj is not None and (mmproj or write_model.PIPE in (out, with_mmproj)):
+    if with_mmproj is not None and (mmproj or PIPE in (out, with_mmproj)):
         raise click.UsageError("--with-mmproj goes with a text model, and with files or folders")
     if chosen["vocab_only"] and (recipes or chosen["mtp"]):
         raise click.UsageError("--vocab-only writes no tensors: leave out --quantize and --mtp")

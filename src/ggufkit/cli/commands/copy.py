@@ -12,7 +12,8 @@ from ggufkit.cli import options as shared
 from ggufkit.cli.model_argument import MODEL
 from ggufkit.cli.output import examples, note
 from ggufkit.cli.progress import progress_bar
-from ggufkit.cli.write_model import PIPE, deliver, is_folder, report, require_place, stem_of
+from ggufkit.cli.streams import PIPE
+from ggufkit.cli.write_model import deliver, is_folder, report, require_place, stem_of
 from ggufkit.errors import NoRangesError
 from ggufkit.models.sources import deinterleaved
 from ggufkit.output.download import download

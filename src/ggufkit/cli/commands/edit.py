@@ -16,7 +16,8 @@ from ggufkit.cli.output import emit, examples, note
 from ggufkit.cli.pipes import require_file
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.reports.show_changes import as_json, show
-from ggufkit.cli.write_model import PIPE, report, write_out
+from ggufkit.cli.streams import PIPE
+from ggufkit.cli.write_model import report, write_out
 from ggufkit.edits.changes import changes
 from ggufkit.edits.edit import Edits
 from ggufkit.edits.in_place import EditPlan, apply, plan_by

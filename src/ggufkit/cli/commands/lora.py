@@ -15,7 +15,8 @@ from ggufkit.cli.output import counted, emit, examples, is_quiet, note, paged, t
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.quantize_options import parse_recipe
 from ggufkit.cli.quantize_report import quantized_with_notes
-from ggufkit.cli.write_model import PIPE, deliver, write_out
+from ggufkit.cli.streams import PIPE
+from ggufkit.cli.write_model import deliver, write_out
 from ggufkit.diffusion.architecture import is_diffusion
 from ggufkit.errors import AdapterError, MissingImportanceError, TensorTypeError, printable
 from ggufkit.lora.image_adapter import open_image_adapter

@@ -11,10 +11,8 @@ import ggufkit
 from ggufkit.cli.model_argument import MODEL, look_at
 from ggufkit.cli.output import emit, examples, paged, size, table
 from ggufkit.cli.quantize_options import imatrix_option, parse_recipe, search_option
-from ggufkit.cli.quantize_report import show_explanations, warn
-from ggufkit.quantization.explain import explain
+from ggufkit.models.model import Model
 from ggufkit.quantization.plan import Plan
-from ggufkit.quantization.quantize import decide
 from ggufkit.quantization.recipes import Recipe
 from ggufkit.quants.search import Search
 
@@ -50,18 +48,34 @@ def command(
     """
     with look_at(file) as model:
         if recipe:
-            quantization = decide(model, recipe, imatrix=imatrix, search=search)
-            warn(quantization, allowed=True, of_several=False)
-            explained = explain(quantization)
+            _explain(file, model, recipe, imatrix, search, as_json=as_json)
         else:
             planned = ggufkit.plan(model, imatrix=imatrix, search=search)
-    if recipe and as_json:
+            _report(file, sorted(planned, key=lambda p: -p.nbytes), search, as_json=as_json)
+
+
+def _explain(  # noqa: PLR0913 (the options)
+    file: str,
+    model: Model,
+    recipe: Recipe,
+    imatrix: str | None,
+    search: Search | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Print the type of each tensor and why, as a table or as JSON."""
+    from ggufkit.cli.quantize_report import show_explanations, warn  # noqa: PLC0415 (slow to import)
+    from ggufkit.quantization.explain import explain  # noqa: PLC0415
+    from ggufkit.quantization.quantize import decide  # noqa: PLC0415
+
+    quantization = decide(model, recipe, imatrix=imatrix, search=search)
+    warn(quantization, allowed=True, of_several=False)
+    explained = explain(quantization)
+    if as_json:
         explanations = [asdict(explanation) for explanation in explained]
         emit({"file": file, "recipe": recipe.name, "explanations": explanations})
-    elif recipe:
-        show_explanations(explained)
     else:
-        _report(file, sorted(planned, key=lambda p: -p.nbytes), search, as_json=as_json)
+        show_explanations(explained)
 
 
 def _report(file: str, planned: Sequence[Plan], search: Search | None, *, as_json: bool) -> None:

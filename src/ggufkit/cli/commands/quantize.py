@@ -17,6 +17,7 @@ from ggufkit.cli import quantize_options, quantize_report, write_model
 from ggufkit.cli.model_argument import FILE, MODEL, open_any
 from ggufkit.cli.output import examples, note
 from ggufkit.cli.progress import progress_bar
+from ggufkit.cli.streams import PIPE
 from ggufkit.format.types import tensor_type
 from ggufkit.models.layers import parse_layers
 from ggufkit.quantization import recipe_files
@@ -232,9 +233,9 @@ def _require_output(
     """Raise an error for an output that cannot be written, or not with these options."""
     if out is None:
         raise click.UsageError(f"Name the output: ggufkit quantize {source} OUT {recipe or ''}")
-    if out == write_model.PIPE and options["as_json"]:
+    if out == PIPE and options["as_json"]:
         raise click.UsageError("--json and the model cannot both go to stdout")
-    if out == write_model.PIPE and options["explains"]:
+    if out == PIPE and options["explains"]:
         raise click.UsageError("--explain reads the written file again, so OUT cannot be -")
     inputs = [options[option] for option in _READ if options[option]]
     write_model.refuse_input(out, (*inputs, *(recipe or "").split(",")))

@@ -14,7 +14,8 @@ from ggufkit.cli.model_argument import MODEL
 from ggufkit.cli.options import Command, no_clobber_option, threads_option, usage
 from ggufkit.cli.output import counted, emit, examples, note, paged
 from ggufkit.cli.pipes import incoming
-from ggufkit.cli.write_model import PIPE, files_written, report, write_out
+from ggufkit.cli.streams import PIPE
+from ggufkit.cli.write_model import files_written, report, write_out
 from ggufkit.edits.loadability import refusals
 from ggufkit.edits.name_patterns import pattern, rename
 from ggufkit.errors import printable

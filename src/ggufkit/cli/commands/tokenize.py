@@ -11,7 +11,7 @@ import ggufkit
 from ggufkit.cli.model_argument import MODEL, look_at
 from ggufkit.cli.output import counted, emit, examples, paged, print_text, table
 from ggufkit.cli.pipes import text_of
-from ggufkit.cli.write_model import PIPE
+from ggufkit.cli.streams import PIPE
 from ggufkit.errors import printable
 from ggufkit.frameworks.tokenize import TokenizedText
 from ggufkit.system.text_file import Most

@@ -31,11 +31,15 @@ from ggufkit.diffusion.architecture import (
 )
 from ggufkit.diffusion.pipeline_facts import SHAPE_KEY
 from ggufkit.errors import CheckpointError, ValueTypeError, brief
-from ggufkit.format.file_types import NUMBER_OF, QUANTIZATION_VERSION, VERSION_KEY
+from ggufkit.format.file_types import (
+    FILE_TYPE_KEY,
+    NUMBER_OF,
+    QUANTIZATION_VERSION,
+    VERSION_KEY,
+)
 from ggufkit.format.metadata import Metadata
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.rows import closing_on_error
-from ggufkit.quantization.file_keys import FILE_TYPE_KEY
 
 OUTTYPES: Final[dict[str, str | None]] = {"auto": None, "f16": "F16", "bf16": "BF16", "f32": "F32"}
 
