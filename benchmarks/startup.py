@@ -1,11 +1,11 @@
-"""Measure commands that only look at a model, beside a budget, and the modules that cost most.
+"""Measure the start of commands that only look at a model, and the modules that cost most.
 
     python benchmarks/startup.py [--repeats N] [--modules N] [MODEL]
 
-Times are the least of all runs, because other work only adds to them. Processor time is user and
-system time of the command and the processes that it starts. The time of a module is its own,
-without the modules that it imports. Bytecode is compiled once, before the runs, as pip does it. The
-exit code is 1 if a command takes more processor time than its budget.
+Each command has a budget. Times are the least of all runs, because other work only adds to them.
+Processor time is user and system time of the command and the processes that it starts. The time of
+a module is its own, without the modules that it imports. Bytecode is compiled once, before the
+runs, as pip does it. The exit code is 1 if a command takes more processor time than its budget.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def main() -> None:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = folder
         model = options.model or str(real.smollm2())
-        kept = [show(name, model, options.repeats, options.modules) for name in BUDGETS]
-    sys.exit(not all(kept))
+        are_within = [show(name, model, options.repeats, options.modules) for name in BUDGETS]
+    sys.exit(not all(are_within))
 
 
 if __name__ == "__main__":

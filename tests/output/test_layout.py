@@ -197,11 +197,11 @@ def test_opaque_tensor_keeps_its_byte_order(tmp_path):
 @pytest.mark.parametrize("sizes", [(), (1,), (3, 0, 100)])
 def test_size_of_a_file_is_that_of_its_plan(sizes, is_padded, order, tmp_path):
     metadata = Metadata({"a": "text", "b": 7, "c": ["ä", "b"], "general.alignment": np.uint32(64)})
-    made = model_of(*sizes, metadata=metadata)
+    base = model_of(*sizes, metadata=metadata)
     ggufkit.write(ggufkit.model({"t": np.ones(3, np.float32)}, metadata), tmp_path / "in.gguf")
     with ggufkit.open(tmp_path / "in.gguf") as opened:  # its values are not decoded
         for entries in (metadata, opened.metadata):
-            model = Model(entries, made.tensors, byte_order=order, end_padded=is_padded)
+            model = Model(entries, base.tensors, byte_order=order, end_padded=is_padded)
             assert file_nbytes(model) == layout(model, "x.gguf").nbytes
 
 

@@ -104,8 +104,8 @@ def _has_eligible_name(name: str, architecture: str) -> bool:
     # llama.cpp compares like this, so it also accepts every name of five characters.
     if name.rfind("weight") != len(name) - 6 or name in KEPT_NAMES:
         return False
-    without, kept = without_layer(name), KEPT_PARTS + KEPT_PARTS_OF.get(architecture, ())
-    return not any(part in without for part in kept)
+    suffix, parts = without_layer(name), KEPT_PARTS + KEPT_PARTS_OF.get(architecture, ())
+    return not any(part in suffix for part in parts)
 
 
 def is_whole(type: TensorType) -> bool:

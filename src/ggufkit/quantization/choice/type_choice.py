@@ -88,10 +88,10 @@ class Choice:
 @functools.lru_cache(maxsize=CACHED_NAMES)
 def role_of(name: str) -> str:
     """Return the role of a tensor of this name, "other" for most."""
-    without = without_layer(name)
-    if without in EXACT_ROLES:
-        return EXACT_ROLES[without]
-    return next((role for part, role in ROLES.items() if part in without), "other")
+    suffix = without_layer(name)
+    if suffix in EXACT_ROLES:
+        return EXACT_ROLES[suffix]
+    return next((role for part, role in ROLES.items() if part in suffix), "other")
 
 
 def _layer_of(name: str) -> int | None:
