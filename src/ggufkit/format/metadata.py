@@ -302,14 +302,6 @@ class Metadata(Mapping[str, Value]):
             parts += (encoding.count(len(name)), name, value)
         return b"".join(parts)
 
-    def encoded_nbytes(self, encoding: Encoding) -> int:
-        """Return the number of bytes that `encode` returns; values of files are not copied."""
-        values = (
-            entry.nbytes(encoding) if isinstance(entry, Encoded) else len(encode(entry, encoding))
-            for entry in self._entries.values()
-        )
-        return sum(encoding.count_bytes + len(key.encode()) for key in self) + sum(values)
-
     def entry(self, key: str) -> Encoded | TypedValue:
         """Return a value as stored: undecoded if it came from a file."""
         try:
@@ -318,6 +310,16 @@ class Metadata(Mapping[str, Value]):
             near = difflib.get_close_matches(str(key), self._entries, 1)
             remedy = f"Did you mean {near[0]!r}?" if near else ""
             raise MissingKeyError(f"the model has no key {key!r}", remedy=remedy) from None
+
+
+def encoded_nbytes(metadata: Metadata, encoding: Encoding) -> int:
+    """Return the number of bytes that `encode` returns; values of files are not copied."""
+    entries = map(metadata.entry, metadata)
+    values = (
+        entry.nbytes(encoding) if isinstance(entry, Encoded) else len(encode(entry, encoding))
+        for entry in entries
+    )
+    return sum(encoding.count_bytes + len(key.encode()) for key in metadata) + sum(values)
 
 
 def value_types(kind: int, element: int) -> tuple[ValueType, ValueType | None]:

@@ -21,7 +21,7 @@ from ggufkit.format.coerce import typed
 from ggufkit.format.encoding import BYTE_ORDERS, ByteOrder, Encoding, is_utf8
 from ggufkit.format.file_name import parse_shard_name, shard_name
 from ggufkit.format.html import definitions, table
-from ggufkit.format.metadata import Metadata, alignment_of, is_alignment
+from ggufkit.format.metadata import Metadata, alignment_of, encoded_nbytes, is_alignment
 from ggufkit.format.values import TypedValue, whole_number
 from ggufkit.models.model import Model, Tensor, as_ggml_counts
 from ggufkit.models.rows import Source
@@ -167,7 +167,7 @@ def file_nbytes(model: Model) -> int:
     the errors of `layout`.
     """
     encoding, step = Encoding(_byte_order(None, model)), alignment_of(model.metadata)
-    head = _FIXED_BYTES + model.metadata.encoded_nbytes(encoding)
+    head = _FIXED_BYTES + encoded_nbytes(model.metadata, encoding)
     data = end = 0
     for tensor in model.tensors.values():
         _require_writable(tensor, encoding)
