@@ -77,8 +77,8 @@ test-oracle: $(ORACLE)/made  ## compare with llama.cpp's converter, transformers
 	GGUFKIT_ORACLE=$(ORACLE) $(BIN)/python -m pytest -n auto -m oracle tests/oracle
 	$(ORACLE)/venv/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall \
 		--no-deps build/wheel/*.whl
-	GGUFKIT_ORACLE=$(ORACLE) $(ORACLE)/venv/bin/python -m pytest -m torch tests/frameworks tests/oracle/test_exponentials.py
-	GGUFKIT_ORACLE=$(ORACLE) $(ORACLE)/venv5/bin/python -m pytest -m torch \
+	GGUFKIT_ORACLE=$(ORACLE) $(ORACLE)/venv/bin/python -m pytest -n auto -m torch tests/frameworks tests/oracle/test_exponentials.py
+	GGUFKIT_ORACLE=$(ORACLE) $(ORACLE)/venv5/bin/python -m pytest -n auto -m torch \
 		tests/frameworks/test_transformers.py tests/frameworks/test_live_models.py \
 		tests/frameworks/test_lm_eval.py tests/oracle/test_diffusion_loaders.py \
 		tests/oracle/test_image_adapters.py

@@ -131,6 +131,7 @@ def compile_native(folder, tools):
         module.unlink()
     definitions = {
         "CMAKE_BUILD_TYPE": "Release",
+        "GGUFKIT_OPTIMIZE": "-O1",  # compiles in half the time
         "CMAKE_MAKE_PROGRAM": tools / "ninja",
         "Python_EXECUTABLE": sys.executable,
         "SKBUILD_PROJECT_NAME": "ggufkit",

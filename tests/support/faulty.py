@@ -2,8 +2,8 @@
 
 As a program: faulty.py COMMAND FAULTS AT FOLDER prints JSON, a list with one object for each run:
 the call, the fault, exit code and message, what became of inputs and output, and what lies about
-after the next run. AT is "every" call, one of "each" kind, or where an output is "made". Each run
-is a process of its own, forked from one that has no threads.
+after the next run. AT is "every" call (a sample, where there are very many), one of "each" kind,
+or where an output is "made". Each run is a process of its own, forked from one that has no threads.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import errno
 import functools
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -56,6 +57,7 @@ SIGNALS: Final = {
     "terminated": signal.SIGTERM,
     "rivalled": signal.SIGSTOP,  # until `run` has seen the other one end
 }
+MOST_POINTS: Final = 120  # of a command with more calls, a sample meets each fault
 # These write one file after another; stopped, they leave whole files, and the next run goes on.
 MAKES_MANY: Final = {"release"}
 OF_THE_RUN: Final = ("release.log",)  # tells of each run, so it is never the same
@@ -395,7 +397,10 @@ class Trial:
         befallen &= {*self.calls}
         numbers = [n for n, name in enumerate(self.calls) if name in befallen]
         if places == "every" or not numbers:
-            return numbers
+            if len(numbers) <= MOST_POINTS:
+                return numbers
+            kinds = map(self.calls.index, befallen)
+            return sorted({*kinds, *random.Random(fault).sample(numbers, MOST_POINTS)})
         if places == "each":
             return sorted({*map(self.calls.index, befallen), numbers[-1]})
         if fault == "ended":  # all kinds of reads, which are few
