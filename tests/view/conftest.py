@@ -14,6 +14,7 @@ import pytest
 
 import ggufkit
 from browser_tab import DESK, Tab
+from ggufkit.view.edit_page import Editor
 from ggufkit.view.page_model import PageModel
 from ggufkit.view.serving.server import Address, bound, server_of
 
@@ -75,19 +76,18 @@ class Running:
             headers_by_name = {name.lower(): value for name, value in response.getheaders()}
             return Answer(response.status, headers_by_name, response.read())
 
-    def post(self, path, document):
+    def post(self, path, document, headers=None):
         """Send JSON to a path below the token."""
         body = json.dumps(document).encode()
-        return self.ask(
-            path, method="POST", headers={"Content-Type": "application/json"}, body=body
-        )
+        headers = {"Content-Type": "application/json"} | (headers or {})
+        return self.ask(path, method="POST", headers=headers, body=body)
 
 
 @contextlib.contextmanager
-def running(*models):
-    """Run a server for models on loopback."""
-    address = bound()
-    server = server_of(models, address)
+def running(*models, edits=False):
+    """Run a server for models on loopback, which with `edits` may change their files."""
+    address, pages = bound(), list(models)
+    server = server_of(pages, address, Editor(pages) if edits else None)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [address.socket]})
     thread.start()
     try:

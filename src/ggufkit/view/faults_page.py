@@ -9,9 +9,8 @@ from ggufkit.edits.repair import REPAIRED, plan_repair
 from ggufkit.errors import GGUFError
 from ggufkit.models.remote_resolvers import is_remote
 from ggufkit.rules.rules import explain
-from ggufkit.view.metadata_page import short_value
+from ggufkit.view.edit_page import change_row
 from ggufkit.view.page_model import PageModel
-from ggufkit.view.plain_values import cut
 
 MAX_FINDINGS: Final = 500
 _FACTS: Final = ("rule", "severity", "offset", "message", "remedy", "breaks")
@@ -44,14 +43,4 @@ def _repairs(page: PageModel) -> list[dict[str, Any]]:
         planned = plan_repair(page.name)
     except (GGUFError, OSError):
         return []  # too broken to open, or not ours to change
-    return [
-        {
-            "kind": change.kind,
-            "key": cut(change.key),
-            "before_type": change.before_type,
-            "after_type": change.after_type,
-            "before": short_value(change.before),
-            "after": short_value(change.after),
-        }
-        for change in planned.changes
-    ]
+    return list(map(change_row, planned.changes))

@@ -34,9 +34,9 @@ def served(monkeypatch):
     """Let the command end at once; collect what it would serve."""
     calls = []
 
-    def serve(models, address, *, opens_browser, started):
+    def serve(models, address, *, edits, opens_browser, started):
         started(address.url)
-        calls.append(([model.name for model in models], address, opens_browser))
+        calls.append(([model.name for model in models], edits, opens_browser))
 
     monkeypatch.setattr("ggufkit.cli.commands.view.serve", serve)
     return calls
@@ -47,8 +47,7 @@ def test_the_address_is_printed_and_a_browser_opened(path, served):
     assert URL.match(result.out)
     assert "Ctrl-C" in result.out
     assert result.err == ""
-    ((names, _, opens),) = served
-    assert (names, opens) == ([str(path)], True)
+    assert served == [([str(path)], False, True)]
 
 
 def test_several_files_are_shown_on_one_page(path, served):
@@ -174,6 +173,16 @@ def test_a_result_of_eval_is_named_by_an_option(path, tmp_path, qualities):
 def test_an_address_for_others_gets_a_warning(path, served):
     result = ggufkit("view", path, "--host", "0.0.0.0")  # noqa: S104 (closed again at once)
     assert "others on the network can reach this page" in result.err
+
+
+def test_files_are_edited_only_with_the_option_and_only_from_this_machine(path, served):
+    assert ggufkit("view", path, "--edit").code == 0
+    assert served == [([str(path)], True, True)]
+    for host in ("0.0.0.0", "::", "127.0.0.2"):  # noqa: S104 (refused)
+        result = ggufkit("view", path, "--edit", "--host", host)
+        assert result.code == 2
+        assert "this machine only" in result.err
+    assert len(served) == 1
 
 
 @pytest.mark.parametrize("host", ["256.256.256.256", "no.such.host.invalid"])

@@ -19,7 +19,7 @@ from ggufkit.view.serving import routes
 from ggufkit.view.serving import server as server_module
 from ggufkit.view.serving.guard import HEADERS, new_token
 from ggufkit.view.serving.routes import GETS, MAX_BODY, MAX_OTHERS, MAX_SLOW, PAGE, POSTS, TILES
-from ggufkit.view.serving.server import PortError, bound, guarded
+from ggufkit.view.serving.server import PortError, bound, guarded, is_open_to_others
 
 DIGITS = b'{"context": %s}' % (b"9" * 5000)  # Python refuses such numbers with ValueError
 MAX_PAGE = 300_000  # bytes of all files of the page
@@ -282,7 +282,7 @@ ANY = "0.0.0.0"  # noqa: S104 (closed again at once)
 def test_only_loopback_is_closed_to_others():
     for host, is_open in (("127.0.0.1", False), ("localhost", False), (ANY, True)):
         address = bound(host)
-        assert address.is_open_to_others == is_open
+        assert is_open_to_others(host) == is_open
         assert address.url.startswith(
             "http://127.0.0.1:" if host != "localhost" else "http://localhost:"
         )

@@ -18,7 +18,7 @@ from ggufkit.evaluation.quality_rows import evaluations_in, read_evaluation
 from ggufkit.frameworks.extras import library
 from ggufkit.models.open import first_files
 from ggufkit.view.page_model import PageModel
-from ggufkit.view.serving.server import DEFAULT_HOST, bound, serve
+from ggufkit.view.serving.server import DEFAULT_HOST, bound, is_open_to_others, serve
 
 MAX_PORT: Final = 65535
 MAX_MODELS: Final = 100  # of a folder
@@ -32,6 +32,7 @@ MAX_MODELS: Final = 100  # of a folder
         "ggufkit view quants/ --eval quality.json",
         "ggufkit view hf://org/repo:Q4_K_M",
         "ggufkit view model.gguf --no-browser --port 8080",
+        "ggufkit view model.gguf --edit",
     ),
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=MODEL)
@@ -52,16 +53,25 @@ MAX_MODELS: Final = 100  # of a folder
     metavar="ADDRESS",
     help="Address to listen on. Only this machine can reach the default.",
 )
-def command(
-    files: tuple[str, ...], *, evaluation: str | None, no_browser: bool, port: int, host: str
+@click.option("--edit", "edits", is_flag=True, help="Let the page change metadata and template.")
+def command(  # noqa: PLR0913 (the options)
+    files: tuple[str, ...],
+    *,
+    evaluation: str | None,
+    no_browser: bool,
+    port: int,
+    host: str,
+    edits: bool,
 ) -> None:
     """Show FILE in a browser: overview, metadata, tensors, tokenizer, template, memory.
 
     FILE may be a folder: all its models are shown, with results of `eval` in it. Several models
-    are also compared. The page is served from this machine until Ctrl-C; nothing is
-    changed, and tensors are read when looked at. The address holds a random token, and without it
+    are also compared. The page is served from this machine until Ctrl-C; nothing is changed without
+    --edit, and tensors are read when looked at. The address holds a random token, and without it
     nothing is shown.
     """
+    if edits and is_open_to_others(host):
+        raise click.UsageError(f"--edit is for this machine only; leave out --host {host}")
     library("starlette", "view")
     library("uvicorn", "view")
     with contextlib.ExitStack() as opened:
@@ -69,7 +79,7 @@ def command(
         _set_qualities(models, files, evaluation)
         address = bound(host, port)
         opened.callback(address.socket.close)
-        if address.is_open_to_others:
+        if is_open_to_others(host):
             note(
                 f"others on the network can reach this page at {host}; whoever has the address "
                 "sees all of the model"
@@ -78,6 +88,7 @@ def command(
         serve(
             models,
             address,
+            edits=edits,
             opens_browser=not no_browser,
             started=lambda url: click.echo(f"{url}\nPress Ctrl-C to stop."),
         )

@@ -1,4 +1,7 @@
-"""What the page may ask: one route for each function of the views, all read-only."""
+"""What the page may ask: one route for each function of the views.
+
+All are read-only but those of `edit_page`, which only a server that was started to edit has.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
+
+    from ggufkit.view.edit_page import Editor
 
 PAGE: Final = Path(__file__).parents[1] / "page"
 MAX_BODY: Final = 4 << 20  # bytes of a conversation or a text
@@ -103,13 +108,14 @@ PostAnswer = Callable[[Query, dict[str, Any]], Any]
 Endpoint = Callable[["Request"], Coroutine[Any, Any, "Response"]]
 
 
-def _index(query: Query) -> dict[str, Any]:
+def _index(query: Query, *, edits: bool = False) -> dict[str, Any]:
     names = [
         {
             "name": page.name,
             "nbytes": page.nbytes_on_disk,
             "local": not scheme_of(page.name),
             "quality": page.quality,
+            **({"editable": True} if edits and not scheme_of(page.name) else {}),
         }
         for page in query.models
     ]
@@ -176,14 +182,22 @@ POSTS: Final[dict[str, PostAnswer]] = {
 }
 
 
-def application(models: Sequence[PageModel]) -> Starlette:
-    """Return the server's application for open models; `PageGuard` keeps others out."""
+def application(models: Sequence[PageModel], editor: Editor | None = None) -> Starlette:
+    """Return the server's application for open models; `PageGuard` keeps others out.
+
+    Without an `editor` no route changes anything.
+    """
     routing = library("starlette.routing", "view")
     index, slow, usual = map(asyncio.Semaphore, (MAX_OTHERS, MAX_SLOW, MAX_OTHERS))
     slots = dict.fromkeys(SLOW, slow) | {"models": index}
     gets = {name: _get(models, GETS[name], _json, slots.get(name, usual)) for name in GETS}
     gets |= {name: _get(models, TILES[name], _picture, slow) for name in TILES}
     posts = {name: _post(models, POSTS[name], slow) for name in POSTS}
+    if editor:
+        for name, show in _editing(editor).items():
+            gets[name] = _get(models, show, _json, slots.get(name, slow))
+        for name, answer in (("edit-preview", editor.preview), ("edit-apply", editor.apply)):
+            posts[name] = _post(models, _of_model(answer), slow)
     app: Starlette = library("starlette.applications", "view").Starlette(
         routes=[
             *(routing.Route(f"/{name}", _file(name)) for name in _page_files()),
@@ -196,6 +210,19 @@ def application(models: Sequence[PageModel]) -> Starlette:
         ]
     )
     return app
+
+
+def _editing(editor: Editor) -> dict[str, RouteAnswer]:
+    """Return the read-only routes of a server that edits; the index says which models are local."""
+    return {
+        "models": lambda query: _index(query, edits=True),
+        "edit": lambda query: editor.facts(query.model()),
+        "edit-text": lambda query: editor.text(query.model(), query.number("key")),
+    }
+
+
+def _of_model(answer: Callable[[PageModel, dict[str, Any]], Any]) -> PostAnswer:
+    return lambda query, body: answer(query.model(), body)
 
 
 def _page_files() -> list[str]:

@@ -11,7 +11,7 @@ import threading
 import webbrowser
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ggufkit.errors import GGUFError
 from ggufkit.frameworks.extras import library
@@ -22,6 +22,9 @@ from ggufkit.view.page_model import PageModel
 from ggufkit.view.serving.guard import ANY_ADDRESS, LOOPBACK, OPENING_PATH, PageGuard, new_token
 from ggufkit.view.serving.opening_code import OpeningCode
 from ggufkit.view.serving.routes import application
+
+if TYPE_CHECKING:
+    from ggufkit.view.edit_page import Editor
 
 DEFAULT_HOST: Final = "127.0.0.1"
 IDLE_CONNECTION: Final = 5  # seconds
@@ -63,10 +66,10 @@ class Address:
         host = DEFAULT_HOST if self.host in ANY_ADDRESS else self.host
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
-    @property
-    def is_open_to_others(self) -> bool:
-        """Whether other machines may reach the server."""
-        return self.host not in {"127.0.0.1", "::1", "localhost"}
+
+def is_open_to_others(host: str) -> bool:
+    """Whether other machines may reach a server that listens on this address."""
+    return host not in {"127.0.0.1", "::1", "localhost"}
 
 
 def bound(host: str = DEFAULT_HOST, port: int = 0) -> Address:
@@ -90,20 +93,22 @@ def bound(host: str = DEFAULT_HOST, port: int = 0) -> Address:
     return Address(server_socket, host, new_token(), OpeningCode(new_token()))
 
 
-def guarded(models: Sequence[PageModel], address: Address) -> PageGuard:
+def guarded(
+    models: Sequence[PageModel], address: Address, editor: Editor | None = None
+) -> PageGuard:
     """Return the application for an address, open only to those who have its token."""
     names = {*LOOPBACK, address.host.lower(), f"[{address.host.lower()}]"}
     hosts = frozenset() if address.host in ANY_ADDRESS else frozenset(names)
-    return PageGuard(application(models), address.token, hosts, address.code)
+    return PageGuard(application(models, editor), address.token, hosts, address.code)
 
 
-def server_of(models: Sequence[PageModel], address: Address) -> Any:  # noqa: ANN401 (uvicorn's)
-    """Return the server for an address, not yet running."""
+def server_of(models: Sequence[PageModel], address: Address, editor: Editor | None = None) -> Any:  # noqa: ANN401 (uvicorn's)
+    """Return the server for an address, not yet running; only an `editor` lets it change files."""
     uvicorn: Any = library("uvicorn", "view")
     from ggufkit.view.serving import connections  # noqa: PLC0415 (needs the extra)
 
     config = uvicorn.Config(
-        guarded(models, address),
+        guarded(models, address, editor),
         http=connections.LimitedConnection,
         log_level="critical",
         access_log=False,
@@ -119,19 +124,28 @@ def server_of(models: Sequence[PageModel], address: Address) -> Any:  # noqa: AN
 
 
 def serve(
-    models: Sequence[PageModel],
+    models: list[PageModel],
     address: Address,
     *,
+    edits: bool = False,
     opens_browser: bool = True,
     started: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve the page until Ctrl-C or SIGTERM; `started` is called with its URL."""
+    """Serve the page until Ctrl-C or SIGTERM; `started` is called with its URL.
+
+    With `edits` the page can edit the models' files.
+    """
     allow_descriptors()
     sys.setswitchinterval(SWITCH_SECONDS)
     for page in models:
         page.prepare()
     gc.freeze()  # a pass over a million tensors would stop all requests for a second
-    server = server_of(models, address)
+    editor = None
+    if edits:
+        from ggufkit.view.edit_page import Editor  # noqa: PLC0415 (most pages only show)
+
+        editor = Editor(models)
+    server = server_of(models, address, editor)
     if started:
         started(address.url)
     if opens_browser:

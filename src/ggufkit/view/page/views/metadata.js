@@ -1,10 +1,11 @@
 // Keys and values; long values in parts.
 
-import { get } from "../api.js";
+import { get, Refusal } from "../api.js";
 import { copy, h, later, lines, name, visible } from "../dom.js";
 import { real, whole } from "../format.js";
 import { pager, searchField } from "../parts.js";
 import { link, note } from "../state.js";
+import { canEdit, editBar, editKey } from "./edit.js";
 
 const COUNT = 100;
 const ITEMS = 200;
@@ -24,7 +25,7 @@ export async function show(state) {
   await draw();
   const chosen = state.key !== undefined && list.querySelector(`[data-number="${CSS.escape(state.key)}"]`);
   if (chosen) chosen.open = true;
-  return h("div", { class: "grid" }, h("section", { class: "card wide" }, h("h1", null, "Metadata"),
+  return h("div", { class: "grid" }, h("section", { class: "card wide" }, h("h1", null, "Metadata"), canEdit(state) && await editBar(state),
     searchField("Search keys and values", place.search, later((text) => { Object.assign(place, { search: text, start: 0 }); draw(); })), list));
 }
 
@@ -45,8 +46,17 @@ function shortText(value) {
 
 async function drawValue(row, state, holder) {
   const body = h("div");
+  const edit = async () => {
+    try {
+      body.replaceChildren(await editKey(state, row, () => draw(0)));
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      state.say(`${error.message}. ${error.remedy}`);
+    }
+  };
   holder.append(h("p", { class: "bar-row" },
     h("button", { type: "button", onclick: () => copyDocument(row, state) }, "Copy as JSON"),
+    canEdit(state) && h("button", { type: "button", class: "quiet", onclick: edit }, "Edit"),
     h("a", { href: link({ view: "metadata", model: state.model, q: state.q, key: row.number }) }, "Link to this key")), body);
   const [count, what] = row.type === "string" ? [CHARACTERS, "characters"] : [ITEMS, "items"];
   const draw = async (start) => {

@@ -3,7 +3,8 @@
 import { get, post, Refusal } from "../api.js";
 import { choice, copy, h, later, lines, name } from "../dom.js";
 import { basename, whole } from "../format.js";
-import { note } from "../state.js";
+import { link, note } from "../state.js";
+import { canEdit } from "./edit.js";
 
 const MESSAGES = [{ role: "system", content: "Answer briefly." }, { role: "user", content: "What is the capital of Portugal?" }];
 const ROLES = ["system", "user", "assistant", "tool"];
@@ -14,9 +15,9 @@ export async function show(state) {
   const names = Object.keys(facts.templates);
   if (!names.length) {
     return h("div", { class: "grid" }, h("section", { class: "card" }, h("h1", null, "Chat template"), h("p", null, "This file has no chat template."),
-      h("p", { class: "muted" }, "Add one: ", h("code", null, "ggufkit edit FILE --chat-template template.jinja"))));
+      h("p", { class: "muted" }, "Add one: ", editLink(state) || h("code", null, "ggufkit edit FILE --chat-template template.jinja"))));
   }
-  return h("div", { class: "grid" }, ...drawEditor(state, names), drawText(facts, names), ...(state.models.length > 1 ? [await drawDifference(state, facts)] : []));
+  return h("div", { class: "grid" }, ...drawEditor(state, names), drawText(facts, names, state), ...(state.models.length > 1 ? [await drawDifference(state, facts)] : []));
 }
 
 function stored(text) {
@@ -79,8 +80,12 @@ function drawPrompt(prompt, state) {
   h("pre", { class: "text prompt", tabindex: "0" }, prompt.parts.map((part) => (part.special ? h("mark", null, lines(part.text)) : lines(part.text))))];
 }
 
-function drawText(facts, names) {
-  return h("section", { class: "card wide" }, h("h2", null, "Template"), names.map((title) => h("details", { open: names.length === 1 },
+function editLink(state) {
+  return canEdit(state) && h("a", { href: link({ view: "metadata", model: state.model, q: "tokenizer.chat_template" }) }, "edit tokenizer.chat_template");
+}
+
+function drawText(facts, names, state) {
+  return h("section", { class: "card wide" }, h("h2", null, "Template"), h("p", { class: "bar-row" }, editLink(state)), names.map((title) => h("details", { open: names.length === 1 },
     h("summary", null, name(title), ` · ${whole(facts.templates[title].length)} characters`), h("pre", { class: "text", tabindex: "0" }, lines(facts.templates[title])))),
   h("dl", { class: "facts-list" }, Object.entries(facts.special_tokens).map(([role, text]) => h("div", null, h("dt", null, role), h("dd", null, name(text))))));
 }
