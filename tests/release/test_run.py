@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -117,6 +118,21 @@ def test_missing_texts_and_licence_are_told_at_the_start():
     notes = [line["text"] for line in map(json.loads, result.lines) if line["state"] == "note"]
     assert [text.partition(":")[0] for text in notes] == ["missing"] * 4
     assert any("licence" in text for text in notes)
+
+
+def test_card_has_one_unit_for_sizes_and_its_commands_make_the_files():
+    Path("mine.toml").write_text('base = "Q8_0"\n[types]\n"blk.1.*" = "Q5_1"\n')
+    Path("release.toml").write_text('rungs = ["mine.toml", "Q8_0"]\nrun = false\n')
+    done(*COMMAND)
+    card = Path("out/README.md").read_text()
+    assert "| in-mine.gguf | mine.toml |" in card
+    assert {line.split(" | ")[2].split()[1] for line in card.splitlines() if ".gguf |" in line} == {
+        "GB"
+    }
+    command = next(line for line in card.splitlines() if line.startswith("- `ggufkit quantize"))
+    done(*shlex.split(command.strip("-` "))[1:])
+    for name in ("in-mine.gguf", "in-Q8_0.gguf"):
+        assert Path(name).read_bytes() == Path("out", name).read_bytes()
 
 
 def failing(*_):

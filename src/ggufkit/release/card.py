@@ -15,6 +15,7 @@ from ggufkit.errors import FormatError
 from ggufkit.evaluation.quality_rows import QualityRow
 from ggufkit.frameworks.extras import library
 from ggufkit.llama_cpp.library import VERSION
+from ggufkit.quantization.recipe_files import RECIPE_SUFFIX
 from ggufkit.release.journal import Facts, Journal
 from ggufkit.release.sidecars import ADAPTER, DRAFT, PROJECTOR
 from ggufkit.release.source import HUB
@@ -156,7 +157,8 @@ def _sidecar_row(sidecar: Facts) -> tuple[str, ...]:
 
 
 def _gigabytes(nbytes: int) -> str:
-    return f"{nbytes / 1e9:.2f} GB" if nbytes >= 10**8 else f"{nbytes / 1e6:.2f} MB"
+    """Return a size in GB, as all of a card: with two decimals, or three digits if it is small."""
+    return f"{nbytes / 1e9:{'.2f' if nbytes >= 10**9 else '.3g'}} GB"
 
 
 def _choices(files: Sequence[Facts]) -> Iterator[str]:
@@ -234,11 +236,11 @@ def _how_made(document: Facts) -> Iterator[str]:
             f"reached {importance['matrices'] - importance['unseen']:,} of "
             f"{importance['matrices']:,} matrices.{similar}\n"
         )
-    names = [file["name"] for file in document["files"]]
-    recipes = ",".join(name for name in names if not name[0].isdigit())
+    names = [file["recipe"] for file in document["files"]]
+    recipes = [name for name in names if name.endswith(RECIPE_SUFFIX) or not name[0].isdigit()]
     data = {"imatrix": f"{document['name']}.imatrix.gguf"} if importance else {}
-    outputs = [(f". {recipes}", data)] if recipes else []
-    for name in (name for name in names if name[0].isdigit()):
+    outputs = [(f". {','.join(recipes)}", data)] if recipes else []
+    for name in (name for name in names if name not in recipes):
         is_rate = name.lower().endswith("bpw")
         goal = {"target-bpw": name[:-3]} if is_rate else {"target-size": name}
         outputs.append((f"{document['name']}-{name}.gguf", goal | data))

@@ -55,7 +55,7 @@ class Rung:
         """What the card says of it."""
         quantized = [d for d in self.result.decisions if d.is_changed and d.after.type.is_quantized]
         return {
-            "recipe": self.name,
+            "recipe": Path(self.label).name,  # of a recipe file with its ending
             "nbytes": self.plan.nbytes,
             "bits_per_weight": bits_per_weight(self.result.model.tensors.values()),
             "quantized": len(quantized),
