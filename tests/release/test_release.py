@@ -146,7 +146,7 @@ def test_card_is_valid_for_the_hub_and_says_what_eval_says(released, inputs):
     row = next(line for line in text.splitlines() if line.startswith("| tiny-Q4\\_0.gguf"))
     assert f"{kld['mean']['value']:.6f} ± {kld['mean']['error']:.6f}" in row
     assert f"{kld['percentiles']['99.9']:.6f}" in row
-    assert f"{(released / 'tiny-Q4_0.gguf').stat().st_size / 1e6:.2f} MB" in row
+    assert f"| {(released / 'tiny-Q4_0.gguf').stat().st_size / 1e9:.3g} GB |" in row
     own = json.loads((released / "quality-held-out.json").read_text())
     assert [m["name"] for m in own["models"]] == [f"tiny-{rung}.gguf" for rung in RUNGS]
     assert own["models"][1]["divergence"] == measured["models"][0]["divergence"]
@@ -200,7 +200,34 @@ def test_change_of_a_setting_makes_only_what_depends_on_it(released, work):
     Path("release.toml").write_text(SETTINGS.replace('"Q8_0", ', '"Q8_0", "Q5_0", '))
     lines = [json.loads(line) for line in done(*COMMAND, "--json").lines]
     begun = {line["step"] for line in lines if line["state"] == "begun"}
-    assert begun == {"quantize Q5_0", "check Q5_0", "run Q5_0", "measure Q5_0 on held-out.txt"}
+    steps = {f"{act} Q5_0" for act in ("quantize", "check", "run")}
+    assert begun == steps | {"base on held-out.txt", "measure Q5_0 on held-out.txt"}
+
+
+def test_journal_that_cannot_be_written_after_the_base_is_no_problem_of_one_file(
+    released, work, monkeypatch
+):
+    from ggufkit.errors import OutputError
+    from ggufkit.release import journal
+
+    shutil.copytree(released, "out")
+    Path("release.toml").write_text(SETTINGS.replace('"Q8_0", ', '"Q8_0", "Q5_0", '))
+    write_whole, name = journal.write_whole, "base on held-out.txt"
+
+    def full(path, content):
+        if name in json.loads(content)["steps"]:
+            raise OutputError(f"writing {path}: No space left on device")
+        write_whole(path, content)
+
+    read = journal.Journal(Path("out"))
+    del read.steps[name]
+    read.publish({})
+    read.close()
+    monkeypatch.setattr(journal, "write_whole", full)
+    result = ggufkit(*COMMAND)
+    assert result.code == 1
+    assert "error: writing out/release.json: No space left on device" in result.err
+    assert "measure Q5_0" not in result.err
 
 
 def kill_at(folder: Path, seconds: float) -> int:

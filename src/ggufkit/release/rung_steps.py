@@ -22,8 +22,9 @@ from ggufkit.release.runner import Runner, StepOutcome
 from ggufkit.system.cpu import worker_count
 from ggufkit.validation.plain_values import plain_values
 
-# A step that proves a rung: its name, what it depends on, and what is done with the file.
-Proof = tuple[str, tuple[object, ...], Callable[[Path], Facts]]
+# A step that proves a rung: its name, what it depends on, what is done with the file, and the text
+# that it is measured on, if any.
+Proof = tuple[str, tuple[object, ...], Callable[[Path], Facts], str]
 
 
 def require_sound(path: Path, threads: int | None, known: Container[str] = ()) -> None:
@@ -63,7 +64,7 @@ class RungSteps:
         """Write the base files that measuring needs, before room for the rungs is computed."""
         if any(map(self._is_needed, rungs)):
             for text in self.run.settings.texts:
-                self._logits(text)
+                self._write_logits(text)
 
     def _is_needed(self, rung: Rung) -> bool:
         """Whether a rung is to be made: it is not there, or was removed before it was proven."""
@@ -71,8 +72,7 @@ class RungSteps:
             return True
         is_there = all(path.exists() for path in self.files(rung))
         return not is_there and not all(
-            self.run.journal.is_done(step, digest_of(step, *inputs))
-            for step, inputs, _ in self._proofs(rung)
+            self.run.is_done(step, inputs) for step, inputs, *_ in self._proofs(rung)
         )
 
     def files(self, rung: Rung) -> list[Path]:
@@ -92,21 +92,29 @@ class RungSteps:
     def _proofs(self, rung: Rung) -> Iterator[Proof]:
         known, settings = self.run.journal.digests(), self.run.settings
         digests = [known[name] for name in sorted(path.name for path in self.files(rung))]
-        yield f"check {rung.name}", (digests,), self._check
+        yield f"check {rung.name}", (digests,), self._check, ""
         if settings.run and not is_encoder(rung.result.model):
-            yield f"run {rung.name}", (digests,), self._run
+            yield f"run {rung.name}", (digests,), self._run, ""
         for text in settings.texts:
             inputs = (digests, *self._reading(text))
             act = functools.partial(self._measured, text)
-            yield f"measure {rung.name} on {Path(text).name}", inputs, act
+            yield f"measure {rung.name} on {Path(text).name}", inputs, act, text
 
     def prove(self, rung: Rung) -> bool:
         """Check a rung, let llama.cpp run it, and measure it on each text; whether it is sound."""
         return all(self._is_proven(rung, *proof) for proof in self._proofs(rung))
 
     def _is_proven(
-        self, rung: Rung, step: str, inputs: tuple[object, ...], act: Callable[[Path], Facts]
+        self,
+        rung: Rung,
+        step: str,
+        inputs: tuple[object, ...],
+        act: Callable[[Path], Facts],
+        text: str,
     ) -> bool:
+        if text and not self.run.is_done(step, inputs):
+            self._write_logits(text)
+
         def make() -> StepOutcome:
             return (), act(self.files(rung)[0])
 
@@ -132,33 +140,29 @@ class RungSteps:
         with self.run.bar("measuring", in_bytes=False) as progress:
             options: dict[str, Any] = {"progress": progress, "threads": self.run.job.threads}
             options |= {"chunks": self.run.settings.text_chunks, "resume": True}
-            logits = self._logits(text)
-            result = evaluation.evaluate([path], text, base_logits=logits, **options)
+            options["base_logits"] = self._logits(text)
+            result = evaluation.evaluate([path], text, **options)
         return _facts(result, result.models[0])
 
     def _logits(self, text: str) -> Path:
-        """Return the base file of a text, which is written when it is first needed.
+        """Return the path of llama-perplexity's base file of a text."""
+        return self.run.work / f"{digest_of(*self._reading(text))[:16]}.kld"
 
-        It is small, or a large one (.kld) for models that have no small one.
-        """
-        small = self.run.work / f"{digest_of(*self._reading(text))[:16]}.gguf"
-        large, step = small.with_suffix(".kld"), f"base on {Path(text).name}"
-        is_there = step in self.run.journal.steps and (small.exists() or large.exists())
-        if not is_there:
-            settings = self.run.settings
-            options: dict[str, Any] = {"base": self.base["path"], "context": settings.context}
-            options |= {"chunks": settings.text_chunks, "threads": self.run.job.threads}
+    def _write_logits(self, text: str) -> None:
+        """Write the base file of a text, unless it is there: a step of its own, of no one file."""
+        logits, step, settings = self._logits(text), f"base on {Path(text).name}", self.run.settings
+
+        def make() -> StepOutcome:
             with self.run.bar("reading", in_bytes=False) as progress:
-                options["progress"] = progress
-                try:
-                    result = evaluation.evaluate((), text, base_logits=small, **options)
-                except GGUFError:
-                    options |= {"base_logits": large, "resume": True}
-                    result = evaluation.evaluate((), text, **options)
-            facts = _facts(result, result.base) if result.base else {}
-            self.run.journal.record(step, "", (), facts)
-            self.run.tell("done", step)
-        return small if small.exists() else large
+                options: dict[str, Any] = {"base": self.base["path"], "context": settings.context}
+                options |= {"chunks": settings.text_chunks, "threads": self.run.job.threads}
+                options |= {"base_logits": logits, "resume": True, "progress": progress}
+                result = evaluation.evaluate((), text, **options)
+            return (), _facts(result, result.base) if result.base else {}
+
+        if not logits.exists():
+            self.run.journal.steps.pop(step, None)  # the file went with those of an earlier run
+        self.run.step(step, self._reading(text), make)
 
 
 def _facts(result: evaluation.Evaluation, quality: evaluation.Quality) -> Facts:

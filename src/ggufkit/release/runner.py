@@ -78,16 +78,19 @@ class Runner:
         self.problems.append(f"{step}: {plain}")
         self.tell("failed", step, text=plain)
 
+    def is_done(self, name: str, inputs: Sequence[object]) -> bool:
+        """Whether a step was done with these inputs."""
+        return self.journal.is_done(name, digest_of(name, *inputs))
+
     def step(self, name: str, inputs: Sequence[object], make: Callable[[], StepOutcome]) -> Facts:
         """Do a step, unless it is done; return what it found out."""
-        key = digest_of(name, *inputs)
-        if self.journal.is_done(name, key):
+        if self.is_done(name, inputs):
             self.tell("skipped", name)
             return self.journal.facts(name)
         check_cancelled()
         self.tell("begun", name)
         paths, facts = make()
-        self.journal.record(name, key, paths, facts)
+        self.journal.record(name, digest_of(name, *inputs), paths, facts)
         self.tell("done", name, files=[path.name for path in paths])
         return self.journal.facts(name)
 
