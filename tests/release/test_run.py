@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shlex
 import shutil
@@ -133,6 +134,24 @@ def test_card_has_one_unit_for_sizes_and_its_commands_make_the_files():
     done(*shlex.split(command.strip("-` "))[1:])
     for name in ("in-mine.gguf", "in-Q8_0.gguf"):
         assert Path(name).read_bytes() == Path("out", name).read_bytes()
+
+
+def test_card_of_a_journal_with_other_facts_is_refused():
+    done(*COMMAND)
+    whole = json.loads(Path("out/release.json").read_text())
+    facts = [(step, key) for step, row in whole["steps"].items() for key in row["facts"]]
+    assert ("set", "sidecars") in facts
+    refused = []
+    for step, key in facts:
+        for value in (None, [{}]):
+            spoiled = copy.deepcopy(whole)
+            spoiled["steps"][step]["facts"][key] = value
+            Path("out/release.json").write_text(json.dumps(spoiled))
+            result = ggufkit("card", "out")
+            assert "Traceback" not in result.err
+            assert result.code == 0 or "Run `ggufkit release` again" in result.err, (step, key)
+            refused += [key] * result.code
+    assert {"texts", "rungs", "sidecars", "nbytes"} <= {*refused}
 
 
 def failing(*_):

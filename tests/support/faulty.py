@@ -59,7 +59,7 @@ SIGNALS: Final = {
 }
 MOST_POINTS: Final = 120  # of a command with more calls, a sample meets each fault
 # These write one file after another; stopped, they leave whole files, and the next run goes on.
-MAKES_MANY: Final = {"release"}
+MAKES_MANY: Final = {"release", "card"}
 OF_THE_RUN: Final = ("release.log",)  # tells of each run, so it is never the same
 # What tells of the files that there are, and hidden files.
 UNFINISHED: Final = re.compile(r"(^|/)\.|/(release\.json|README\.md|SHA256SUMS)$")
@@ -113,6 +113,7 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "sensitivity": ("sensitivity", "in.gguf", "text.txt", "-o", "out/model.json"),
     "eval": ("eval", "in.gguf", "--text", "text.txt", "--context", "8", "-o", "out/model.json"),
     "release": ("release", "in.gguf", "-o", "out/set", "--rungs", "Q8_0,F16"),
+    "card": ("card", "out/made"),
     "report": ("report", "in.gguf", "-o", "out/model.md"),
     "tensor": ("tensor", "in.gguf", "blk.0.ffn_up.weight", "-o", "out/values.csv"),
     "amend": ("edit", "out/odd.gguf", "--set", "general.name=new"),
@@ -120,7 +121,7 @@ COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "recover": ("recover", "out/torn.gguf"),
 }
 # These have no --threads, and work in one.
-UNTHREADED: Final = {"rename", "imatrix", "merge", "recover"}
+UNTHREADED: Final = {"rename", "imatrix", "merge", "recover", "card"}
 IN_PLACE: Final = {"amend", "fix", "recover"}  # their input is their output, and so for renaming
 OVERWRITE_NOTHING: Final = {"export", "name"}
 READING: Final = {"pread", "preadv", "copy_file_range"}
@@ -256,6 +257,14 @@ def tear(folder: Path) -> None:
     assert run(arguments, folder, (last, "torn")).code == -signal.SIGKILL
 
 
+def release(folder: Path) -> None:
+    """Make a release without its card."""
+    words = ["release", "in.gguf", "-o", "out/made", "--rungs", "Q8_0", "--threads", "1"]
+    ended = run(words, folder)
+    assert ended.code == 0, ended.errors
+    (folder / "out" / "made" / "README.md").unlink()
+
+
 class Ended(NamedTuple):
     """What a run ended with, and the calls it made up to the one that was struck."""
 
@@ -342,7 +351,8 @@ def arguments_of(command: str) -> tuple[str, ...]:
 
 def source_of(arguments: list[str]) -> str:
     """Return the file that a command reads its tensors from."""
-    source = next(part for part in arguments[1:] if "." in part or part in SOURCES.values())
+    named = (part for part in arguments[1:] if "." in part or part in SOURCES.values())
+    source = next(named, arguments[1])
     source_of_verb = SOURCES.get(arguments[0], source)
     return SOURCES.get(" ".join(arguments[:2]), source_of_verb)
 
@@ -382,8 +392,8 @@ class Trial:
         self.original, self.work = folder / "kept", folder / "work"
         self.original.mkdir()
         make(self.original)
-        if command == "recover":
-            tear(self.original)
+        if prepare := {"recover": tear, "card": release}.get(command):
+            prepare(self.original)
         self.old = content(self.original / "out")
         renew(self.original, self.work)
         self.calls, code, errors, _ = run(self.arguments, self.work)

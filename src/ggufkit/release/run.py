@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from ggufkit.errors import FormatError, OutputError
+from ggufkit.errors import MISFORMED, FormatError, GGUFError, OutputError, brief
 from ggufkit.inspection.file_digest import digest_line
 from ggufkit.llama_cpp.library import library
 from ggufkit.models.model import Model
@@ -19,7 +19,7 @@ from ggufkit.quantization.provenance import content_digest
 from ggufkit.quantization.quantize import QuantizeOptions
 from ggufkit.release.card import CARD, CHART, card_of, chart_of, document_of, evaluations
 from ggufkit.release.importance import count_tokens, quantize_options
-from ggufkit.release.journal import Facts, Journal, read_journal
+from ggufkit.release.journal import JOURNAL, Facts, Journal, read_journal
 from ggufkit.release.publish import Publisher, is_same, publisher, repository_of
 from ggufkit.release.refusals import (
     bytes_in,
@@ -257,4 +257,13 @@ def write_card(folder: Path, template: Path | None = None) -> list[Path]:
             remedy="Run `ggufkit release` until its end",
         )
     with contextlib.closing(Journal(folder)) as journal:
-        return write_pages(journal, journal.facts("set"), template)
+        try:
+            return write_pages(journal, journal.facts("set"), template)
+        except GGUFError:
+            raise
+        except MISFORMED as error:
+            raise FormatError(
+                f"{JOURNAL} has other facts than this version writes ({brief(error)})",
+                remedy="Run `ggufkit release` again",
+                path=str(folder),
+            ) from error

@@ -74,7 +74,9 @@ class Runner:
 
     def problem(self, step: str, text: str) -> None:
         """Note what went wrong; the release goes on, and ends with code 1."""
-        plain = shortened(text.replace(f"{self.folder}/", ""), MAX_PROBLEM)
+        for folder in (self.folder.absolute(), self.folder):
+            text = text.replace(f"{folder}/", "")
+        plain = shortened(text, MAX_PROBLEM)
         self.problems.append(f"{step}: {plain}")
         self.tell("failed", step, text=plain)
 

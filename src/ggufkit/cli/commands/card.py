@@ -15,7 +15,7 @@ from ggufkit.cli.write_model import report
     "card",
     epilog=examples("ggufkit card release/", "ggufkit card release/ --template mine.md.jinja"),
 )
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("folder", type=click.Path(path_type=Path))
 @click.option(
     "--template",
     type=FILE_PATH,
