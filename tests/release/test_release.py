@@ -321,6 +321,9 @@ def test_llama_cpp_is_tried_in_a_process_of_its_own(work):
 # Disk and upload.
 
 
+LIMIT = 350_000
+
+
 def test_disk_limit_is_kept_and_rungs_are_removed_once_published(released, work, monkeypatch):
     from ggufkit.release.refusals import bytes_in
 
@@ -333,24 +336,48 @@ def test_disk_limit_is_kept_and_rungs_are_removed_once_published(released, work,
 
         return measured
 
-    limit = 350_000
     with monkeypatch.context() as patch:  # files grow only between these calls
         for name in ("fsync", "replace", "unlink"):
             patch.setattr(os, name, measuring(getattr(os, name)))
-        done(*COMMAND, "--upload", "./public", "--disk", str(limit))
-    assert 250_000 < max(sizes) <= limit
+        done(*COMMAND, "--upload", "./public", "--disk", str(LIMIT))
+    assert 250_000 < max(sizes) <= LIMIT
     assert not list(Path("out").glob("tiny-*.gguf"))
     for rung in RUNGS:
         name = f"tiny-{rung}.gguf"
         assert Path("public", name).read_bytes() == (released / name).read_bytes()
     again = [
         json.loads(line)
-        for line in done(*COMMAND, "--upload", "./public", "--disk", str(limit), "--json").lines
+        for line in done(*COMMAND, "--upload", "./public", "--disk", str(LIMIT), "--json").lines
     ]
     assert not [line for line in again if line["state"] == "begun"]
     result = ggufkit(*COMMAND, "--upload", "./public", "--disk", "20000")
     assert result.code == 1
     assert "the limit leaves" in result.err
+
+
+@pytest.fixture
+def small_disk(work):
+    """Make the folder of the release a file system of 90 pages; skip where that is denied."""
+    Path("out").mkdir()
+    words = ("mount", "-t", "tmpfs", "-o", f"size={90 * 4096}", "tmpfs", "out")
+    if not shutil.which("mount") or subprocess.run(words, check=False).returncode:
+        pytest.skip("this user may not mount a file system")
+    yield Path("out")
+    subprocess.run(["umount", "out"], check=True)
+
+
+def test_release_that_fills_a_disk_continues_with_a_limit(released, small_disk):
+    result = ggufkit(*COMMAND)
+    assert result.code == 1
+    assert "No space left on device" in result.err
+    assert "Traceback" not in result.err
+    for path in small_disk.glob("*.gguf"):
+        assert path.read_bytes() == (released / path.name).read_bytes()
+        path.unlink()
+    done(*COMMAND, "--upload", "./public", "--disk", str(300_000))
+    for rung in RUNGS:
+        name = f"tiny-{rung}.gguf"
+        assert Path("public", name).read_bytes() == (released / name).read_bytes()
 
 
 def test_upload_goes_to_the_hub_private_and_without_the_token_elsewhere(

@@ -351,8 +351,8 @@ def arguments_of(command: str) -> tuple[str, ...]:
 
 def source_of(arguments: list[str]) -> str:
     """Return the file that a command reads its tensors from."""
-    named = (part for part in arguments[1:] if "." in part or part in SOURCES.values())
-    source = next(named, arguments[1])
+    files = (part for part in arguments[1:] if "." in part or part in SOURCES.values())
+    source = next(files, arguments[1])
     source_of_verb = SOURCES.get(arguments[0], source)
     return SOURCES.get(" ".join(arguments[:2]), source_of_verb)
 
