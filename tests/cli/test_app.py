@@ -69,7 +69,7 @@ def test_help_examples_are_valid_commands(command):
     assert set(examples) == {command}
 
 
-COMMON = {"--help", "--quiet"}  # docs/commands.md explains them
+COMMON = {"--help", "--quiet", "--dialect"}  # docs/commands.md explains them
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -24,6 +24,7 @@ from ggufkit.checks.tensor_data import audit, unfinished
 from ggufkit.checks.vocabulary import vocabulary_faults
 from ggufkit.diffusion.architecture import is_diffusion
 from ggufkit.format.arguments import refusal
+from ggufkit.format.dialects import dialect_of, reading
 from ggufkit.format.header import Header, parse
 from ggufkit.format.html import SHOWN_ROWS, table
 from ggufkit.format.types import ValueType, padded
@@ -113,7 +114,9 @@ def _check_unwritten(model: Model, options: CheckOptions) -> list[Finding]:
         parts = [ParsedFile(file, read_header(file)) for file in files]
     else:
         (file,) = layout(model, "model.gguf").files
-        parts = [ParsedFile(BytesFile(file.head, NOT_WRITTEN), parse(file.head, file.nbytes))]
+        with reading(dialect_of({tensor.type for tensor in model.tensors.values()})):
+            header = parse(file.head, file.nbytes)
+        parts = [ParsedFile(BytesFile(file.head, NOT_WRITTEN), header)]
         offsets = {extent.name: extent.offset for extent in file.extents}
     findings = [finding for part in parts for finding in _check_part(part)]
     findings += _about_whole(parts, options, model, offsets)

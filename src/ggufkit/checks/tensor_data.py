@@ -60,11 +60,10 @@ def audit(
     """
     workers = reading_threads([model], threads)
     tally = Tally(progress)
-    codecs = kernels.codecs()
     tensors = [
         t
         for t in map(separable, model.tensors.values())
-        if t.nbytes and (t.type.dtype or t.type.id in codecs)
+        if t.nbytes and (t.type.dtype or kernels.has_kernel(t.type))
     ]
     tally.expect(sum(t.nbytes for t in tensors))
     with pool_of(workers) as pool:

@@ -16,6 +16,7 @@ from ggufkit.cli import llama_names, streams
 from ggufkit.cli.errors import FAILED, report
 from ggufkit.cli.output import QUIET
 from ggufkit.errors import GGUFError
+from ggufkit.format.types import DIALECT_VARIABLE, DIALECTS
 
 SUMMARIES: Final = {  # of each command, by the sections of the help, in its order
     "Look": {
@@ -82,7 +83,7 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"ggufkit.cli.commands.{cmd_name.replace('-', '_')}")
-        command = _with_quiet(module.command)
+        command = _with_common(module.command)
         command.short_help = next(
             lines[cmd_name] for lines in SUMMARIES.values() if cmd_name in lines
         )
@@ -131,12 +132,30 @@ _QUIET_OPTION: Final = click.Option(
 )
 
 
-def _with_quiet(command: click.Command) -> click.Command:
-    """Return a command, and its subcommands, with the option that all commands have."""
+def _set_dialect(context: click.Context, _param: click.Parameter, value: str | None) -> None:
+    if value:
+        before = os.environ.get(DIALECT_VARIABLE, "")
+        os.environ[DIALECT_VARIABLE] = value  # for the processes that a command starts, too
+        context.call_on_close(lambda: os.environ.update({DIALECT_VARIABLE: before}))
+
+
+_DIALECT_OPTION: Final = click.Option(
+    ["--dialect"],
+    type=click.Choice([*DIALECTS]),
+    expose_value=False,
+    is_eager=True,
+    callback=_set_dialect,
+    help="The program whose tensor types GGUF files have, where their sizes do not tell.",
+)
+_COMMON: Final = (_DIALECT_OPTION, _QUIET_OPTION)
+
+
+def _with_common(command: click.Command) -> click.Command:
+    """Return a command, and its subcommands, with the options that all commands have."""
     copied = copy.copy(command)
-    copied.params = [*command.params, _QUIET_OPTION]
+    copied.params = [*command.params, *_COMMON]
     if isinstance(command, click.Group) and isinstance(copied, click.Group):
-        copied.commands = {name: _with_quiet(cmd) for name, cmd in command.commands.items()}
+        copied.commands = {name: _with_common(cmd) for name, cmd in command.commands.items()}
     return copied
 
 

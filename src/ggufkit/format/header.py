@@ -14,6 +14,7 @@ import numpy as np
 
 import ggufkit._native as _native
 from ggufkit.format import types
+from ggufkit.format.dialects import DataSection, resolved
 from ggufkit.format.encoding import ByteOrder, Encoding, is_utf8
 from ggufkit.format.magic import HEAD_BYTES, identify
 from ggufkit.format.metadata import Encoded, Metadata, is_alignment, value_types
@@ -144,6 +145,8 @@ def parse(data: Data, nbytes: int) -> Header:
             unplaced = _unplaced(infos)
         else:
             alignment = _alignment(entries, findings)
+            section = DataSection(data, types.padded(end, alignment), nbytes, alignment)
+            infos = resolved(infos, section, findings)
             places = _places(infos, end, alignment, nbytes, findings)
     all_findings = findings.all()
     order = encoding.byte_order

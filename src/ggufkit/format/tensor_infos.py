@@ -6,10 +6,11 @@ so that a header of a million tensors costs little more than its names.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import add
@@ -19,6 +20,7 @@ import numpy as np
 
 from ggufkit.format import types
 from ggufkit.format.encoding import Encoding, is_utf8
+from ggufkit.format.types import TensorType
 from ggufkit.rules.findings import Findings
 from ggufkit.system.mapped_file import Data
 
@@ -31,39 +33,41 @@ MAX_ELEMENTS: Final = 2**60 - 1
 # than this many times their total bytes are not truncated: their offsets are wrong.
 PLAUSIBLE_REACH: Final = 2
 
-_UNKNOWN: Final = max(types.TENSOR_TYPES) + 1  # stands for every other id in the tables below
-_BLOCK_SIZE: Final = np.zeros(_UNKNOWN + 1, "u8")
-_BLOCK_BYTES: Final = np.zeros(_UNKNOWN + 1, "u8")
-_ROW_PREFIX: Final = np.zeros(_UNKNOWN + 1, "u8")
-_IS_LISTED: Final = np.zeros(_UNKNOWN + 1, "?")
-_IS_FOREIGN: Final = np.zeros(_UNKNOWN + 1, "?")
-for _row in types.TENSOR_TYPES.values():
-    _BLOCK_SIZE[_row.id] = _row.block_size
-    _BLOCK_BYTES[_row.id] = _row.block_bytes
-    _ROW_PREFIX[_row.id] = _row.row_prefix
-    _IS_LISTED[_row.id] = True
-    _IS_FOREIGN[_row.id] = _row.program is not None
-
 
 @dataclass(frozen=True)
 class Infos:
-    """The tensor infos of one header: the scanner's table, and the name and shape of each row."""
+    """The tensor infos of one header: the scanner's table, and the name and shape of each row.
+
+    `rows` are the types of numbers that mean another type in this file than in the table of types.
+    """
 
     table: Table
     encoding: Encoding
     names: list[str]
     shapes: list[tuple[int, ...]]
+    rows: Mapping[int, TensorType] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def read(cls, data: Data, table: Table, encoding: Encoding) -> Infos:
         """Read names and shapes without checks."""
         return cls(table, encoding, _names(data, table), _shapes(data, table, encoding))
 
-    def types(self) -> list[types.TensorType]:
+    def types(self) -> list[TensorType]:
         """Return the type of each tensor."""
-        ids = self.table["type"].tolist()
-        types_by_id = {number: types.tensor_type(number) for number in set(ids)}
-        return [types_by_id[number] for number in ids]
+        kinds, places = self.kinds
+        return [kinds[place] for place in places.tolist()]
+
+    @functools.cached_property
+    def kinds(self) -> tuple[list[TensorType], Table]:
+        """The types that occur, by their numbers, and the index among them for each tensor."""
+        numbers, places = np.unique(self.table["type"], return_inverse=True)
+        return [self.rows.get(key) or types.tensor_type(key) for key in numbers.tolist()], places
+
+    def of_kinds(self, value: Callable[[TensorType], int]) -> Table:
+        """Return a value of the type of each tensor."""
+        kinds, places = self.kinds
+        values: Table = np.array([value(kind) for kind in kinds], "u8")[places]
+        return values
 
     def place(self, index: int, field: str) -> int:
         """Return where in the file a `field` of a tensor lies: name, dims, type or offset."""
@@ -135,9 +139,11 @@ def _broken_by(name: str, size: int, is_known: bool) -> Iterator[tuple[str, dict
 def about_shapes(infos: Infos, findings: Findings) -> None:
     """Find shapes that overflow, do not divide into blocks, are empty, or unknown to ggml."""
     table = infos.table
-    block_size, _ = _blocks(table)
-    is_opaque = block_size == 0
-    is_removed = is_opaque & _IS_LISTED[np.minimum(table["type"], _UNKNOWN)]
+    block_size = infos.of_kinds(lambda kind: kind.block_size)
+    is_foreign = infos.of_kinds(lambda kind: kind.program is not None) > 0
+    is_opaque = (block_size == 0) & ~is_foreign
+    is_listed = infos.of_kinds(lambda kind: kind.id in types.TENSOR_TYPES) > 0
+    is_removed = infos.of_kinds(lambda kind: types.TENSOR_TYPES.get(kind.id) == kind) > 0
     is_vast = _is_vast(infos)
     ragged = table["width"] % np.maximum(block_size, 1) != 0
     for rule, field, mask in (
@@ -145,9 +151,9 @@ def about_shapes(infos: Infos, findings: Findings) -> None:
         ("row-width", "dims", ragged & ~is_vast),
         ("tensor-empty", "dims", table["elements"] == 0),
         ("dims-ggml", "dims", table["n_dims"] > types.MAX_DIMS),
-        ("type-removed", "type", is_removed),
-        ("type-unknown", "type", is_opaque & ~is_removed),
-        ("type-program", "type", _IS_FOREIGN[np.minimum(table["type"], _UNKNOWN)]),
+        ("type-removed", "type", is_opaque & is_removed),
+        ("type-unknown", "type", is_opaque & ~is_listed),
+        ("type-program", "type", is_foreign),
     ):
         for index in findings.worth_adding(rule, np.flatnonzero(mask).tolist()):
             findings.add(rule, infos.place(index, field), **_shape_details(infos, index))
@@ -162,7 +168,8 @@ def _is_vast(infos: Infos) -> Table:
 
 
 def _shape_details(infos: Infos, index: int) -> dict[str, object]:
-    shape, kind = infos.shapes[index], types.tensor_type(int(infos.table["type"][index]))
+    kinds, places = infos.kinds
+    shape, kind = infos.shapes[index], kinds[int(places[index])]
     return {
         "name": infos.names[index],
         "shape": shape,
@@ -174,12 +181,6 @@ def _shape_details(infos: Infos, index: int) -> dict[str, object]:
         "id": kind.id,
         "block": kind.block_size,
     }
-
-
-def _blocks(table: Table) -> tuple[Table, Table]:
-    """Return elements and bytes of a block of each tensor, 0 for opaque types."""
-    ids = np.minimum(table["type"], _UNKNOWN)
-    return _BLOCK_SIZE[ids], _BLOCK_BYTES[ids]
 
 
 # Sizes and places.
@@ -203,10 +204,10 @@ class Places:
     def of(cls, infos: Infos, room: int) -> Places:
         """Compute sizes from types and shapes, and positions from the offsets."""
         starts = infos.table["offset"].tolist()
-        sizes, row_bytes = _sizes(infos.table, room)
+        sizes, row_bytes = _sizes(infos, room)
         return cls(infos, room, starts, list(map(add, starts, sizes)), sizes, row_bytes)
 
-    def tensor(self, index: int) -> tuple[str, types.TensorType, tuple[int, ...], int, int, int]:
+    def tensor(self, index: int) -> tuple[str, TensorType, tuple[int, ...], int, int, int]:
         """Return name, type, shape (in NumPy order), start, bytes and bytes per row of one."""
         infos = self.infos
         kind = self.kinds[index]
@@ -214,7 +215,7 @@ class Places:
         return infos.names[index], kind, infos.shapes[index], *place
 
     @functools.cached_property
-    def kinds(self) -> list[types.TensorType]:
+    def kinds(self) -> list[TensorType]:
         """The type of each tensor."""
         return self.infos.types()
 
@@ -238,24 +239,25 @@ class Places:
                 furthest = index
 
 
-def _sizes(table: Table, room: int) -> tuple[list[int], list[int]]:
+def _sizes(infos: Infos, room: int) -> tuple[list[int], list[int]]:
     """Return bytes and bytes per row of each tensor.
 
     An opaque tensor reaches to its neighbour or the end of the data, all in one row.
     """
-    block_size, block_bytes = _blocks(table)
+    table, block_size = infos.table, infos.of_kinds(lambda kind: kind.block_size)
+    block_bytes = infos.of_kinds(lambda kind: kind.block_bytes)
     is_opaque = (block_size == 0) & (table["elements"] > 0)
     block_size = np.maximum(block_size, 1)
-    prefix = _ROW_PREFIX[np.minimum(table["type"], _UNKNOWN)]
+    prefix = infos.of_kinds(lambda kind: kind.row_prefix)
     rows = prefix + table["width"] // block_size * block_bytes
     sizes = table["elements"] // block_size * block_bytes
     sizes += table["elements"] // np.maximum(table["width"], 1) * prefix
     if is_opaque.any():
-        sizes[is_opaque] = rows[is_opaque] = _reaches(table["offset"], max(room, 0))[is_opaque]
+        sizes[is_opaque] = rows[is_opaque] = reaches(table["offset"], max(room, 0))[is_opaque]
     return sizes.tolist(), rows.tolist()
 
 
-def _reaches(starts: Table, room: int) -> Table:
+def reaches(starts: Table, room: int) -> Table:
     """Return the bytes from each start to the next one, or to the end; one at least."""
     places = np.unique(starts)
     ends = np.append(places, np.uint64(room))[np.searchsorted(places, starts, side="right")]

@@ -195,6 +195,12 @@ _ROWS: Final = (
     TensorType(38, "IQ4_NL_8_8", 0, 0, ""),
 )
 
+# Types of PrismML's fork of llama.cpp, which once had other layouts under numbers of llama.cpp.
+PRISM: Final = "PrismML's llama.cpp"
+_PRISM_TYPES: Final = (
+    TensorType(142, "PQ2_0", 128, 34, "", None, PRISM),
+    TensorType(143, "PTQ1_0", 128, 28, "", None, PRISM),
+)
 IK: Final = "ik_llama.cpp"
 # Number, name, elements and bytes of a block; of some also bytes before the blocks of a row. An
 # interleaved type has the number of rows instead of the block, which is that of its plain type.
@@ -231,8 +237,21 @@ def _ik_types() -> Iterator[TensorType]:
 
 
 GGML_TYPES: Final = {row.id: row for row in _ROWS}  # those of llama.cpp
-TENSOR_TYPES: Final = GGML_TYPES | {row.id: row for row in _ik_types()}
-_BY_NAME: Final = {row.name: row for row in TENSOR_TYPES.values()}
+TENSOR_TYPES: Final = GGML_TYPES | {row.id: row for row in (*_PRISM_TYPES, *_ik_types())}
+# What a number of the table above means in files of other programs: `format/dialects.py` tells
+# which files these are. I2_S has a byte for four elements, and 32 bytes after all of them.
+_OLD_PRISM: Final = "PrismML's llama.cpp before prism-v7"
+DIALECTS: Final[dict[str, tuple[TensorType, ...]]] = {
+    "llama.cpp": (),
+    "prism-v5": (
+        TensorType(40, "Q1_0_G32", 32, 6, "", None, _OLD_PRISM),
+        TensorType(42, "Q2_0_G128", 128, 34, "", None, _OLD_PRISM),
+    ),
+    "bitnet.cpp": (TensorType(36, "I2_S", 0, 0, "", None, f"bitnet.cpp and {IK}"),),
+}
+DIALECT_VARIABLE: Final = "GGUFKIT_DIALECT"  # names the one that files are read in
+_OTHERS: Final = tuple(row for rows in DIALECTS.values() for row in rows)
+_BY_NAME: Final = {row.name: row for row in (*TENSOR_TYPES.values(), *_OTHERS)}
 
 
 def padded(number: int, alignment: int) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from ggufkit.diffusion.architecture import is_diffusion
 from ggufkit.diffusion.pipeline_facts import PipelineFacts, pipeline_facts
 from ggufkit.format import values
+from ggufkit.format.dialects import dialect_of
 from ggufkit.format.file_types import file_type_name
 from ggufkit.format.metadata import Metadata
 from ggufkit.models.model import Model, Tensor, bits_per_weight
@@ -36,6 +37,7 @@ class Summary:
     `parameters` counts the elements of all tensors, `bits_per_weight` is their average
     size, `types` is sorted by bytes. Lengths and counts are numbers of tokens, layers, heads, ….
     `pipeline` is about image and video models. `program` is the only one that reads all types.
+    `dialect` tells what numbers mean that programs use for different types, if one occurs.
     """
 
     architecture: str | None
@@ -60,6 +62,7 @@ class Summary:
     chat_template: str | None
     pipeline: PipelineFacts | None = None
     program: str | None = None
+    dialect: str | None = None
 
 
 def summarize(model: Model) -> Summary:
@@ -100,6 +103,7 @@ def summarize(model: Model) -> Summary:
         chat_template=_text(metadata, "tokenizer.chat_template"),
         pipeline=_pipeline(model),
         program=next((t.type.program for t in tensors if t.type.program), None),
+        dialect=dialect_of({tensor.type for tensor in tensors}),
     )
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import contextvars
 import functools
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 
 from ggufkit.errors import FormatError, ShardError
+from ggufkit.format import dialects
 from ggufkit.format.file_name import parse_shard_name, shard_name
 from ggufkit.format.header import CUT, HEADER_CUT, Header, parse
 from ggufkit.format.tensor_infos import Places
@@ -48,7 +50,11 @@ class ParsedFile:
 
 
 def open(  # noqa: A001
-    path: AnyPath | Content, *, shards: bool = True, partial: bool = False
+    path: AnyPath | Content,
+    *,
+    shards: bool = True,
+    partial: bool = False,
+    dialect: str | None = None,
 ) -> Model:
     """Open a GGUF file, shard set or folder lazily, as one Model.
 
@@ -60,13 +66,19 @@ def open(  # noqa: A001
     With `shards=False` a shard is opened alone. With `partial=True` a set with missing shards is
     opened too, and a file that is cut short, such as a broken download: `missing` of the model
     lists what is not there, `is_whole` tells whether a tensor is there, and reading one that is
-    not raises a FormatError. Raises a FormatError (a ValueError) for the
-    first error in a file, its subclass ShardError for a missing or foreign shard,
-    OSError as the builtin `open` does, and its subclass RemoteError for a server that cannot be
-    read.
+    not raises a FormatError. `dialect` names the program whose tensor types the file has, where
+    the sizes of its tensors do not tell: "prism-v5" for example. Raises a FormatError (a
+    ValueError) for the first error in a file, its subclass ShardError for a missing or foreign
+    shard, OSError as the builtin `open` does, and its subclass RemoteError for a server that cannot
+    be read.
     """
-    if is_remote(path):
-        return open_files(files_of(path, shards=shards), shards=shards, partial=partial)
+    with dialects.reading(dialect):
+        if is_remote(path):
+            return open_files(files_of(path, shards=shards), shards=shards, partial=partial)
+        return _open(path, shards, partial)
+
+
+def _open(path: AnyPath | Content, shards: bool, partial: bool) -> Model:  # noqa: FBT001
     first = locate(as_path(cast("AnyPath", path)))
     excused = EXCUSED if partial else ()
     with contextlib.ExitStack() as opened:
@@ -83,7 +95,8 @@ def open(  # noqa: A001
     flaws += [flaw for part in parts for flaw in _with_counts(part) if flaw.rule in excused]
     model.missing = tuple(flaws)
     files = [part.file for part in parts]
-    return model.reading(files, (_reopened, (files, shards, partial)))
+    options = {"shards": shards, "partial": partial, "dialect": dialects.chosen()}
+    return model.reading(files, (_reopened, (files, options)))
 
 
 def open_files(
@@ -137,7 +150,9 @@ def parsed_together(
     else:
         count = min(len(files), PARALLEL_HEADERS)
         with pool_of(count) as pool:
-            parts = list(in_turn(pool, (functools.partial(parsed, f) for f in files), count))
+            run = contextvars.copy_context().copy
+            tasks = (functools.partial(run().run, parsed, file) for file in files)
+            parts = list(in_turn(pool, tasks, count))
     for error in (part for part in parts if isinstance(part, FileNotFoundError)):
         if len(files) == 1 or all(isinstance(part, FileNotFoundError) for part in parts):
             raise error
@@ -366,9 +381,9 @@ def _listed(header: Header) -> Places:
     return header.unplaced or header.places
 
 
-def _reopened(files: list[MappedFile], shards: bool, partial: bool) -> Model:  # noqa: FBT001 (pickled)
+def _reopened(files: list[MappedFile], options: Mapping[str, Any]) -> Model:
     """Open the files of a pickled model again; unpickling has compared them with those pickled."""
-    model = open(files[0].path, shards=shards, partial=partial)
+    model = open(files[0].path, **options)
     states = [(file.status.st_size, file.status.st_mtime_ns) for file in files]
     if states == [(file.status.st_size, file.status.st_mtime_ns) for file in model.inputs]:
         return model

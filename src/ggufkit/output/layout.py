@@ -318,9 +318,22 @@ def _head(
     starts = [0]
     for tensor in tensors:
         starts.append(types.padded(starts[-1] + tensor.nbytes, form.alignment))
+    _require_one_meaning(tensors)
     infos = [_info(t, start, encoding) for t, start in zip(tensors, starts, strict=False)]
     counts = struct.pack(f"{encoding.mark}{_COUNTS}", form.version, len(tensors), len(metadata))
     return b"".join((types.MAGIC, counts, metadata.encode(encoding), *infos)), starts
+
+
+def _require_one_meaning(tensors: Sequence[Tensor]) -> None:
+    rows: dict[int, types.TensorType] = {}
+    for tensor in tensors:
+        kind = rows.setdefault(tensor.type.id, tensor.type)
+        if kind != tensor.type:
+            raise TensorTypeError(
+                f"tensor {tensor.name!r} is of type {tensor.type}, but type {kind.id} is {kind} in "
+                "another tensor",
+                remedy="Write one of the two as another type, in a file of its own first",
+            )
 
 
 def _require_writable(tensor: Tensor, encoding: Encoding) -> None:

@@ -67,13 +67,22 @@ def _fifths(start: int) -> Callable[[Blocks], AnyArray]:
     )
 
 
-def _trits(blocks: Blocks) -> AnyArray:
-    parts = (blocks.digits(0, 32, 5), blocks.digits(32, 48, 5), blocks.digits(48, 52, 4))
-    return blocks.library.concat(parts)
+def _trits(first: int, second: int, third: int) -> BlockLayout:
+    """Return a layout of bytes with five digits of base 3 in two runs, four in a third; a scale."""
+
+    def codes(blocks: Blocks) -> AnyArray:
+        runs = (blocks.digits(0, first, 5), blocks.digits(first, second, 5))
+        return blocks.library.concat((*runs, blocks.digits(second, third, 4)))
+
+    return _single_scale(codes, -1, start=third)
 
 
-def _q1_0(blocks: Blocks) -> BlockParts:
-    d, codes = blocks.half(0), blocks.fields(2, 18, 1, 1)
+def _twos(stop: int) -> BlockLayout:
+    return _single_scale(lambda blocks: blocks.fields(2, stop, 2, 1), -1)
+
+
+def _ones(blocks: Blocks) -> BlockParts:
+    d, codes = blocks.half(0), blocks.fields(2, blocks.data.shape[1], 1, 1)
     return BlockParts({"d": d}, d, blocks.around(2 * codes, 1), codes=(codes,))
 
 
@@ -276,9 +285,9 @@ LAYOUTS: Final[dict[str, BlockLayout]] = {
     "Q4_1": _single_scale(lambda blocks: blocks.fields(4, 20, 4, 16), offset=True),
     "Q5_0": _single_scale(_fifths(2), -16),
     "Q5_1": _single_scale(_fifths(4), offset=True),
-    "Q8_0": _q8_0, "Q8_1": _q8_1, "Q1_0": _q1_0,
-    "Q2_0": _single_scale(lambda blocks: blocks.fields(2, 18, 2, 1), -1),
-    "TQ1_0": _single_scale(_trits, -1, start=52),
+    "Q8_0": _q8_0, "Q8_1": _q8_1, "Q1_0": _ones,
+    "Q2_0": _twos(18), "PQ2_0": _twos(34), "Q2_0_G128": _twos(34), "Q1_0_G32": _ones,
+    "TQ1_0": _trits(32, 48, 52), "PTQ1_0": _trits(16, 24, 26),
     "TQ2_0": _single_scale(lambda blocks: blocks.fields(0, 64, 2, 32), -1, start=64),
     "MXFP4": _fp4("e", 1), "NVFP4": _fp4("d", 4), "IQ4_XS": _iq4_xs, "IQ4_NL": _iq4_nl,
     "Q2_K": _q2_k, "Q3_K": _q3_k, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k, "Q8_K": _q8_k,

@@ -218,7 +218,7 @@ def validate(data: Bytes, type: AnyType) -> int | None:
 def encodable(type: AnyType) -> TensorType:
     """Return the row of a type that `quantize` takes; raise TensorTypeError for any other."""
     kind = tensor_type(type)
-    if not kernels.codecs().get(kind.id, False):
+    if not (kernels.has_kernel(kind) and kernels.codecs()[kind.id]):
         can = ", ".join(
             tensor_type(key).name for key, encodes in kernels.codecs().items() if encodes
         )
@@ -238,7 +238,7 @@ def decodable(type: AnyType) -> TensorType:
 def can_decode(type: TensorType) -> bool:
     """Whether `dequantize` takes a type."""
     if type.program is None:
-        return type.id in kernels.codecs()
+        return kernels.has_kernel(type)
     return type.name in LAYOUTS or is_interleaved(type)
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 import ggufkit._native as _native
 from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
-from ggufkit.format.types import TensorType, tensor_type
+from ggufkit.format.types import GGML_TYPES, TensorType, tensor_type
 from ggufkit.quants.parallel import Floats, Numbers
 from ggufkit.quants.search import EFFORTS, search_for
 from ggufkit.system.cpu import instruction_set, instruction_sets
@@ -29,6 +29,11 @@ NEEDS_IMATRIX: Final = frozenset({"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S"
 def codecs() -> dict[int, bool]:
     """Return the ids of all codecs, and whether each can encode."""
     return {row[0]: row[4] for row in _native.codecs(instruction_sets()[-1])}
+
+
+def has_kernel(type: TensorType) -> bool:
+    """Whether the native core knows a type; programs use some numbers for other types."""
+    return GGML_TYPES.get(type.id) == type and type.id in codecs()
 
 
 @functools.cache

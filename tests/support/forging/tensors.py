@@ -114,6 +114,9 @@ def _types() -> Iterator[Case]:
         yield warn(f"type-{kind}-removed", "type-removed", why, file)
     foreign = with_info(tensor("a", 32, type=133, size=26))
     yield warn("type-of-ik-llama.cpp", "type-program", "only ik_llama.cpp has Q6_0", foreign)
+    unclear = with_info(tensor("a", 512, type=41, size=400), tensor("b", 4))
+    why = "400 bytes are no tensor of Q1_0; forks had other types of this number"
+    yield warn("type-41-of-a-fork", "type-dialect", why, unclear)
     cut = with_info(tensor("a", 4), tensor("b", 4, type=77, offset=32, size=0))
     why = "it has elements, so it must have bytes"
     yield refuse("type-unknown-without-data", "data-truncated", why, cut)

@@ -181,6 +181,7 @@ def _facts(model: Model, summary: Summary) -> Iterator[tuple[str, str]]:
     yield "recipe", _short_text(summary.recipe)
     yield "types", _types(summary)
     yield "read by", f"{summary.program} only" if summary.program else ""
+    yield "dialect", summary.dialect or ""
     bits = summary.bits_per_weight
     yield "bits per weight", f"{bits:.2f}" if bits is not None else ""
     yield "context", _per_layer(summary.context)

@@ -1,0 +1,179 @@
+"""Type numbers that programs use for different layouts, and which of them a file means.
+
+The offsets of tensors tell how many bytes each has, and the layouts differ in size. So the sizes
+of all tensors choose the dialect: a program whose layouts fit them all. Where none fits, or
+several, the types stay opaque, so that nothing is decoded in a wrong layout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ggufkit.errors import ValueTypeError
+from ggufkit.format.tensor_infos import Infos, reaches
+from ggufkit.format.types import DIALECT_VARIABLE, DIALECTS, TensorType, padded, tensor_type
+from ggufkit.rules.findings import Findings
+from ggufkit.system.mapped_file import Data
+
+LLAMA_CPP: Final = next(iter(DIALECTS))
+# Numbers that have, or had, another layout in another program. Forks of llama.cpp also had MXFP8,
+# MXFP6 and TQ3_0 under 40 to 42, and ik_llama.cpp IQ2_TN and IQ1_TN under 142 and 143.
+SHARED: Final = frozenset({36, 40, 41, 42, 142, 143})
+_AFTER_I2_S: Final = 32  # bytes: the scale of the whole tensor, and padding
+_DIALECT: Final[ContextVar[str | None]] = ContextVar("dialect", default=None)
+
+
+@contextlib.contextmanager
+def reading(dialect: str | None) -> Iterator[None]:
+    """Read files as those of `dialect` within this context; None changes nothing."""
+    token = _DIALECT.set(dialect or _DIALECT.get())
+    try:
+        yield
+    finally:
+        _DIALECT.reset(token)
+
+
+def chosen() -> str | None:
+    """Return the dialect that a caller or the environment has chosen; ValueTypeError if unknown."""
+    name = _DIALECT.get() or os.environ.get(DIALECT_VARIABLE) or None
+    if name is not None and name not in DIALECTS:
+        raise ValueTypeError(
+            f"unknown dialect {name!r}", remedy=f"The dialects are {', '.join(DIALECTS)}"
+        )
+    return name
+
+
+def dialect_of(types: set[TensorType]) -> str | None:
+    """Return the dialect of a model with these types; None if each number has one layout."""
+    if all(kind.id not in SHARED for kind in types):
+        return None
+    names = [name for name, rows in DIALECTS.items() if not types.isdisjoint(rows)]
+    unclear = any(kind.name == _unclear(kind.id).name for kind in types)
+    return names[0] if names else None if unclear else LLAMA_CPP
+
+
+@dataclass(frozen=True)
+class _SharedTensor:
+    """Where a tensor lies: from `start` in the file to the next tensor or the end."""
+
+    number: int
+    width: int
+    elements: int
+    start: int
+    bytes: int
+    is_last: bool
+
+    def nbytes(self, kind: TensorType) -> int | None:
+        """Return the bytes of such a tensor of a type; None if it cannot be of it, or is opaque."""
+        if kind.name == "I2_S":
+            return self.elements // 4 + _AFTER_I2_S
+        if kind.is_opaque or self.width % kind.block_size:
+            return None
+        return self.elements // self.width * kind.row_bytes(self.width)
+
+
+@dataclass(frozen=True)
+class DataSection:
+    """The tensor data of a file of `nbytes` bytes: from the byte `begin` on, aligned.
+
+    `content` is the whole file, or only its header if it is read by ranges.
+    """
+
+    content: Data
+    begin: int
+    nbytes: int
+    alignment: int
+
+
+def resolved(infos: Infos, section: DataSection, findings: Findings) -> Infos:
+    """Return tensor infos with the types that their numbers mean in the file."""
+    numbers = SHARED.intersection(kind.id for kind in infos.kinds[0])
+    if not numbers:
+        return infos
+    if name := chosen():
+        return replace(infos, rows={row.id: row for row in DIALECTS[name]})
+    tensors = list(_shared(infos, section))
+    meanings = _meanings(numbers)
+    fits = {name: _fits(rows, tensors, section.alignment) for name, rows in meanings.items()}
+    most = max(0, *fits.values())
+    best = [name for name, count in fits.items() if count == most]
+    if len(best) > 1 and most:
+        best = _not_excluded({name: meanings[name] for name in best}, tensors, section.content)
+    if len(best) == 1 or (best and not most):
+        return replace(infos, rows=meanings[best[0]])
+    for number in sorted(numbers):
+        kinds = {f"{rows[number]} ({name})" for name, rows in meanings.items()}
+        index = infos.table["type"].tolist().index(number)
+        findings.add(
+            "type-dialect",
+            infos.place(index, "type"),
+            id=number,
+            layouts=", ".join(sorted(kinds)),
+            fit="several layouts" if best else "no layout",
+        )
+    return replace(infos, rows={number: _unclear(number) for number in numbers})
+
+
+def _unclear(number: int) -> TensorType:
+    return TensorType(number, f"TYPE_{number}", 0, 0, "")
+
+
+def _meanings(numbers: frozenset[int]) -> dict[str, dict[int, TensorType]]:
+    """Return what the numbers mean in each dialect; of dialects that agree, the first."""
+    meanings: dict[str, dict[int, TensorType]] = {}
+    for name, others in DIALECTS.items():
+        own = {row.id: row for row in others}
+        rows = {number: own.get(number) or tensor_type(number) for number in numbers}
+        if rows not in meanings.values():
+            meanings[name] = rows
+    return meanings
+
+
+def _shared(infos: Infos, section: DataSection) -> Iterator[_SharedTensor]:
+    table = infos.table
+    sizes = reaches(table["offset"], max(section.nbytes - section.begin, 0)).tolist()
+    last = int(table["offset"].max(initial=0))
+    for index, number in enumerate(table["type"].tolist()):
+        row = table[index]
+        if number in SHARED and row["elements"]:
+            offset = int(row["offset"])
+            width, elements = int(row["width"]), int(row["elements"])
+            place = (section.begin + offset, sizes[index], offset == last)
+            yield _SharedTensor(number, width, elements, *place)
+
+
+def _fits(rows: Mapping[int, TensorType], tensors: list[_SharedTensor], alignment: int) -> int:
+    """Return how many tensors have the bytes of their types, -1 if one has other bytes.
+
+    Opaque types fit any bytes. The last tensor counts only if it ends where the file ends: more
+    may follow it, or the file is cut; but a file of one tensor has no other.
+    """
+    count = 0
+    for tensor in tensors:
+        kind = rows[tensor.number]
+        if kind.is_opaque and kind.name != "I2_S":
+            continue
+        size = tensor.nbytes(kind)
+        if size is not None and tensor.bytes in (padded(size, alignment), tensor.is_last and size):
+            count += 1
+        elif size is None or not tensor.is_last or (len(tensors) == 1 and size < tensor.bytes):
+            return -1
+    return count
+
+
+def _not_excluded(
+    meanings: dict[str, dict[int, TensorType]], tensors: list[_SharedTensor], data: Data
+) -> list[str]:
+    """Return the dialects whose padding is zero in the file; only the first if all is zero."""
+    remaining, is_zero = set(meanings), True
+    for tensor in tensors:
+        sizes = {name: tensor.nbytes(rows[tensor.number]) or 0 for name, rows in meanings.items()}
+        content = bytes(data[tensor.start : tensor.start + max(sizes.values())])
+        is_zero = is_zero and len(content) == max(sizes.values()) and not any(content)
+        remaining -= {name for name, size in sizes.items() if any(content[size:])}
+    return [name for name in meanings if name in remaining][: 1 if is_zero else None]
