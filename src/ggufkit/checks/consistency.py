@@ -14,8 +14,7 @@ from ggufkit.checks.model_view import ARCHITECTURE, EMBEDDING, TOKENS, ModelView
 from ggufkit.checks.requirements import Requirements, known_tensors
 from ggufkit.checks.tensor_requirements import MAX_BLOCKS, about_tensors, sizes
 from ggufkit.checks.vocabulary import about_tokenizer
-from ggufkit.format.key_types import TOKEN_ID, known_type
-from ggufkit.format.same_value import same_value
+from ggufkit.format.key_types import TOKEN_ID, known_type, same_value
 
 GGML_ALIGNMENT: Final = 32  # ggml's TENSOR_ALIGNMENT
 MAX_EXPERTS: Final = 1024  # llama.cpp's LLAMA_MAX_EXPERTS

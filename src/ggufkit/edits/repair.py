@@ -13,7 +13,7 @@ from ggufkit.checks.model_view import ModelView, Violation
 from ggufkit.edits.edit import Edits
 from ggufkit.edits.in_place import EditPlan, plan
 from ggufkit.format.file_types import GUESSED, QUANTIZATION_VERSION, VERSION_KEY
-from ggufkit.format.same_value import same_value
+from ggufkit.format.key_types import same_value
 from ggufkit.format.types import SPLIT_TYPES
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.open import open as open_model

@@ -1,9 +1,13 @@
-"""The types that llama.cpp reads for keys that files of all architectures have."""
+"""The types that llama.cpp reads for keys of all architectures, and values in these types."""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+
+from ggufkit.format.values import TypedValue
 
 TOKEN_ID: Final = re.compile(r"tokenizer\.ggml\.\w+_token_id")
 _TYPES: Final = (
@@ -17,8 +21,30 @@ _TYPES: Final = (
     (re.compile(r"tokenizer\.ggml\.(add_\w+|remove_extra_whitespaces|normalizer\.\w+)"), "bool"),
     (TOKEN_ID, "uint32"),
 )
+_DTYPES: Final = {
+    "uint16": np.uint16,
+    "uint32": np.uint32,
+    "int32": np.int32,
+    "float32": np.float32,
+    "bool": np.bool_,
+}
 
 
 def known_type(key: str) -> str | None:
     """Return the type of a key, as `typed` names it; None if it may have any."""
     return next((name for form, name in _TYPES if form.fullmatch(key)), None)
+
+
+def same_value(value: TypedValue, type_name: str) -> object | None:
+    """Return the same number or numbers in another type; None if that type cannot hold them."""
+    item = type_name.removeprefix("array[").removesuffix("]")
+    is_array = isinstance(value, np.ndarray)
+    if item not in _DTYPES or is_array != (item != type_name):
+        return None
+    if not isinstance(value, np.ndarray | np.generic | bool):
+        return None
+    before = np.asarray(value)
+    with np.errstate(all="ignore"):
+        after: np.ndarray[Any, Any] = before.astype(_DTYPES[item])
+        is_same = (after == before) & (after.astype(before.dtype) == before)
+    return after[()] if is_same.all() else None
