@@ -16,6 +16,8 @@ import ggufkit as library
 from ggufkit.errors import OutputError
 from ggufkit.output import resume
 from ggufkit.release import journal, run
+from ggufkit.release.rung_steps import RungSteps
+from ggufkit.system.mapped_file import MappedFile
 from shell import done, ggufkit
 
 COMMAND = ("release", "in.gguf", "-o", "out", "--config", "release.toml", "--threads", "1")
@@ -152,6 +154,27 @@ def test_card_of_a_journal_with_other_facts_is_refused():
             assert result.code == 0 or "Run `ggufkit release` again" in result.err, (step, key)
             refused += [key] * result.code
     assert {"texts", "rungs", "sidecars", "nbytes"} <= {*refused}
+
+
+def test_all_rungs_are_made_from_one_read_of_the_source(monkeypatch):
+    Path("release.toml").write_text('rungs = ["Q8_0", "Q4_0", "Q5_1", "F16"]\nrun = false\n')
+    read, make, spans = MappedFile.read, RungSteps.make, []
+
+    def counting(file, offset, nbytes):
+        if file.path.name == "in.gguf":
+            spans.append((offset, nbytes))
+        return read(file, offset, nbytes)
+
+    def making(steps, *arguments):
+        with monkeypatch.context() as patch:
+            patch.setattr(MappedFile, "read", counting)
+            make(steps, *arguments)
+
+    monkeypatch.setattr(RungSteps, "make", making)
+    done(*COMMAND)
+    with library.open("in.gguf") as model:
+        data = sorted(tensor.source[1:3] for tensor in model.tensors.values())
+    assert sorted(span for span in spans if span[0]) == data  # the head tells whether it changed
 
 
 def failing(*_):
