@@ -1,8 +1,9 @@
-"""ggufkit at work on a real model: inspect, check, quantize, edit, and run it in llama.cpp."""
+"""ggufkit at work on a real model: inspect, check, quantize, edit, run and release it."""
 
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -91,6 +92,12 @@ def main() -> None:
         ggufkit(folder, "edit", result.name, "--set", "general.name=My SmolLM2")
     with step("llama.cpp loads the result and goes on from a prompt"):
         print(generate(result))
+    with step("Make a release: several files, each checked and run, with a model card"):
+        plain, release = folder / "smollm2-f16.gguf", folder / "release"
+        shutil.rmtree(release, ignore_errors=True)
+        ggufkit(folder, "quantize", source.name, plain.name, "F16", "--allow-requantize")
+        ggufkit(folder, "release", plain.name, "-o", release.name, "--rungs", "Q8_0,Q4_K_M")
+        print((release / "README.md").read_text().partition("## How they were made")[0])
 
 
 if __name__ == "__main__":
