@@ -19,7 +19,7 @@ import small_llama
 from ggufkit.conversion.convert import convert
 from ggufkit.errors import GGUFError
 from ggufkit.lora.convert_lora import convert_lora
-from ggufkit.release import run, sidecars, source
+from ggufkit.release import run, sidecars, source, trial
 from plain_checkpoint import ARCH, CONFIG, PREDICTING, layer, numbers, whole
 from shell import done, ggufkit
 from tensors_file import write_checkpoint
@@ -172,6 +172,24 @@ def test_damaged_sidecar_is_a_problem_and_the_rest_is_made(work, monkeypatch):
     assert {"Plain-Q8_0.gguf", "draft-Small.gguf"} <= names
     assert "lora-Style.gguf" not in names
     assert "lora-Style" not in Path("public/README.md").read_text()
+
+
+def test_draft_model_is_run_in_llama_cpp_as_rungs_are(work, monkeypatch):
+    write_companions(work)
+    Path("release.toml").write_text(NAMED.format(work).replace("run = false", ""))
+    tried = []
+
+    def trying(path, _threads):
+        tried.append(path.name)
+        if path.name == "draft-Small.gguf":
+            raise GGUFError("llama.cpp cannot run it: a fault")
+
+    monkeypatch.setattr(trial, "require_runs", trying)
+    result = ggufkit("release", "Plain", *OPTIONS)
+    assert result.code == 1
+    assert "draft Small: llama.cpp cannot run it: a fault" in result.err
+    assert tried == ["draft-Small.gguf", "Plain-Q8_0.gguf", "Plain-F32.gguf"]
+    assert "draft-Small" not in Path("out/README.md").read_text()
 
 
 def test_layers_that_predict_are_split_off(work, monkeypatch):

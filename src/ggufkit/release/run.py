@@ -17,6 +17,7 @@ from ggufkit.models.open import open as open_model
 from ggufkit.output.layout import Layout
 from ggufkit.quantization.provenance import content_digest
 from ggufkit.quantization.quantize import QuantizeOptions
+from ggufkit.release import trial
 from ggufkit.release.card import CARD, CHART, card_of, chart_of, document_of, evaluations
 from ggufkit.release.importance import count_tokens, quantize_options
 from ggufkit.release.journal import JOURNAL, Facts, Journal, read_journal
@@ -34,6 +35,7 @@ from ggufkit.release.runner import Bar, ReleaseJob, Runner, StepOutcome, Tell
 from ggufkit.release.sidecars import Sidecar, layouts_of, sidecars_of
 from ggufkit.release.source import ReleaseSource, about, type_of
 from ggufkit.system.cluster import cluster as executor_of
+from ggufkit.system.cpu import worker_count
 from ggufkit.system.hidden_files import RESUME, RESUME_JOURNAL, hidden
 from ggufkit.system.staging import remove_leftover, sweep, write_whole
 
@@ -135,6 +137,8 @@ class _Release(Runner):
                 paths = self.written(model, self.folder / sidecar.file(model))
                 facts = sidecar.facts(model)
             require_sound(paths[0], self.job.threads)
+            if self.settings.run and sidecar.runs_alone(model):
+                trial.require_runs(paths[0], worker_count(self.job.threads))
             return paths, facts
 
         return self.trying(sidecar.step, sidecar.inputs, make)

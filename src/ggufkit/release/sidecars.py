@@ -96,6 +96,10 @@ class Sidecar:
         own = self.name if self._is_part else model.architecture
         return own if f"{own}-" in SIDECARS else DRAFT
 
+    def runs_alone(self, model: Model) -> bool:
+        """Whether it is a whole model, which llama.cpp can run."""
+        return self.kind == DRAFT and self._prefix(model) == DRAFT
+
     def file(self, model: Model) -> str:
         """Return the name of its file, before it is split; `open` returned `model`.
 
