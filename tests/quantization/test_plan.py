@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import ggufkit
@@ -9,6 +10,7 @@ from ggufkit.format.types import tensor_type
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.quantization.recipes import RECIPES
 
+PARTS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_up", "ffn_gate", "ffn_down")
 LLAMA_2_7B = shapes.large()["llama 7B"]
 
 
@@ -46,6 +48,17 @@ def test_planned_size_matches_the_written_file(smollm2, tmp_path):
         planned = ggufkit.plan(model, ["Q8_0"])[0]
         ggufkit.write(ggufkit.quantize(model, "Q8_0", allow_requantize=True), tmp_path / "q")
     assert planned.nbytes == (tmp_path / "q").stat().st_size
+
+
+def test_effective_bits_of_rows_that_fit_no_block_of_256():
+    numbers = np.zeros((64, 640), np.float32)
+    tensors = {f"blk.{n}.{part}.weight": numbers for n in range(8) for part in PARTS}
+    model = ggufkit.model(tensors, {"general.architecture": "llama", "llama.block_count": 8})
+    (row,) = ggufkit.plan(model, "IQ1_S")
+    assert (row.nominal_bits, row.fallback_widths) == (1.5625, (640,))
+    assert row.bits_per_weight == pytest.approx(4.5, abs=0.2)  # IQ4_NL
+    (plain,) = ggufkit.plan(model, "F16")
+    assert (plain.nominal_bits, plain.fallback_widths) == (None, ())
 
 
 def test_plans_every_recipe(llama):

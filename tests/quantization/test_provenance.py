@@ -34,6 +34,7 @@ SETTINGS_TRIED = {
     "importance": ("IQ2_XS", {"promote_uncovered": True, "exclude_weights": "ffn"}),
     "search": ("Q4_0", {"search": "better"}),
     "kept": (None, {"types": {NAMES[0]: "Q4_K"}}),
+    "smaller": ("Q8_0", {"requantize_smaller": True}),
 }  # fmt: skip
 
 
@@ -75,6 +76,17 @@ def test_file_with_provenance_is_reproduced_byte_for_byte(source, imatrix, name)
         assert [t.raw().tobytes() for t in plain.tensors.values()] == [
             t.raw().tobytes() for t in quantized.tensors.values()
         ]
+
+
+def test_tensors_that_keep_their_bits_are_reproduced(source):
+    small = source.with_name("small.gguf")
+    with ggufkit.open(source) as model:
+        ggufkit.write(ggufkit.quantize(model, "Q5_0", types={"output.weight": "Q8_0"}), small)
+    out = written(small, "Q5_1", requantize_smaller=True)
+    assert ggufkit.reproduce(out, small)
+    with ggufkit.open(out) as model:
+        kinds = {name: tensor.type.name for name, tensor in model.tensors.items()}
+    assert kinds == dict.fromkeys(NAMES, "Q5_0") | {"output.weight": "Q6_K", "odd.weight": "F16"}
 
 
 def test_every_option_of_quantize_is_tried_or_recorded_in_another_way():

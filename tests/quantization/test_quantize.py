@@ -521,6 +521,22 @@ def test_refuses_to_requantize_unless_allowed(smollm2):
         ggufkit.quantize(model, "Q4_K_M", allow_requantize=True)
 
 
+def test_keeps_what_would_not_become_smaller(smollm2):
+    with ggufkit.open(smollm2) as model:
+        quantized = ggufkit.quantize(model, "Q4_K_M", requantize_smaller=True)
+        smaller = ggufkit.quantize(model, "Q2_K", requantize_smaller=True, pure=True)
+        forced = ggufkit.quantize(model, "Q2_K", allow_requantize=True, pure=True)
+        for name, tensor in model.tensors.items():
+            after = quantized[name]
+            assert after.nbytes <= tensor.nbytes
+            assert after.type == tensor.type or after.nbytes < tensor.nbytes
+            assert smaller[name].type == forced[name].type
+        decisions = decide(model, "Q5_K_M", requantize_smaller=True).decisions
+    same = [d for d in decisions if d.kept_from]
+    assert same
+    assert all(d.after is d.before and "not smaller" in d.why for d in same)
+
+
 def test_does_not_requantize_a_tensor_of_the_right_type(smollm2):
     wish = {"token_embedding_type": "Q8_0"}
     with ggufkit.open(smollm2) as model:

@@ -20,6 +20,7 @@ from ggufkit.errors import InterruptedEditWarning, WaitingWarning, printable
 from ggufkit.system.cancellation import shield
 
 AT_ONCE: Final = 1000  # lines of a table that are printed in one write
+SHOWN_WIDTHS: Final = 4  # of rows, in a note
 PIECE: Final = 1 << 20  # characters of a text that are written at once
 _ARGUMENT: Final = re.compile(r"\(([a-z_]+)=(?:True|\.\.\.)\)")
 _NOTED: Final = (InterruptedEditWarning, WaitingWarning)
@@ -88,6 +89,13 @@ def dims(shape: tuple[int, ...]) -> str:
 def counted(number: int, noun: str) -> str:
     """Return "1 tensor", "2 tensors"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def row_widths(widths: Sequence[int]) -> str:
+    """Return "rows of 576, 1,536 columns"; empty for none."""
+    text = ", ".join(f"{width:,}" for width in widths[:SHOWN_WIDTHS])
+    more = ", ..." if len(widths) > SHOWN_WIDTHS else ""
+    return f"rows of {text}{more} columns" if widths else ""
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: str = "") -> None:

@@ -13,7 +13,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.options import SharedOption
-from ggufkit.cli.output import counted, dims, emit, grouped, note, paged, size, table
+from ggufkit.cli.output import counted, dims, emit, grouped, note, paged, row_widths, size, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import files_written, report
 from ggufkit.errors import printable
@@ -30,6 +30,7 @@ from ggufkit.quantization.recipes import Recipe
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+_DATA: Final = ("imatrix", "hessian")
 explain_option: SharedOption = click.option(
     "--explain",
     "explains",
@@ -140,7 +141,17 @@ def warn_of_feedback(quantizations: Sequence[Quantization]) -> None:
             note(f"errors are not fed back in {tensor_names(names)}: {why}")
 
 
+def _bits_of_name(quantized: Quantization) -> Iterator[str]:
+    nominal, bits = quantized.nominal_bits, bits_per_weight(_sides(quantized)[1])
+    if nominal and bits:
+        widths = row_widths(quantized.fallback_widths)
+        why = f": {widths} do not divide into its blocks" if widths else ""
+        says = f"the recipe's name says {nominal:.2f} bits per weight"
+        yield f"{says}, this model gets {bits:.2f}{why}"
+
+
 def _notes(quantized: Quantization, *, allowed: bool) -> Iterator[str]:
+    yield from _bits_of_name(quantized)
     for part in quantized.unmatched:
         yield (
             f"{part!r} changes nothing: no tensor name contains it, or the recipe "
@@ -154,6 +165,24 @@ def _notes(quantized: Quantization, *, allowed: bool) -> Iterator[str]:
             if allowed
             else "without --allow-requantize it is refused"
         )
+    yield from _about_types(quantized)
+    if quantized.uncovered:
+        tensors = tensor_names([d.after.name for d in quantized.uncovered])
+        yield f"importance data is missing, and without it this is refused: {tensors}"
+    for kind, number in Counter(d.after.type for d in quantized.unsearched).items():
+        yield f"{counted(number, 'tensor')} without a search: {kind} has none"
+    others = [d.after.name for d in quantized.unweighted if not d.needs_imatrix]
+    if others:
+        imatrix, hessian = (quantized.model.metadata.get(f"quantize.{key}.file") for key in _DATA)
+        data = "Hessian" if imatrix and imatrix == hessian else "importance matrix"
+        yield f"the {data} does not cover {tensor_names(others)}"
+
+
+def _about_types(quantized: Quantization) -> Iterator[str]:
+    """Yield which types tensors have instead of those that the recipe chose."""
+    original = [d for d in quantized.decisions if d.kept_from]
+    for (kind, chosen), number in Counter((d.before.type, d.kept_from) for d in original).items():
+        yield f"{counted(number, 'tensor')} kept as {kind}: {chosen} would not be smaller"
     fallen: dict[tuple[TensorType, TensorType], list[int]] = {}
     for d in quantized.decisions:
         if d.fell_from:
@@ -169,19 +198,6 @@ def _notes(quantized: Quantization, *, allowed: bool) -> Iterator[str]:
     )
     for (chosen, used), number in promoted.items():
         yield f"{counted(number, 'tensor')} without importance data: {used} instead of {chosen}"
-    if quantized.uncovered:
-        tensors = tensor_names([d.after.name for d in quantized.uncovered])
-        yield f"importance data is missing, and without it this is refused: {tensors}"
-    for kind, number in Counter(d.after.type for d in quantized.unsearched).items():
-        yield f"{counted(number, 'tensor')} without a search: {kind} has none"
-    others = [d.after.name for d in quantized.unweighted if not d.needs_imatrix]
-    if others:
-        imatrix, hessian = (quantized.model.metadata.get(f"quantize.{key}.file") for key in _DATA)
-        data = "Hessian" if imatrix and imatrix == hessian else "importance matrix"
-        yield f"the {data} does not cover {tensor_names(others)}"
-
-
-_DATA: Final = ("imatrix", "hessian")
 
 
 def _print(quantized: Quantization) -> None:
@@ -224,6 +240,7 @@ def _plain(quantized: Quantization, paths: Sequence[Path]) -> dict[str, Any]:
         "new_nbytes": sum(tensor.nbytes for tensor in after),
         "bits_per_weight": bits_per_weight(before),
         "new_bits_per_weight": bits_per_weight(after),
+        "nominal_bits": quantized.nominal_bits,
         "file_nbytes": layout(
             quantized.model, "model.gguf", shard_counts=quantized.shard_counts
         ).nbytes,
@@ -247,6 +264,7 @@ def _plain_decision(decision: Decision) -> dict[str, Any]:
         "new_nbytes": after.nbytes,
         "fell_from": decision.fell_from and decision.fell_from.name,
         "promoted_from": decision.promoted_from and decision.promoted_from.name,
+        "kept_from": decision.kept_from and decision.kept_from.name,
         "needs_imatrix": decision.needs_imatrix,
         "has_imatrix": decision.weights is not None,
         "search": decision.search,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ggufkit.format.types import TensorType
+from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Model, Tensor
 from ggufkit.quantization.recipes import Recipe
 from ggufkit.quants.parallel import Floats
@@ -16,15 +16,18 @@ class Decision:
     """The decision about one tensor: `before` is the input's, `after` the output's.
 
     `fell_from` is the chosen type if its rows do not fit it, `promoted_from` the chosen type if it
-    needs importance data that is missing. `weights` is the importance data, `needs_imatrix` is true
-    if the type requires it. `search` is the search for better blocks, None for ggml's blocks; `why`
-    says what decided about the type. `is_fed_back` is true if a Hessian feeds errors back.
+    needs importance data that is missing, `kept_from` the chosen type if the tensor keeps its own,
+    because it is quantized already and would not become smaller. `weights` is the importance data,
+    `needs_imatrix` is true if the type requires it. `search` is the search for better blocks, None
+    for ggml's blocks; `why` says what decided about the type. `is_fed_back` is true if a Hessian
+    feeds errors back.
     """
 
     before: Tensor
     after: Tensor
     fell_from: TensorType | None = None
     promoted_from: TensorType | None = None
+    kept_from: TensorType | None = None
     needs_imatrix: bool = False
     weights: Floats | None = None
     search: Search | None = None
@@ -59,6 +62,17 @@ class Quantization:
     shard_counts: tuple[int, ...] | None
     unmatched: tuple[str, ...] = ()
     search: Search | None = None
+
+    @property
+    def nominal_bits(self) -> float | None:
+        """Bits per weight of the recipe's base type, as its name says; None for a plain type."""
+        base = tensor_type(self.recipe.base) if self.recipe.base else None
+        return base.bits_per_weight if base and base.is_quantized else None
+
+    @property
+    def fallback_widths(self) -> tuple[int, ...]:
+        """The widths of rows that do not divide into the blocks of the chosen type."""
+        return tuple(sorted({d.before.shape[-1] for d in self.decisions if d.fell_from}))
 
     @property
     def unsearched(self) -> list[Decision]:

@@ -24,7 +24,9 @@ class Plan:
 
     `fallbacks` counts the tensors whose rows do not fit the chosen type, which costs
     `fallback_nbytes` more bytes; `uncovered` those that could not be quantized because importance
-    data is missing. `unsearched` counts those whose type has no search, if one is to be used.
+    data is missing. `nominal_bits` are those of the recipe's base type, as its name says, and
+    `fallback_widths` the widths of the rows that do not fit. `unsearched` counts those whose type
+    has no search, if one is to be used.
     """
 
     recipe: str
@@ -34,6 +36,8 @@ class Plan:
     uncovered: int
     unsearched: int = 0
     fallback_nbytes: int = 0
+    nominal_bits: float | None = None
+    fallback_widths: tuple[int, ...] = ()
 
 
 @takes_model
@@ -69,4 +73,6 @@ def _planned(
         len(result.uncovered),
         len(result.unsearched),
         sum(decision.fallback_nbytes for decision in result.decisions),
+        result.nominal_bits,
+        result.fallback_widths,
     )

@@ -114,7 +114,8 @@ def quantize_with_provenance(
         if like is not None:
             options["like"] = opener.open(like, "like")
         result = decide(source, recipe, **options)
-        refuse(result, allow_requantize=allow_requantize)
+        allowed = allow_requantize or options.get("requantize_smaller", False)
+        refuse(result, allow_requantize=allowed)
         content = content_digest(source, threads, progress)
         return opener.hand_over(with_provenance(result, options, content).model)
 

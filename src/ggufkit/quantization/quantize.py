@@ -87,6 +87,7 @@ class QuantizeOptions(TypedDict, total=False):
     override_kv: Mapping[str, object] | None
     keep_split: bool
     keep_order: bool
+    requantize_smaller: bool
     promote_uncovered: bool
     search: Search | None
     hessian: Hessian | AnyPath | None
@@ -111,11 +112,13 @@ def quantize(
 
     ggufkit's own options: `types` gives types by exact name of the tensor, `like` copies the types
     of another model, and without a recipe all other tensors keep their type. `keep_order` keeps the
-    order of the input's tensors, and `promote_uncovered` takes the nearest type that needs no
-    importance data. `search` ("better" or "best") looks for blocks with smaller errors than ggml's;
-    the output then differs from llama-quantize's, and the key `quantize.search` says so. `hessian`
-    (the path of a file that `compute_imatrix` wrote) feeds errors back from column to column; its
-    diagonal is the importance data if `imatrix` is missing.
+    order of the input's tensors. `requantize_smaller` allows to quantize again what is quantized
+    already, but only where it becomes smaller; other such tensors keep their bits, where
+    llama-quantize would make them larger or round them again. `promote_uncovered` takes the nearest
+    type that needs no importance data. `search` ("better" or "best") looks for blocks with smaller
+    errors than ggml's; the output then differs from llama-quantize's, and the key `quantize.search`
+    says so. `hessian` (the path of a file that `compute_imatrix` wrote) feeds errors back from
+    column to column; its diagonal is the importance data if `imatrix` is missing.
 
     Raises TensorTypeError for an unknown recipe, for types that cannot be decoded or encoded, and
     for tensors that are quantized already unless `allow_requantize`; MissingImportanceError with
@@ -126,7 +129,7 @@ def quantize(
         if like is not None:
             options["like"] = stack.enter_context(opened(like, "like"))
         result = decide(model, recipe, **options)
-    refuse(result, allow_requantize=allow_requantize)
+    refuse(result, allow_requantize=allow_requantize or options.get("requantize_smaller", False))
     return result.model
 
 
@@ -140,12 +143,10 @@ def decide(
     hessian, requests = hessian_of(options), _requests(options)
     data, idle = _selected(options, hessian)
     overrides = Metadata(mapping("override_kv", options.get("override_kv")))
-    # llama.cpp's loader applies overrides too.
-    facts = facts_of(model.metadata.updated(overrides), model.tensors)
+    facts = facts_of(model.metadata.updated(overrides), model.tensors)  # as llama.cpp's loader
     pruned, names = _pruned(model, frozenset(whole_numbers("layers", options.get("layers", ()))))
     tensors = [as_written(tensor, facts) for tensor in pruned.tensors.values()]
-    keeps_split = options.get("keep_split", False)
-    walked = in_written_order(tensors, facts, keeps_split=keeps_split)
+    walked = in_written_order(tensors, facts, keeps_split=options.get("keep_split", False))
     choices = choose(walked, facts, chosen, requests, imatrix=data is not None)
     search, promote = check_search(options.get("search")), options.get("promote_uncovered", False)
     decide_one = functools.partial(
@@ -153,7 +154,9 @@ def decide(
     )
     ordered = tensors if options.get("keep_order", False) else walked
     decisions = tuple(decide_one(tensor, choices.pop(tensor.name)) for tensor in ordered)
-    decisions = _with_feedback(decisions, names, hessian) if hessian else decisions
+    if options.get("requantize_smaller", False):
+        decisions = tuple(map(_unless_larger, decisions))
+    decisions = _with_feedback(decisions, names, hessian)
     block_count_key = block_count(pruned.metadata)[0] if names else None
     metadata = stamped(
         pruned.metadata,
@@ -167,9 +170,9 @@ def decide(
     )
     metadata = pruned.metadata if facts.is_sd_cpp else metadata
     result = Model(metadata, Tensors(d.after for d in decisions), byte_order=model.byte_order)
-    shard_counts = _shard_counts(model, decisions) if keeps_split else None
-    names_known = {**model.tensors, **pruned.tensors}
-    require_names(names_known, requests, mapping("types", options.get("types")))
+    shard_counts = _shard_counts(model, decisions) if options.get("keep_split") else None
+    known = {**model.tensors, **pruned.tensors}
+    require_names(known, requests, mapping("types", options.get("types")))
     idle += unmatched((tensor.name for tensor in tensors), chosen, requests)
     inputs = (*model.inputs, *(hessian.source.inputs if hessian else ()))
     result.derived_from(inputs, model.readers_limit, *([data[0].limit] if data else []))
@@ -296,9 +299,19 @@ def _decision(  # noqa: PLR0913 (a part of `decide`)
     )
 
 
+def _unless_larger(decision: Decision) -> Decision:
+    before, after = decision.before, decision.after
+    if before is after or not before.type.is_quantized or after.nbytes < before.nbytes:
+        return decision
+    why = f"quantized already, and {after.type} is not smaller"
+    return Decision(before, before, kept_from=after.type, why=why)
+
+
 def _with_feedback(
-    decisions: Iterable[Decision], names: Mapping[str, str], hessian: Hessian
+    decisions: tuple[Decision, ...], names: Mapping[str, str], hessian: Hessian | None
 ) -> tuple[Decision, ...]:
+    if hessian is None:
+        return decisions
     from ggufkit.quantization.gptq_source import gptq_tensors  # noqa: PLC0415 (slow to import)
 
     quantized = [d.after for d in decisions if d.is_changed and d.after.type.is_quantized]
@@ -335,7 +348,8 @@ def refuse(result: Quantization, *, allow_requantize: bool) -> None:
         raise TensorTypeError(
             f"{_names(result.requantized)}: quantized already ({kinds}), "
             "and quantizing again loses quality",
-            remedy="Start from the F32, F16 or BF16 model, or allow it (allow_requantize=True)",
+            remedy="Start from the F32, F16 or BF16 model, allow it (allow_requantize=True), "
+            "or allow it where tensors become smaller (requantize_smaller=True)",
         )
     if result.uncovered:
         kinds = ", ".join(sorted({d.after.type.name for d in result.uncovered}))

@@ -49,6 +49,8 @@ def test_report_is_one_line_with_name_and_size(source):
 def test_notes_a_fallback(source):
     result = done("quantize", source, source.with_name("out.gguf"), "Q4_0")
     assert result.err == (
+        "note: the recipe's name says 4.50 bits per weight, this model gets 5.20: rows of 40 "
+        "columns do not divide into its blocks\n"
         "note: 1 tensor with rows that do not divide into blocks: F16 instead of Q4_0, "
         "230 bytes more\n"
     )
@@ -67,6 +69,24 @@ def test_requantizing_needs_an_option_and_is_noted(source):
     allowed = done("quantize", once, twice, "Q4_0", "--allow-requantize")
     assert "1 tensor quantized already (Q8_0): " in allowed.err
     assert "quality" not in done("quantize", once, twice, "Q8_0").err
+
+
+def test_nothing_becomes_larger_or_is_only_rounded_again_if_asked(source):
+    once, twice = source.with_name("once.gguf"), source.with_name("twice.gguf")
+    done("quantize", source, once, "Q4_0")
+    for recipe in ("Q8_0", "IQ4_NL"):
+        result = done("quantize", once, twice, recipe, "--requantize-smaller")
+        assert f"1 tensor kept as Q4_0: {recipe} would not be smaller" in result.err
+        assert types(twice) == types(once)
+        with api.open(once) as before, api.open(twice) as after:
+            assert all(
+                np.array_equal(t.raw(), after[t.name].raw()) for t in before.tensors.values()
+            )
+    done("quantize", source, once, "Q8_0")
+    done("quantize", once, twice, "Q4_0", "--requantize-smaller")
+    allowed = source.with_name("allowed.gguf")
+    done("quantize", once, allowed, "Q4_0", "--allow-requantize")
+    assert twice.read_bytes() == allowed.read_bytes()
 
 
 # Several at once.
@@ -201,7 +221,8 @@ def test_notes_name_parts_without_importance_data(source, tmp_path):
 
 def test_notes_name_the_recipe_they_are_about(source):
     err = done("quantize", source, "Q4_0,F16", "--dry-run").err
-    assert err.startswith("note: Q4_0: 1 tensor with rows that do not divide")
+    assert err.startswith("note: Q4_0: the recipe's name says 4.50 bits per weight")
+    assert "note: Q4_0: 1 tensor with rows that do not divide" in err
 
 
 def test_keys_are_set_with_their_types(source):

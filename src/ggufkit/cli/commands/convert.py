@@ -344,7 +344,7 @@ def _quantized(
     model: Model, recipes: tuple[Recipe, ...], outtype: str, **options: Unpack[QuantizeOptions]
 ) -> list[Model]:
     """Return the quantized models; for quantized input, the error's remedy names our options."""
-    several = len(recipes) > 1
+    several, options = len(recipes) > 1, {**options, "requantize_smaller": True}
     try:
         return [quantized_with_notes(model, one, of_several=several, **options) for one in recipes]
     except TensorTypeError as error:

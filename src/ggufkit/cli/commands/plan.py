@@ -9,7 +9,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL, look_at
-from ggufkit.cli.output import emit, examples, paged, size, table
+from ggufkit.cli.output import emit, examples, note, paged, row_widths, size, table
 from ggufkit.cli.quantize_options import imatrix_option, parse_recipe, search_option
 from ggufkit.models.model import Model
 from ggufkit.quantization.plan import Plan
@@ -83,12 +83,27 @@ def _report(file: str, planned: Sequence[Plan], search: Search | None, *, as_jso
     if as_json:
         emit({"file": file, "recipes": [vars(plan) for plan in planned]})
         return
+    _note_of_fallbacks(planned)
     header = ["RECIPE", "SIZE", "BITS PER WEIGHT", "FALLBACKS", "LACKS IMPORTANCE DATA"]
     if search:
         header.append("NO SEARCH")
     with paged():
         table(
             header, (_row(plan)[: len(header)] for plan in planned), right="lrrrrr"[: len(header)]
+        )
+
+
+def _note_of_fallbacks(planned: Sequence[Plan]) -> None:
+    """Say in one line which recipe gets most bits beyond its name, and which rows cause it."""
+    excess = {p: p.bits_per_weight - p.nominal_bits for p in planned
+              if p.fallbacks and p.bits_per_weight and p.nominal_bits}  # fmt: skip
+    if excess:
+        worst = max(excess, key=excess.__getitem__)
+        widths = row_widths(sorted({width for plan in excess for width in plan.fallback_widths}))
+        note(
+            f"{widths} do not divide into the blocks of some types, so recipes get more bits than "
+            f"their names say: {worst.recipe} {worst.bits_per_weight:.2f} bits per weight instead "
+            f"of {worst.nominal_bits:.2f}"
         )
 
 

@@ -41,7 +41,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "Changes": (
         *("--prune-layers", "--override-kv", "--keep-split", "--keep-order"),
-        *("--allow-requantize", "--provenance"),
+        *("--allow-requantize", "--requantize-smaller", "--provenance"),
     ),
     "Output": ("--output", "--dry-run", "--explain", "--json", "--no-clobber"),
     "Work": ("--threads", "--resume", "--cluster"),
@@ -154,6 +154,11 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     help="Quantize tensors that are already quantized; this loses quality.",
 )
 @click.option(
+    "--requantize-smaller",
+    is_flag=True,
+    help="The same, but only where it makes a tensor smaller; others keep their bits.",
+)
+@click.option(
     "--provenance",
     is_flag=True,
     help="Record digests of IN and the importance matrix, and all settings, for `reproduce`.",
@@ -199,11 +204,11 @@ def command(source: str, out: str | None, recipe: str | None, **values: Any) -> 
             goal = (target, options, threads, tries if values["repair"] else None)
             options = quantize_options.aimed(model, *goal, provenance=values["provenance"])
         results = [decide(model, recipe, **options) for recipe in recipes]
+        allowed = values["allow_requantize"] or values["requantize_smaller"]
         for result in results:
             if not dry_run:
-                refuse(result, allow_requantize=values["allow_requantize"])
-            several = len(results) > 1
-            quantize_report.warn(result, allowed=values["allow_requantize"], of_several=several)
+                refuse(result, allow_requantize=allowed)
+            quantize_report.warn(result, allowed=allowed, of_several=len(results) > 1)
         if values["provenance"]:
             content = UNREAD if dry_run else _content(model, threads)
             results = [with_provenance(result, options, content) for result in results]
