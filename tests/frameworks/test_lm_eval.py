@@ -25,6 +25,7 @@ pytestmark = [
 ]
 TEXT = "the quick brown fox jumps over a lazy dog and isn't tired of 日本語 words"
 WORDS = TEXT.split()
+ROWS = 12  # of the data of each task
 TOLERANCE = 2e-3  # of a log probability: the cache has 16 bits
 HEAD = """
 task: {name}
@@ -73,7 +74,7 @@ def folder(tmp_path_factory):
             "answer": number % 3,
             "text": " ".join(WORDS[number % 5 :] * (number % 4 * 15 + 1)),
         }
-        for number in range(24)
+        for number in range(ROWS)
     ]
     data = folder / "data.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -116,7 +117,7 @@ def test_results_are_those_of_transformers(folder, evaluate):
     for batch_size in (1, 3, "auto"):
         results, samples = evaluate("ggufkit", batch_size=batch_size, **options)
         for name in TASKS:
-            assert len(samples[name]) == len(known[name]) == 24
+            assert len(samples[name]) == len(known[name]) == ROWS
             for sample, other in zip(samples[name], known[name], strict=True):
                 compare(name, sample["resps"], other["resps"])
             numbers = {k: v for k, v in expected[name].items() if "stderr" not in k}
