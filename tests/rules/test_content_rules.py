@@ -225,3 +225,23 @@ def test_reports_a_set_without_the_number_of_tensors(tmp_path):
         first, *_ = ggufkit.write(model, tmp_path / "set.gguf", shard_size=40_000)
     ggufkit.edit_in_place(first, drop_keys=["split.tensors.count"], force=True)
     assert "split-key" in [finding.rule for finding in ggufkit.check(first)]
+
+
+@pytest.mark.parametrize(
+    ("merge", "is_known"),
+    [
+        ("  a", True),  # the first token is a space
+        ("a b c", True),  # the second one has a space
+        ("a b", True),
+        ("a ", False),
+        (" a", False),
+        ("ab", False),
+        ("", False),
+        ("b a", False),
+        ("a x", False),
+    ],
+)
+def test_a_merge_is_two_tokens_that_make_a_third(checked, merge, is_known):
+    tokens = [*TOKENS[:3], "a", " ", " a", "b c", "ab c", "b", "ab"]
+    findings = checked({"tokenizer__ggml__tokens": tokens, "tokenizer__ggml__merges": [merge]})
+    assert ("merge-unknown" not in {finding.rule for finding in findings}) == is_known
