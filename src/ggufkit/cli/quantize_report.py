@@ -145,7 +145,7 @@ def _bits_of_name(quantized: Quantization) -> Iterator[str]:
     nominal, bits = quantized.nominal_bits, bits_per_weight(_sides(quantized)[1])
     if nominal and bits:
         widths = row_widths(quantized.fallback_widths)
-        why = f": {widths} do not divide into its blocks" if widths else ""
+        why = f": {widths} do not divide into the blocks of its types" if widths else ""
         says = f"the recipe's name says {nominal:.2f} bits per weight"
         yield f"{says}, this model gets {bits:.2f}{why}"
 

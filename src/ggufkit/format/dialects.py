@@ -16,7 +16,14 @@ from typing import Final
 
 from ggufkit.errors import ValueTypeError
 from ggufkit.format.tensor_infos import Infos, reaches
-from ggufkit.format.types import DIALECT_VARIABLE, DIALECTS, TensorType, padded, tensor_type
+from ggufkit.format.types import (
+    DIALECT_VARIABLE,
+    DIALECTS,
+    GGML_TYPES,
+    TensorType,
+    padded,
+    tensor_type,
+)
 from ggufkit.rules.findings import Findings
 from ggufkit.system.mapped_file import Data
 
@@ -49,12 +56,10 @@ def chosen() -> str | None:
 
 
 def dialect_of(types: set[TensorType]) -> str | None:
-    """Return the dialect of a model with these types; None if each number has one layout."""
-    if all(kind.id not in SHARED for kind in types):
-        return None
+    """Return the dialect of a model with these types; None without numbers that programs share."""
     names = [name for name, rows in DIALECTS.items() if not types.isdisjoint(rows)]
-    unclear = any(kind.name == _unclear(kind.id).name for kind in types)
-    return names[0] if names else None if unclear else LLAMA_CPP
+    shared = any(GGML_TYPES.get(kind.id) == kind and kind.id in SHARED for kind in types)
+    return names[0] if names else LLAMA_CPP if shared else None
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,7 @@ def resolved(infos: Infos, section: DataSection, findings: Findings) -> Infos:
             infos.place(index, "type"),
             id=number,
             layouts=", ".join(sorted(kinds)),
-            fit="several layouts" if best else "no layout",
+            fit="several layouts" if best else "no layout, so llama.cpp refuses the file",
         )
     return replace(infos, rows={number: _unclear(number) for number in numbers})
 

@@ -50,7 +50,7 @@ def test_notes_a_fallback(source):
     result = done("quantize", source, source.with_name("out.gguf"), "Q4_0")
     assert result.err == (
         "note: the recipe's name says 4.50 bits per weight, this model gets 5.20: rows of 40 "
-        "columns do not divide into its blocks\n"
+        "columns do not divide into the blocks of its types\n"
         "note: 1 tensor with rows that do not divide into blocks: F16 instead of Q4_0, "
         "230 bytes more\n"
     )
