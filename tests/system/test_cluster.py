@@ -32,9 +32,9 @@ def cluster():
     """A scheduler and two workers that are processes of their own."""
     from distributed import LocalCluster
 
-    # Scheduler and workers talk over the loopback alone; no page to look at is served.
+    # All talk over the loopback alone; port 0 is any, so that two clusters can run at once.
     with LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+        n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=50
     ) as cluster:
         yield cluster
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -99,25 +100,35 @@ def _computed(
 ) -> list[Imatrix]:
     """Return the data of each part of the text, which is one part where a Hessian is written too.
 
-    What a stopped run computed, in files whose names begin with `key`, is kept.
+    What a stopped run computed, in files whose names begin with `key`, is kept. The parts go to the
+    cluster, if there is one.
     """
     settings = run.settings
-    text = settings.calibration
+    text = Path(settings.calibration)
     options: dict[str, Any] = {"context": settings.context, "threads": run.job.threads}
-    with run.bar("computing", in_bytes=False) as progress:
-        if hessian:
-            options |= {"chunks": total, "hessian": hessian, "progress": progress}
-            options["resume"] = run.work / key
-            return [compute.compute_imatrix(model, text, **options)]
-        parts = []
-        for first in range(0, total, PART):
-            path = run.work / f"{key}-{first:07}.gguf"
-            if not path.exists():
-                options |= {"from_chunk": first, "chunks": min(PART, total - first)}
-                options["progress"] = _shifted(progress, first, total)
-                compute.compute_imatrix(model, text, **options).save(path)
-            parts.append(Imatrix.open(path))
-    return parts
+    if hessian:
+        options |= {"chunks": total, "hessian": hessian, "resume": run.work / key}
+        with run.bar("computing", in_bytes=False) as progress:
+            return [compute.compute_imatrix(model, text, progress=progress, **options)]
+    paths = {first: run.work / f"{key}-{first:07}.gguf" for first in range(0, total, PART)}
+    missing = {
+        path.absolute(): options | {"from_chunk": first, "chunks": min(PART, total - first)}
+        for first, path in paths.items()
+        if not path.exists()
+    }
+    if run.executor:
+        write = functools.partial(_write_part, model.absolute(), text.absolute())
+        run.results([run.executor.submit(write, *part) for part in missing.items()], "computing")
+    else:
+        with run.bar("computing", in_bytes=False) as progress:
+            for path, chosen in missing.items():
+                shifted = _shifted(progress, chosen["from_chunk"], total)
+                _write_part(model, text, path, chosen | {"progress": shifted})
+    return list(map(Imatrix.open, paths.values()))
+
+
+def _write_part(model: Path, text: Path, path: Path, options: dict[str, Any]) -> None:
+    compute.compute_imatrix(model, text, **options).save(path)
 
 
 def _shifted(progress: Progress | None, first: int, total: int) -> Progress | None:

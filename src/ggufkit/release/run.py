@@ -58,7 +58,10 @@ def release(job: ReleaseJob, tell: Tell, bar: Bar) -> list[str]:
     with contextlib.closing(Journal(job.folder)) as journal:
         run = _Release(job, journal, tell, bar)
         run.work.mkdir(exist_ok=True)
-        run.make_all(place)
+        with contextlib.ExitStack() as opened:
+            if job.cluster:
+                run.executor = opened.enter_context(executor_of(job.cluster))
+            run.make_all(place)
         return run.problems
 
 
@@ -84,17 +87,15 @@ class _Release(Runner):
         options = quantize_options(self, base, count_tokens(self, base))
         steps = RungSteps(self, base)
         sound: list[str] = []
-        with open_model(base["path"]) as model, contextlib.ExitStack() as opened:
-            cluster = self.job.cluster
-            executor = opened.enter_context(executor_of(cluster)) if cluster else None
+        with open_model(base["path"]) as model:
             rungs = self.rungs(model, options, base["content"])
             self.refuse_foreign([rung.plan for rung in rungs], self.others())
             if self.job.disk is not None:
                 steps.prepare(rungs)
             room = room_for(self.job, rungs, bytes_in(self.folder))
             for group in groups(rungs, room):
-                steps.make(group, executor)
-                proven = [rung for rung in group if steps.prove(rung)]
+                steps.make(group)
+                proven = steps.prove(group)
                 self.publish([file for rung in proven for file in steps.files(rung)], "Add files")
                 sound += [rung.name for rung in proven]
                 removed = group if self.job.disk is not None else []

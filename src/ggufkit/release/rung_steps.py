@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Container, Iterator, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from ggufkit.validation.plain_values import plain_values
 # A step that proves a rung: its name, what it depends on, what is done with the file, and the text
 # that it is measured on, if any.
 Proof = tuple[str, tuple[object, ...], Callable[[Path], Facts], str]
+# Measures a model, a text and a base file with options of `evaluate`, on any machine.
+Measure = Callable[[Sequence[Path], dict[str, Any]], Facts]
 
 
 def require_sound(path: Path, threads: int | None, known: Container[str] = ()) -> None:
@@ -41,9 +43,10 @@ class RungSteps:
     def __init__(self, run: Runner, base: Facts) -> None:
         self.run: Runner = run
         self.base: Facts = base
+        self._tasks: dict[tuple[Path, str], Future[Facts]] = {}  # on the cluster
         self._broken = {finding.rule for finding in check(base["path"])}  # by the base model itself
 
-    def make(self, group: Sequence[Rung], executor: Executor | None) -> None:
+    def make(self, group: Sequence[Rung]) -> None:
         """Quantize the rungs that are not there, in one pass over the base model."""
         run = self.run
         needs = [self._is_needed(rung) for rung in group]
@@ -54,7 +57,7 @@ class RungSteps:
             return
         models = [(rung.result.model, run.folder / rung.file) for rung in missing]
         with run.bar("quantizing") as progress:
-            outputs = write_many(models, progress=progress, executor=executor, **run.writing)
+            outputs = write_many(models, progress=progress, executor=run.executor, **run.writing)
         for rung, paths in zip(missing, outputs, strict=True):
             step = f"quantize {rung.name}"
             run.journal.record(step, self._key(rung), paths, rung.facts)
@@ -100,9 +103,17 @@ class RungSteps:
             act = functools.partial(self._measured, text)
             yield f"measure {rung.name} on {Path(text).name}", inputs, act, text
 
-    def prove(self, rung: Rung) -> bool:
-        """Check a rung, let llama.cpp run it, and measure it on each text; whether it is sound."""
-        return all(self._is_proven(rung, *proof) for proof in self._proofs(rung))
+    def prove(self, group: Sequence[Rung]) -> list[Rung]:
+        """Return the rungs that are sound: check them, run them, measure them on each text."""
+        running = [rung for rung in group if self._are_proven(rung, is_measured=False)]
+        if self.run.executor:
+            self._begin_measuring(running)
+        return [rung for rung in running if self._are_proven(rung, is_measured=True)]
+
+    def _are_proven(self, rung: Rung, *, is_measured: bool) -> bool:
+        """Whether a rung stands the proofs with a text, or those without."""
+        proofs = (proof for proof in self._proofs(rung) if bool(proof[-1]) == is_measured)
+        return all(self._is_proven(rung, *proof) for proof in proofs)
 
     def _is_proven(
         self,
@@ -135,14 +146,42 @@ class RungSteps:
         place = identity_of(Path(text))
         return place, settings.text_chunks, settings.context, self.base["content"]
 
+    @property
+    def _options(self) -> dict[str, Any]:
+        settings = self.run.settings
+        return {"chunks": settings.text_chunks, "threads": self.run.job.threads}
+
+    def _begin_measuring(self, rungs: Sequence[Rung]) -> None:
+        """Submit to the cluster what is not measured yet; `_measured` waits for it."""
+        for rung in rungs:
+            for step, inputs, _, text in self._proofs(rung):
+                if text and not self.run.is_done(step, inputs):
+                    self._write_logits(text)
+                    path = self.files(rung)[0]
+                    paths = (path, Path(text), self._logits(text))
+                    self._tasks[path, text] = self._submit(_measure, paths, self._options)
+
+    def _submit(
+        self, measure: Measure, paths: Sequence[Path], options: dict[str, Any]
+    ) -> Future[Facts]:
+        executor = self.run.executor
+        assert executor is not None  # noqa: S101 (for mypy)
+        return executor.submit(measure, [path.absolute() for path in paths], options)
+
     def _measured(self, text: str, path: Path) -> Facts:
         """Return the figures of a file on a text, compared with the base model."""
-        with self.run.bar("measuring", in_bytes=False) as progress:
-            options: dict[str, Any] = {"progress": progress, "threads": self.run.job.threads}
-            options |= {"chunks": self.run.settings.text_chunks, "resume": True}
-            options["base_logits"] = self._logits(text)
-            result = evaluation.evaluate([path], text, **options)
-        return _facts(result, result.models[0])
+        if task := self._tasks.pop((path, text), None):
+            return self.run.results([task], "measuring")[0]
+        paths = (path, Path(text), self._logits(text))
+        return self._figures(_measure, "measuring", paths, self._options)
+
+    def _figures(
+        self, measure: Measure, doing: str, paths: Sequence[Path], options: dict[str, Any]
+    ) -> Facts:
+        if self.run.executor:
+            return self.run.results([self._submit(measure, paths, options)], doing)[0]
+        with self.run.bar(doing, in_bytes=False) as progress:
+            return measure(paths, options | {"progress": progress})
 
     def _logits(self, text: str) -> Path:
         """Return the path of llama-perplexity's base file of a text."""
@@ -153,16 +192,27 @@ class RungSteps:
         logits, step, settings = self._logits(text), f"base on {Path(text).name}", self.run.settings
 
         def make() -> StepOutcome:
-            with self.run.bar("reading", in_bytes=False) as progress:
-                options: dict[str, Any] = {"base": self.base["path"], "context": settings.context}
-                options |= {"chunks": settings.text_chunks, "threads": self.run.job.threads}
-                options |= {"base_logits": logits, "resume": True, "progress": progress}
-                result = evaluation.evaluate((), text, **options)
-            return (), _facts(result, result.base) if result.base else {}
+            paths = (self.base["path"], Path(text), logits)
+            options = self._options | {"context": settings.context}
+            return (), self._figures(_read_base, "reading", paths, options)
 
         if not logits.exists():
             self.run.journal.steps.pop(step, None)  # the file went with those of an earlier run
         self.run.step(step, self._reading(text), make)
+
+
+def _read_base(paths: Sequence[Path], options: dict[str, Any]) -> Facts:
+    """Write the base file of a model on a text; return the figures of the model."""
+    model, text, target = paths
+    result = evaluation.evaluate((), text, base=model, base_logits=target, resume=True, **options)
+    return _facts(result, result.base) if result.base else {}
+
+
+def _measure(paths: Sequence[Path], options: dict[str, Any]) -> Facts:
+    """Return the figures of a model on a text, compared with a base file."""
+    model, text, logits = paths
+    result = evaluation.evaluate([model], text, base_logits=logits, resume=True, **options)
+    return _facts(result, result.models[0])
 
 
 def _facts(result: evaluation.Evaluation, quality: evaluation.Quality) -> Facts:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ggufkit.errors import GGUFError, shortened
 from ggufkit.models.model import Model
@@ -19,6 +20,8 @@ from ggufkit.system.threads import Progress
 
 WORK: Final = ".release"  # a folder for what only later steps need
 MAX_PROBLEM: Final = 500  # characters
+LOOK_SECONDS: Final = 0.2  # between looks at tasks on a cluster
+TaskResult = TypeVar("TaskResult")
 StepOutcome = tuple[Sequence[Path], Facts]  # the files of a step, and what it found out
 
 
@@ -65,6 +68,7 @@ class Runner:
         self.work: Path = job.folder / WORK
         size = job.settings.shard_bytes
         self.writing: dict[str, Any] = {"shard_size": size, "threads": job.threads, "resume": True}
+        self.executor: Executor | None = None  # of the cluster
         self.problems: list[str] = []
 
     def tell(self, state: str, step: str = "", **facts: Any) -> None:
@@ -112,7 +116,16 @@ class Runner:
             return False
         return True
 
+    def results(self, tasks: Sequence[Future[TaskResult]], doing: str) -> list[TaskResult]:
+        """Return the results of tasks on the cluster; the bar counts those that are done."""
+        with self.bar(doing, in_bytes=False) as progress:
+            while running := wait(tasks, LOOK_SECONDS).not_done:
+                check_cancelled()
+                if progress:
+                    progress(len(tasks) - len(running), len(tasks))
+        return [task.result() for task in tasks]
+
     def written(self, model: Model, path: Path) -> list[Path]:
         """Write a model, split where it is too large; return its files."""
         with self.bar("writing") as progress:
-            return write(model, path, progress=progress, **self.writing)
+            return write(model, path, progress=progress, executor=self.executor, **self.writing)
