@@ -149,8 +149,8 @@ class _Release(Runner):
         steps = [*(sidecar.step for sidecar in self.sidecars), "importance data"]
         if self.settings.keep_base:
             steps.insert(0, "base")
-        files = [self.journal.files(step) for step in steps]
-        return [*itertools.chain(*files[:-1]), *files[-1][:1]]  # without a Hessian
+        files = itertools.chain.from_iterable(map(self.journal.files, steps))
+        return [path for path in files if path.name != f"{self.settings.name}.hessian.gguf"]
 
     def rungs(self, model: Model, options: QuantizeOptions, content: str) -> list[Rung]:
         """Return the rungs to make, and tell which are left out."""

@@ -149,7 +149,8 @@ class RungSteps:
     @property
     def _options(self) -> dict[str, Any]:
         settings = self.run.settings
-        return {"chunks": settings.text_chunks, "threads": self.run.job.threads}
+        options = {"chunks": settings.text_chunks, "threads": self.run.job.threads}
+        return options | {"resume": True}
 
     def _begin_measuring(self, rungs: Sequence[Rung]) -> None:
         """Submit to the cluster what is not measured yet; `_measured` waits for it."""
@@ -159,7 +160,9 @@ class RungSteps:
                     self._write_logits(text)
                     path = self.files(rung)[0]
                     paths = (path, Path(text), self._logits(text))
-                    self._tasks[path, text] = self._submit(_measure, paths, self._options)
+                    # Tasks for one file would share the checkpoint next to it.
+                    options = self._options | {"resume": False}
+                    self._tasks[path, text] = self._submit(_measure, paths, options)
 
     def _submit(
         self, measure: Measure, paths: Sequence[Path], options: dict[str, Any]
@@ -204,14 +207,14 @@ class RungSteps:
 def _read_base(paths: Sequence[Path], options: dict[str, Any]) -> Facts:
     """Write the base file of a model on a text; return the figures of the model."""
     model, text, target = paths
-    result = evaluation.evaluate((), text, base=model, base_logits=target, resume=True, **options)
+    result = evaluation.evaluate((), text, base=model, base_logits=target, **options)
     return _facts(result, result.base) if result.base else {}
 
 
 def _measure(paths: Sequence[Path], options: dict[str, Any]) -> Facts:
     """Return the figures of a model on a text, compared with a base file."""
     model, text, logits = paths
-    result = evaluation.evaluate([model], text, base_logits=logits, resume=True, **options)
+    result = evaluation.evaluate([model], text, base_logits=logits, **options)
     return _facts(result, result.models[0])
 
 
