@@ -15,7 +15,7 @@ from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.conversion.tokenizer.hub_tokenizer import hub_tokenizer
 from ggufkit.conversion.tokenizer.kinds import KINDS, vocabulary
 from ggufkit.conversion.tokenizer.pre.encode import encode
-from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import PRE_TOKENIZERS, PROBE, row_cuts
+from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import PROBE, distinct, row_cuts
 from ggufkit.conversion.tokenizer.pre.split_rules import split
 from ggufkit.conversion.tokenizer.sentencepiece_model import PieceType, parse_pieces
 from ggufkit.conversion.tokenizer.token_text import BYTE_OF
@@ -375,7 +375,7 @@ def test_unknown_character_property_matches_nothing():
     assert words_of(r"[\p{Han}\p{Lu}]+|\p{Ll}", "ab c") == ["a", "b", " ", "c"]
 
 
-@pytest.mark.parametrize("row", PRE_TOKENIZERS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", distinct(), ids=lambda row: row.name)
 def test_every_known_pre_tokenizer_splits_the_probe(row):
     assert len(row_cuts(row, PROBE)) > 10
 

@@ -6,61 +6,31 @@ the Python class that it names. llama.cpp's converter reads the result of all of
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import resources
 from typing import Any, Final
 
+import ggufkit._toml as _toml
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.conversion.tokenizer.special_tokens import NAMES, merges_of_text
 from ggufkit.conversion.tokenizer.token_text import decode
 from ggufkit.errors import CheckpointError
 
-_ENDOFTEXT: Final = "<|endoftext|>"
-_GPT2: Final = {"bos": _ENDOFTEXT, "eos": _ENDOFTEXT, "unk": _ENDOFTEXT}
-_BERT: Final = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
-_LLAMA: Final = {"bos": "<s>", "eos": "</s>", "unk": "<unk>"}
-_ROBERTA: Final = {**_LLAMA, "sep": "</s>", "pad": "<pad>", "cls": "<s>", "mask": "<mask>"}
-# The default special tokens of a class, if the files name none.
-_CLASSES: Final[Mapping[str, Mapping[str, str]]] = {
-    **dict.fromkeys(["GPT2Tokenizer", "GPTNeoXTokenizer", "CodeGenTokenizer"], _GPT2),
-    **dict.fromkeys(["LlamaTokenizer", "CodeLlamaTokenizer"], _LLAMA),
-    **dict.fromkeys(["BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"], _BERT),
-    **dict.fromkeys(["RobertaTokenizer", "BartTokenizer", "XLMRobertaTokenizer"], _ROBERTA),
-    "MPNetTokenizer": {**_ROBERTA, "unk": "[UNK]"},
-    "Qwen2Tokenizer": {"eos": _ENDOFTEXT, "unk": _ENDOFTEXT, "pad": _ENDOFTEXT},
-    "GemmaTokenizer": {"bos": "<bos>", "eos": "<eos>", "unk": "<unk>", "pad": "<pad>"},
-    "BloomTokenizer": {**_LLAMA, "pad": "<pad>"},
-    "CohereTokenizer": {"bos": "<BOS_TOKEN>", "eos": "<|END_OF_TURN_TOKEN|>", "unk": "<UNK>"},
-    "T5Tokenizer": {"eos": "</s>", "unk": "<unk>", "pad": "<pad>"},
-}
-# Classes that add their own tokens at the beginning (by default, or on request) and end of a text.
-_ADDS_BOS: Final = {
-    **dict.fromkeys(["LlamaTokenizer", "CodeLlamaTokenizer"], True),
-    **dict.fromkeys(["GemmaTokenizer", "CohereTokenizer"], True),
-    "GPTNeoXTokenizer": False,
-}
-_LOWERCASING: Final = frozenset({"BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"})
-# The class of a model type, for checkpoints that do not name a class.
-_CLASS_OF: Final = {
-    **dict.fromkeys(["gpt2", "gpt_bigcode", "starcoder2"], "GPT2Tokenizer"),
-    **dict.fromkeys(["qwen2", "qwen2_moe", "qwen3", "qwen3_moe"], "Qwen2Tokenizer"),
-    **dict.fromkeys(["gpt_neox", "mpt", "mamba", "olmo"], "GPTNeoXTokenizer"),
-    **dict.fromkeys(["phi", "codegen"], "CodeGenTokenizer"),
-    **dict.fromkeys(["gemma", "gemma2", "gemma3", "gemma3_text"], "GemmaTokenizer"),
-    **dict.fromkeys(["llama", "mistral", "mixtral"], "LlamaTokenizer"),
-    **dict.fromkeys(["cohere", "cohere2"], "CohereTokenizer"),
-    "xlm-roberta": "XLMRobertaTokenizer",
-    "roberta": "RobertaTokenizer",
-    "t5": "T5Tokenizer",
-    "bert": "BertTokenizer",
-    "distilbert": "DistilBertTokenizer",
-    "bloom": "BloomTokenizer",
-}
 _QWEN_SPLIT: Final = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
     r"\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+
+
+@functools.cache
+def _classes() -> Mapping[str, Mapping[str, Any]]:
+    """Return what each tokenizer class of transformers adds to the files, by its name."""
+    home = resources.files("ggufkit.conversion.tokenizer")
+    rows: dict[str, Any] = _toml.loads((home / "tokenizer_classes.toml").read_text("utf-8"))
+    return rows
 
 
 @dataclass(frozen=True)
@@ -120,11 +90,13 @@ def hub_tokenizer(files: TokenizerFiles) -> HubTokenizer:
     config = files.checkpoint.config
     name = settings.get("tokenizer_class") or config.get("tokenizer_class")
     if not isinstance(name, str):
-        name = _CLASS_OF.get(str(config.get("model_type")), "")
+        rows, model_type = _classes().items(), config.get("model_type")
+        name = next((own for own, row in rows if model_type in row.get("types", ())), "")
     name = name.removesuffix("Fast")
     rules = files.tokenizer or _rules_of_parts(files, name)
     vocabulary = _vocabulary(rules.get("model") or {})
-    defaults = {f"{role}_token": text for role, text in _CLASSES.get(name, {}).items()}
+    specials_of_class = _classes().get(name, {}).get("specials", {})
+    defaults = {f"{role}_token": text for role, text in specials_of_class.items()}
     tokens = {**defaults, **settings, **_mapped(files)}
     texts = {role: _content(tokens.get(f"{role}_token")) for role in NAMES}
     specials = {role: text for role, text in texts.items() if text is not None}
@@ -256,21 +228,21 @@ def _word_piece_rules(text: str) -> dict[str, Any]:
 def _as_class(
     rules: Mapping[str, Any], name: str, settings: Mapping[str, Any], specials: Mapping[str, str]
 ) -> dict[str, Any]:
-    changed = dict(rules)
+    changed, own = dict(rules), _classes().get(name, {})
     pre, normalizer = rules.get("pre_tokenizer") or {}, rules.get("normalizer") or {}
     if "add_prefix_space" in pre:
         prefix = bool(settings.get("add_prefix_space"))
         changed["pre_tokenizer"] = {**pre, "add_prefix_space": prefix}
-    if name in _LOWERCASING and normalizer.get("type") == "BertNormalizer":
+    if "lowercases" in own and normalizer.get("type") == "BertNormalizer":
         changed["normalizer"] = {
             **normalizer,
             "lowercase": settings.get("do_lower_case", True),
             "strip_accents": settings.get("strip_accents"),
             "handle_chinese_chars": settings.get("tokenize_chinese_chars", True),
         }
-    if name in _ADDS_BOS:
+    if "adds_bos" in own:
         single: list[dict[str, Any]] = [{"Sequence": {"id": "A"}}]
-        if settings.get("add_bos_token", _ADDS_BOS[name]) and "bos" in specials:
+        if settings.get("add_bos_token", own["adds_bos"]) and "bos" in specials:
             single.insert(0, {"SpecialToken": {"id": specials["bos"]}})
         if settings.get("add_eos_token", False) and "eos" in specials:
             single.append({"SpecialToken": {"id": specials["eos"]}})

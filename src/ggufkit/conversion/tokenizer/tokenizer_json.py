@@ -8,7 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ggufkit.conversion.tokenizer.keys import VocabularyKeys
-from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import DEFAULT_RULES, rules_of_name
+from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import (
+    DEFAULT,
+    pre_tokenizers,
+    rules_of_name,
+)
 from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceType
 from ggufkit.conversion.tokenizer.special_tokens import SPACE as MERGE_SPACE
 from ggufkit.system.threads import Notify
@@ -60,7 +64,7 @@ def byte_pairs(keys: VocabularyKeys, say: Notify) -> TokenizerRules:
     row = rules_of_name(keys.pre)
     if row is None:
         say(f"the pre-tokenizer {keys.pre!r} is not known: llama.cpp's default is used")
-        row = DEFAULT_RULES
+        row = pre_tokenizers()[DEFAULT]
     bytes_only = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
     parts = [*map(_split, row.patterns), {**bytes_only, "use_regex": False}]
     model = _bpe(keys, _halves(keys), None, falls_back=False, ignores_merges=row.ignores_merges)

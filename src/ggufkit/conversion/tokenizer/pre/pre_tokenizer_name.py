@@ -15,12 +15,12 @@ from importlib import resources
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
+import ggufkit._toml as _toml
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.conversion.tokenizer.hub_tokenizer import HubTokenizer
 from ggufkit.conversion.tokenizer.pre.encode import encode
 from ggufkit.conversion.tokenizer.pre.pre_tokenize import words
 from ggufkit.conversion.tokenizer.pre.split_rules import (
-    GPT2_SPLIT,
     UntranslatableError,
     compiled,
     spans,
@@ -50,38 +50,6 @@ SUPPLEMENT: Final = (
     "...?!/\n/ \u3002 end   "
 )
 
-_ENGLISH: Final = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_SPACES: Final = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-_UPPER: Final = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
-_LOWER: Final = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_EAST_ASIAN: Final = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
-_DEEPSEEK: Final = (
-    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"
-    r" ?[\p{P}\p{S}]+[\r\n]*|" + _SPACES
-)
-_BLOOM: Final = " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
-_MARKED: Final = (
-    rf"{_ENGLISH}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}|"
-    rf" ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_SPACES}"
-)
-_LING: Final = (
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
-    r"\s*[\r\n]|\s+(?!\S)|\s+"
-)
-
-
-def _words(numbers: str, *, english: str = _ENGLISH) -> str:
-    """Return an expression like cl100k's, with the given rule for numbers."""
-    letters, signs = r"[^\r\n\p{L}\p{N}]?\p{L}+", r" ?[^\s\p{L}\p{N}]+[\r\n]*"
-    return "|".join(part for part in (english, letters, numbers, signs, _SPACES) if part)
-
-
-def _cased(numbers: str, english: str) -> str:
-    """Return an expression like o200k's, which also splits where capitals begin."""
-    start = r"[^\r\n\p{L}\p{N}]?"
-    lower, upper = f"{start}{_UPPER}*{_LOWER}+{english}", f"{start}{_UPPER}+{_LOWER}*{english}"
-    return rf"{lower}|{upper}|{numbers}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
-
 
 @dataclass(frozen=True)
 class PreTokenizer:
@@ -95,96 +63,32 @@ class PreTokenizer:
     adds_bos: bool = False
 
 
-# If several names mean the same, the first row wins.
-PRE_TOKENIZERS: Final = (
-    PreTokenizer("gpt-2", (GPT2_SPLIT,)),
-    PreTokenizer("trillion", (GPT2_SPLIT,), cleans_spaces=False),
-    PreTokenizer("starcoder", (r"\p{N}", GPT2_SPLIT)),
-    PreTokenizer("smollm", (r"\p{N}", GPT2_SPLIT), cleans_spaces=False),
-    PreTokenizer("llama-bpe", (_words(r"\p{N}{1,3}"),), ignores_merges=True, adds_bos=True),
-    PreTokenizer("dbrx", (_words(r"\p{N}{1,3}"),)),
-    PreTokenizer("qwen2", (_words(r"\p{N}"),), cleans_spaces=False),
-    PreTokenizer("stablelm2", (_words(r"\p{N}"),)),
-    PreTokenizer("gpt-4o", (_cased(r"\p{N}{1,3}", f"{_ENGLISH}?"),), cleans_spaces=False),
-    PreTokenizer(
-        "tekken", (_cased(r"\p{N}", ""),), ignores_merges=True, cleans_spaces=False, adds_bos=True
-    ),
-    PreTokenizer("qwen35", (_MARKED,), cleans_spaces=False),
-    PreTokenizer("deepseek-v3", (r"\p{N}{1,3}", _EAST_ASIAN, _DEEPSEEK), cleans_spaces=False),
-    PreTokenizer(
-        "deepseek-coder",
-        (
-            r"[\r\n]",
-            r"\s?\p{L}+",
-            r"\s?\p{P}+",
-            "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+",
-            r"\p{N}",
-        ),
-        cleans_spaces=False,
-    ),
-    PreTokenizer(
-        "deepseek-llm",
-        (
-            r"[\r\n]",
-            r"\s?[\p{Lu}\p{Ll}\p{Lt}]+",
-            "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+",
-            r"\s+$",
-            "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+",
-            r"\p{N}+",
-        ),
-        cleans_spaces=False,
-    ),
-    PreTokenizer("falcon", (r"[\p{P}\$\+<=>\^~\|`]+", GPT2_SPLIT, "[0-9][0-9][0-9]")),
-    PreTokenizer("bloom", (_BLOOM,)),
-    PreTokenizer("viking", (_BLOOM, r"\p{N}"), cleans_spaces=False),
-    PreTokenizer("bailingmoe", (_LING,), cleans_spaces=False),
-    PreTokenizer("ufakzeka", (_words(r"\p{N}", english=""),), cleans_spaces=False),
-    PreTokenizer("minicpm5", (r"\p{N}{1,3}", _words(r"\p{N}+")), ignores_merges=True),
-    PreTokenizer("laguna", (r"[^\n]+|[\n]+", _words(r"\p{N}")), cleans_spaces=False),
-    PreTokenizer("superbpe", (r"\p{N}+", r"(?=(\d{3})+(?!\d))"), cleans_spaces=False),
-    PreTokenizer("gemma4", (r"[^\n]+|[\n]+",), byte_level=False),
-)
-# The rules of llama.cpp for names without rules of their own.
-DEFAULT_RULES: Final = PreTokenizer(
-    DEFAULT, (r"[\p{P}\$\+<=>\^~\|]+", GPT2_SPLIT, r"\p{N}+", "[0-9][0-9][0-9]")
-)
-# Other names, their rows above, and their differences from these rows.
-_ALIASES: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
-    **dict.fromkeys(
-        (
-            *("phi-2", "jina-v2-es", "jina-v2-de", "gigachat", "a.x-4.0", "mellum", "modern-bert"),
-            *("jina-v1-en", "jina-v2-code", "roberta-bpe", "mpt", "olmo", "jais", "exaone4"),
-        ),
-        ("gpt-2", {}),
-    ),
-    "granite-docling": ("trillion", {}),
-    **dict.fromkeys(("refact", "codeshell", "exaone", "minerva-7b", "mellum2"), ("starcoder", {})),
-    "command-r": ("smollm", {}),
-    **dict.fromkeys(
-        ("falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano"), ("llama-bpe", {})
-    ),
-    "smaug-bpe": ("dbrx", {}),
-    "chatglm-bpe": ("dbrx", {}),
-    "glm4": ("dbrx", {"ignores_merges": True}),
-    **dict.fromkeys(
-        ("deepseek-r1-qwen", "kormo", "f2llmv2", "hunyuan", "solar-open", "grok-2"), ("qwen2", {})
-    ),
-    "megrez": ("stablelm2", {}),
-    **dict.fromkeys(("llama4", "kanana2", "talkie", "minimax-m2"), ("gpt-4o", {})),
-    "granite-embed-multi-97m": ("gpt-4o", {"ignores_merges": True}),
-    **dict.fromkeys(("joyai-llm", "hunyuan-dense", "hy_v4"), ("deepseek-v3", {})),
-    **dict.fromkeys(("poro-chat", "gpt3-finnish"), ("bloom", {})),
-    "bailingmoe2": ("bailingmoe", {}),
-}
-_ROWS: Final = {row.name: row for row in (*PRE_TOKENIZERS, DEFAULT_RULES)}
+def _data(name: str) -> str:
+    return (resources.files("ggufkit.conversion.tokenizer.pre") / name).read_text("utf-8")
+
+
+@functools.cache
+def pre_tokenizers() -> Mapping[str, PreTokenizer]:
+    """Return all pre-tokenizers with known rules by their names; several names may share rules."""
+    rows: dict[str, PreTokenizer] = {}
+    for name, table in _toml.loads(_data("pre_tokenizers.toml")).items():
+        like, names = table.pop("like", None), table.pop("names", ())
+        patterns = tuple(table.pop("patterns", ()))
+        row = replace(rows[like], **table) if like else PreTokenizer(name, patterns, **table)
+        rows |= dict.fromkeys((name, *names), row)
+    return rows
+
+
+def distinct() -> list[PreTokenizer]:
+    """Return the pre-tokenizers that a tokenizer is compared with, without further names."""
+    return [row for name, row in pre_tokenizers().items() if name == row.name != DEFAULT]
 
 
 @functools.cache
 def names_by_hash() -> Mapping[str, str]:
     """Return the names that llama.cpp's converter knows, by the fingerprint of a tokenizer."""
-    folder = "ggufkit.conversion.tokenizer.pre"
-    text = (resources.files(folder) / "pre_tokenizer_hashes.txt").read_text("utf-8")
-    return dict(line.split() for line in text.splitlines() if not line.startswith("#"))
+    lines = _data("pre_tokenizer_hashes.txt").splitlines()
+    return dict(line.split() for line in lines if not line.startswith("#"))
 
 
 def pre_tokenizer_name(files: TokenizerFiles, tokenizer: HubTokenizer) -> str:
@@ -193,7 +97,7 @@ def pre_tokenizer_name(files: TokenizerFiles, tokenizer: HubTokenizer) -> str:
     If the name is not certain, `files.say` gets the difference and the remedy.
     """
     if files.asked_pre is not None:
-        if files.asked_pre not in {*names_by_hash().values(), *_ROWS}:
+        if files.asked_pre not in {*names_by_hash().values(), *pre_tokenizers()}:
             files.say(
                 f"ggufkit does not know the pre-tokenizer {files.asked_pre!r}: llama.cpp may "
                 "refuse it"
@@ -209,9 +113,8 @@ def pre_tokenizer_name(files: TokenizerFiles, tokenizer: HubTokenizer) -> str:
 
 def rules_of_name(name: str) -> PreTokenizer | None:
     """Return the rules of the pre-tokenizer `name`, None if they are not known."""
-    base, changes = _ALIASES.get(name, (name, {}))
-    row = _ROWS.get(base)
-    return replace(row, **changes) if row and row.byte_level else None
+    row = pre_tokenizers().get(name)
+    return row if row and row.byte_level else None
 
 
 def fingerprint(tokenizer: HubTokenizer) -> str:
@@ -229,7 +132,7 @@ def _by_rules(files: TokenizerFiles, tokenizer: HubTokenizer) -> str:
     except UntranslatableError as error:
         files.say(f"the pre-tokenizer has {error}, which is not understood: {_OVERRIDE}")
         return DEFAULT
-    rows = [row for row in PRE_TOKENIZERS if row.byte_level == is_byte_level(tokenizer.rules)]
+    rows = [row for row in distinct() if row.byte_level == is_byte_level(tokenizer.rules)]
     ignores, cleans = bool(model.get("ignore_merges")), tokenizer.cleans_spaces
 
     def distance(row: PreTokenizer) -> tuple[int, bool, bool]:
