@@ -14,7 +14,7 @@ import numpy as np
 
 from ggufkit.format.types import padded
 from ggufkit.format.values import whole_number
-from ggufkit.inspection.kv_cache import ENCODERS, Memory
+from ggufkit.inspection.kv_cache import Memory, rules_of
 from ggufkit.models.model import Model
 
 CELL_STEP: Final = 256  # llama.cpp rounds contexts and windows to multiples of so many tokens
@@ -59,7 +59,7 @@ class Cells:
 
 def is_encoder(model: Model) -> bool:
     """Whether the model is an encoder: it reads a whole text at once."""
-    return model.metadata.text("general.architecture", "") in ENCODERS
+    return rules_of(model.metadata.text("general.architecture", "")).is_encoder
 
 
 @dataclass(frozen=True)

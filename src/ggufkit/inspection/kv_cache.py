@@ -6,8 +6,10 @@ has most of it; for many architectures, only llama.cpp knows which layers have a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib import resources
 from typing import Final
 
 import numpy as np
@@ -15,16 +17,12 @@ import numpy as np
 from ggufkit.errors import MissingKeyError, ValueTypeError
 from ggufkit.format.values import whole_number
 from ggufkit.models.layers import block_count, layer_of
-from ggufkit.models.model import PROJECTOR, Model
+from ggufkit.models.model import Model
 
 
 @dataclass(frozen=True)
 class Sliding:
-    """The layers with a sliding window: all but one in `period`, the last or the first of them.
-
-    `default` is the window where the key is missing (0: then none slides), `fixed` the window
-    whatever the key says, `layers` the one number of layers for which llama.cpp uses a window.
-    """
+    """Which layers have a sliding window, and how long it is; `caches.toml` explains the fields."""
 
     period: int = 0
     is_first_whole: bool = False
@@ -33,80 +31,39 @@ class Sliding:
     layers: int = 0
 
 
-_BY_ARRAY: Final = Sliding()  # the file tells for each layer
+@dataclass(frozen=True)
+class CacheRules:
+    """What llama.cpp stores for an architecture; `caches.toml` explains the fields."""
 
-SLIDING: Final = {
-    "afmoe": Sliding(4),
-    "cohere2": Sliding(4),
-    "cohere2moe": Sliding(4, is_first_whole=True),
-    "exaone-moe": Sliding(4, default=128),
-    "exaone4": Sliding(4, default=4096, layers=64),
-    "gemma2": Sliding(2, default=4096),
-    "gemma3": Sliding(6),
-    "gemma3n": Sliding(5),
-    "gemma4": _BY_ARRAY,
-    "gpt-oss": Sliding(2),
-    "granite_swa": _BY_ARRAY,
-    "laguna": Sliding(4, is_first_whole=True),
-    "lfm2": Sliding(1 << 16),  # all that are not recurrent
-    "llama4": Sliding(4, default=8192, fixed=8192),
-    "maple": _BY_ARRAY,
-    "mellum": Sliding(4),
-    "mimo2": _BY_ARRAY,
-    "muse-glimmer": Sliding(4),
-    "olmo2": Sliding(4),
-    "plamo3": Sliding(8),
-    "smallthinker": Sliding(4, is_first_whole=True, fixed=4096),
-    "spark2_5": _BY_ARRAY,
-    "step35": _BY_ARRAY,
-}
+    sliding: Sliding | None = None
+    recurrent: str = ""
+    interval: int = 0
+    attends: bool = False
+    is_indexed: bool = False
+    keeps_nothing: bool = False
+    is_encoder: bool = False
+    is_known: bool = True
 
-# Encoders and diffusion models see their whole text each time, and keep nothing.
-KEEPS_NOTHING: Final = frozenset(
-    {
-        "bert",
-        "jina-bert-v2",
-        "jina-bert-v3",
-        "nomic-bert",
-        "nomic-bert-moe",
-        "neo-bert",
-        "eurobert",
-        "wavtokenizer-dec",
-        "modern-bert",
-        "gemma-embedding",
-        "dream",
-        "llada",
-        "llada-moe",
-        "rnd1",
-    }
-)
-# Models that make vectors of texts, and no logits; two of them have a cache anyway.
-ENCODERS: Final = KEEPS_NOTHING - {"dream", "llada", "llada-moe", "rnd1"} | {
-    "llama-embed",
-    "t5encoder",
-}
-RECURRENT: Final = frozenset({"mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"})
-# Layers without heads for keys are recurrent.
-HYBRID_BY_HEADS: Final = frozenset(
-    {"jamba", "plamo2", "granitehybrid", "lfm2", "lfm2moe", "kimi-linear", "bailingmoe3", "kimi-k3"}
-)
-# One layer in so many is not recurrent, unless the file names the layers.
-HYBRID_BY_INTERVAL: Final = {"qwen3next": 4, "qwen35": 4, "qwen35moe": 4, "minimax-01": 8}
-HYBRID_AT_ONCE: Final = frozenset({"falcon-h1"})  # each layer is both
-HYBRID_BY_FEED_FORWARD: Final = frozenset({"nemotron_h", "nemotron_h_moe"})
-INDEXED: Final = frozenset({"deepseek32", "glm-dsa", "hy_v4", "minimax-m3"})
-UNKNOWN: Final = frozenset(
-    {
-        "deepseek4",
-        "glm5-next",
-        "dots3note",
-        "qwen4exp",
-        "gemma4-assistant",
-        "dflash",
-        "graniteswitch",
-        PROJECTOR,
-    }
-)
+
+@functools.cache
+def cache_rules() -> Mapping[str, CacheRules]:
+    """Return the rules of all architectures with more or less than a plain cache."""
+    import ggufkit._toml as _toml  # noqa: PLC0415 (slow to import, and most runs need none)
+
+    text = (resources.files("ggufkit.inspection") / "caches.toml").read_text("utf-8")
+    rows = _toml.loads(text)
+    for row in rows.values():
+        if "sliding" in row:
+            row["sliding"] = Sliding(**row["sliding"])
+    return {name: CacheRules(**row) for name, row in rows.items()}
+
+
+def rules_of(architecture: str) -> CacheRules:
+    """Return the rules of an architecture; those of a plain cache unless it has its own."""
+    return cache_rules().get(architecture, CacheRules())
+
+
+WITHOUT_BOTH: Final = "without heads and feed forward"  # of `recurrent`
 GEMMA3N_LAYERS: Final = 20  # layers of Gemma 3n that have a cache in llama.cpp
 TOKEN_SHIFTS: Final = 2  # of RWKV, where the key is missing
 
@@ -156,12 +113,12 @@ def memory_of(model: Model) -> Memory:
     sense and for architectures whose caches ggufkit does not know.
     """
     hyper = _Hyperparameters(model)
-    if hyper.architecture in UNKNOWN:
+    if not hyper.rules.is_known:
         raise ValueTypeError(
             f"ggufkit does not know how {hyper.architecture} uses memory",
             remedy="Load the model with llama.cpp and read its log",
         )
-    if hyper.architecture in KEEPS_NOTHING:
+    if hyper.rules.keeps_nothing:
         return Memory(())
     window, slides = hyper.sliding()
     layers = tuple(_layers(hyper, slides))
@@ -197,6 +154,7 @@ class _Hyperparameters:
         self.metadata = model.metadata
         key, self.count = block_count(model.metadata)
         self.architecture = key.removesuffix(".block_count")
+        self.rules = rules_of(self.architecture)
         self.names = tuple(model.tensors)
         self.heads = self.by_layer("attention.head_count", 0)
         self.key_heads = self.by_layer("attention.head_count_kv", None) or self.heads
@@ -261,7 +219,7 @@ class _Hyperparameters:
 
     def sliding(self) -> tuple[int, list[bool]]:
         """Return the window, and whether each layer keeps no more than it."""
-        sliding = SLIDING.get(self.architecture)
+        sliding = self.rules.sliding
         window = self.number("attention.sliding_window", sliding.default if sliding else 0)
         none = [False] * self.count
         if sliding is None or not window or sliding.layers not in (0, self.trunk):
@@ -284,32 +242,26 @@ class _Hyperparameters:
 
     def recurrent(self) -> list[bool]:
         """Return whether each layer keeps a state."""
-        if self.architecture in RECURRENT or self.architecture in HYBRID_AT_ONCE:
-            return [layer < self.trunk for layer in range(self.count)]
-        if self.architecture in HYBRID_BY_HEADS:
+        rules, layers = self.rules, range(self.count)
+        if rules.recurrent == "all":
+            return [layer < self.trunk for layer in layers]
+        if rules.recurrent == "without heads":
             return [heads == 0 for heads in self.key_heads]
-        if self.architecture in HYBRID_BY_FEED_FORWARD:
+        if rules.recurrent == WITHOUT_BOTH:
             hidden = self.by_layer("feed_forward_length", 0)
-            return [
-                layer < self.trunk and not self.key_heads[layer] and not hidden[layer]
-                for layer in range(self.count)
-            ]
-        if self.architecture not in HYBRID_BY_INTERVAL:
+            return [n < self.trunk and not self.key_heads[n] and not hidden[n] for n in layers]
+        if not rules.interval:
             return [False] * self.count
-        layers = self.by_layer("attention.recurrent_layers", None)
-        every = self.number("full_attention_interval", HYBRID_BY_INTERVAL[self.architecture]) or 1
-        flags = layers or [(layer + 1) % every for layer in range(self.count)]
+        listed = self.by_layer("attention.recurrent_layers", None)
+        every = self.number("full_attention_interval", rules.interval) or 1
+        flags = listed or [(layer + 1) % every for layer in layers]
         return [layer < self.trunk and flag != 0 for layer, flag in enumerate(flags)]
 
     def attending(self) -> list[bool]:
         """Return whether each layer keeps keys and values."""
-        if self.architecture in RECURRENT:
-            return [False] * self.count
-        recurrent = self.recurrent()
-        if self.architecture in HYBRID_AT_ONCE:
-            recurrent = [False] * self.count
+        recurrent = [False] * self.count if self.rules.attends else self.recurrent()
         busy = [False] * self.count
-        if self.architecture in HYBRID_BY_FEED_FORWARD:
+        if self.rules.recurrent == WITHOUT_BOTH:
             busy = [hidden > 0 for hidden in self.by_layer("feed_forward_length", 0)]
         last = min(self.trunk, self._with_own_cache())
         return [
@@ -326,7 +278,7 @@ class _Hyperparameters:
 
     def indexed(self) -> frozenset[int]:
         """Return the layers that look tokens up by keys of their own."""
-        if self.architecture not in INDEXED:
+        if not self.rules.is_indexed:
             return frozenset()
         layers = {layer_of(name) for name in self.names if ".indexer." in name}
         return frozenset(layer for layer in layers if layer is not None and layer < self.trunk)
