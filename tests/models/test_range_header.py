@@ -14,7 +14,8 @@ from ggufkit.models import range_header
 from ggufkit.remote.remote_file import RemoteFile
 from ranged_server import Served
 
-MOST_REQUESTS = 3
+MOST_REQUESTS = 4
+MOST_BYTES = 1.45  # times those of the header
 ROOM = bytes(24 << 20)  # of tensor data after a header that has none
 
 
@@ -71,7 +72,7 @@ def test_headers_come_in_any_step(header, monkeypatch):
 
 
 @pytest.mark.real
-def test_headers_of_known_vocabularies_take_three_requests(vocabularies, smollm2, gemma3):
+def test_headers_of_known_vocabularies_take_few_requests(vocabularies, smollm2, gemma3):
     for path in (*vocabularies, smollm2, gemma3):
         content = path.read_bytes()
         end = range_header.parse(content, len(content)).end
@@ -79,7 +80,7 @@ def test_headers_of_known_vocabularies_take_three_requests(vocabularies, smollm2
             file = RemoteFile(server.url("/m.gguf"))
             range_header.read_header(file)
             assert len(server.requests) <= MOST_REQUESTS, path
-            assert server.sent <= max(1.1 * end, 2 << 20), path
+            assert server.sent <= max(MOST_BYTES * end, 2 << 20), path
 
 
 @pytest.mark.real
