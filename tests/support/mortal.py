@@ -47,7 +47,6 @@ CALLS: Final = (
     (os, "rename"),
     (rename_files, "hard_link"),
     (descriptors, "copy_file_range"),
-    (descriptors, "preadv"),
     (disk_blocks, "fallocate"),
     (disk_blocks.fcntl, "ioctl"),
     (disk_blocks.fcntl, "fcntl"),

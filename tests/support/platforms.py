@@ -11,6 +11,6 @@ CONTENT = bytes(range(256)) * 40  # of a file that is long enough to be cut, mov
 FALLBACKS = {
     "everything": {},
     "no kernel copy": {"copy_file_range": None},
-    "no positional calls": {"positional": False, "preadv": None},
-    "neither": {"copy_file_range": None, "positional": False, "preadv": None},
+    "no positional calls": {"positional": False},
+    "neither": {"copy_file_range": None, "positional": False},
 }

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from ggufkit.system import descriptors
@@ -16,7 +15,6 @@ from ggufkit.system.descriptors import (
     ShortReadError,
     checksum_at,
     copy_at,
-    fill_from,
     lock,
     read_at,
     sync_folder,
@@ -72,12 +70,10 @@ def test_reads_and_copies_beyond_the_end_of_a_source_are_errors(path, target):
     size = len(CONTENT)
     assert read_at(source, 10, size - 10) == CONTENT[-10:]
     assert read_at(source, 0, size) == b""
-    room = [np.empty(60, np.uint8), np.empty(40, np.uint8)]
     for beyond in (
         lambda: read_at(source, 100, size - 10),
         lambda: read_at(source, 1, size),
         lambda: copy_at(source, size - 10, target, 0, 100),
-        lambda: fill_from(source, size - 10, 100, room),
         lambda: checksum_at(source, size - 10, 100),
     ):
         with pytest.raises(ShortReadError, match="cut while it was read"):

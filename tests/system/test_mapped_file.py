@@ -56,23 +56,6 @@ def test_view_shares_the_memory_of_the_map(path):
     assert not view.flags.writeable
 
 
-@pytest.mark.usefixtures("fallback")
-def test_fills_arrays_in_order_from_each_offset(path):
-    arrays = [np.empty(n, np.uint8) for n in (5, 7, 1)]
-    MappedFile(path).fill([(3, 12, arrays[:2]), (1000, 1, arrays[2:])])
-    assert [array.tobytes() for array in arrays] == [
-        CONTENT[3:8],
-        CONTENT[8:15],
-        CONTENT[1000:1001],
-    ]
-
-
-@pytest.mark.usefixtures("fallback")
-def test_filling_beyond_the_end_is_an_error(path):
-    with pytest.raises(FormatError, match="changed"):
-        MappedFile(path).fill([(len(CONTENT) - 2, 3, [np.empty(3, np.uint8)])])
-
-
 def test_read_returns_a_copy(path):
     file = MappedFile(path)
     copied = file.read(3, 100)

@@ -7,7 +7,7 @@ import os
 import stat
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,17 +83,6 @@ class RangeFile(ABC):
             else head[requested.offset : sum(requested)]
             for requested in ranges
         ]
-
-    def fill(self, parts: Iterable[tuple[int, int, list[Bytes]]]) -> None:
-        """Fill the arrays of each part: offset, count of bytes, arrays; errors as `read`."""
-        ordered = list(parts)
-        blocks = self.read_many([ByteRange(offset, nbytes) for offset, nbytes, _ in ordered])
-        for data, (_, _, arrays) in zip(blocks, ordered, strict=True):
-            start = 0
-            for array in arrays:
-                stop = start + array.nbytes
-                array.reshape(-1)[:] = data[start:stop].view(array.dtype)
-                start = stop
 
     def copy(self, offset: int, nbytes: int, target: int, target_offset: int) -> None:
         """Copy bytes to the descriptor `target`; errors as `read`."""

@@ -13,7 +13,7 @@ import os
 import re
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -22,7 +22,6 @@ from ggufkit.errors import RemoteError
 T = TypeVar("T")
 AnyPath: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
 
-BUFFERS: Final = 1024  # filled by one call: all systems allow this many
 COPY_BYTES: Final = 1 << 20  # per read if the kernel cannot copy by itself
 MANY_FILES: Final = 10240  # open at once: the most that macOS allows
 BINARY: Final = getattr(os, "O_BINARY", 0)
@@ -33,7 +32,6 @@ _seek_lock = threading.Lock()  # for platforms without positional reads and writ
 
 # Tests set these to None or False to force the fallbacks.
 copy_file_range: Any = getattr(os, "copy_file_range", None)
-preadv: Any = getattr(os, "preadv", None)
 positional: bool = hasattr(os, "pwrite")
 renames_open_files: bool = os.name != "nt"
 _SYNC_FILE_RANGE_WRITE: Final = 2  # linux/fs.h
@@ -156,18 +154,6 @@ def _read_some(descriptor: int, nbytes: int, offset: int) -> bytes:
     with _seek_lock:
         os.lseek(descriptor, offset, os.SEEK_SET)
         return os.read(descriptor, nbytes)
-
-
-def fill_from(descriptor: int, offset: int, nbytes: int, arrays: Sequence[Any]) -> None:
-    """Read `nbytes` from `offset` on into arrays, in order; ShortReadError as in `read_at`.
-
-    `arrays` has at most `BUFFERS` items.
-    """
-    if preadv and preadv(descriptor, arrays, offset) == nbytes:
-        return
-    for array in arrays:
-        memoryview(array)[:] = read_at(descriptor, array.nbytes, offset)
-        offset += array.nbytes
 
 
 # Writing.

@@ -11,7 +11,7 @@ import os
 import stat
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -26,7 +26,6 @@ from ggufkit.system.descriptors import (
     ShortReadError,
     close,
     copy_in_kernel,
-    fill_from,
     naming,
     read_at,
     with_descriptors,
@@ -184,15 +183,12 @@ class MappedFile:
 
     def read(self, offset: int, nbytes: int) -> Bytes:
         """Return bytes read from the file; FormatError if it changed since it was opened."""
-        with self.borrowed() as descriptor, self._reading():
-            data = read_at(descriptor, nbytes, offset)
+        try:
+            with self.borrowed() as descriptor, naming(self.path):
+                data = read_at(descriptor, nbytes, offset)
+        except ShortReadError:
+            self._require_same(is_same=False)
         return np.frombuffer(data, np.uint8)
-
-    def fill(self, parts: Iterable[tuple[int, int, list[Bytes]]]) -> None:
-        """Fill the arrays of each part: offset, count of bytes, arrays; errors as `read`."""
-        with self.borrowed() as descriptor, self._reading():
-            for part in parts:
-                fill_from(descriptor, *part)
 
     def copy(self, offset: int, nbytes: int, target: int, target_offset: int) -> None:
         """Copy bytes to the descriptor `target`; FormatError if the file changed since opening."""
@@ -201,15 +197,6 @@ class MappedFile:
         for position in range(copied, nbytes, COPY_BYTES):
             data = self.read(offset + position, min(COPY_BYTES, nbytes - position))
             write_at(target, data.data, target_offset + position)
-
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Add the file's name to errors, and turn a short read into the FormatError of a change."""
-        try:
-            with naming(self.path):
-                yield
-        except ShortReadError:
-            self._require_same(is_same=False)
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:

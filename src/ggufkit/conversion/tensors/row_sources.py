@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ggufkit.models.rows import ComputedRows, Source
 from ggufkit.models.sources import FileSource
-from ggufkit.system.descriptors import BUFFERS
+from ggufkit.remote.range_file import ByteRange, RangeFile
 from ggufkit.system.mapped_file import Bytes
 
 RowIndex = npt.NDArray[np.int64]
@@ -26,7 +26,6 @@ KEPT_RUNS: Final = 3  # at least: codes, zeros and scales of one weight are read
 TILE_BYTES: Final = 1 << 16  # of a tile: it stays in a core's cache
 TILE_ROWS: Final = 256
 READ_BYTES: Final = 4 << 20  # of rows read together for transposing
-LONG_BYTES: Final = 1 << 10  # from this size on, a row is read directly into its place
 NEAR: Final = 64  # gaps of up to so many rows are cheaper to read than to skip
 
 
@@ -43,25 +42,12 @@ class Gathered(ComputedRows):
         rows = self.index[start:stop]
         out = np.empty((len(rows), self.row_bytes), np.uint8)
         order = np.argsort(rows, kind="stable")
-        if isinstance(self.inner, FileSource) and self.row_bytes >= LONG_BYTES:
-            self._fill(self.inner, out, order, rows[order])
-            return out
         breaks = np.flatnonzero(np.diff(rows[order]) > NEAR) + 1
         for places in np.split(order, breaks):
             if len(places):
                 first, last = int(rows[places[0]]), int(rows[places[-1]])
                 out[places] = self.inner.read(first, last + 1)[rows[places] - first]
         return out
-
-    def _fill(self, source: FileSource, out: Bytes, places: RowIndex, rows: RowIndex) -> None:
-        runs: list[tuple[int, list[Bytes]]] = []
-        following = -1
-        for place, row in zip(places.tolist(), rows.tolist(), strict=True):
-            if row != following or len(runs[-1][1]) == BUFFERS:
-                runs.append((source.offset + row * self.row_bytes, []))
-            runs[-1][1].append(out[place])
-            following = row + 1
-        source.file.fill((offset, len(run) * self.row_bytes, run) for offset, run in runs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,13 +103,11 @@ class Transposed(ComputedRows):
 
 
 def _parts_of_rows(source: Source, start: int, stop: int, part: slice, row_bytes: int) -> Bytes:
-    if not isinstance(source, FileSource) or part == slice(0, row_bytes):
-        return np.ascontiguousarray(source.read(start, stop)[:, part])
-    out = np.empty((stop - start, part.stop - part.start), np.uint8)
-    first = source.offset + start * row_bytes + part.start
-    nbytes = out.shape[1]
-    source.file.fill((first + n * row_bytes, nbytes, [row]) for n, row in enumerate(out))
-    return out
+    if isinstance(source, FileSource) and isinstance(source.file, RangeFile):  # fetch no more
+        first, nbytes = source.offset + part.start, part.stop - part.start
+        ranges = [ByteRange(first + row * row_bytes, nbytes) for row in range(start, stop)]
+        return np.stack(source.file.read_many(ranges))
+    return np.ascontiguousarray(source.read(start, stop)[:, part])
 
 
 def _turn_tiles(rows: Items, out: Items) -> None:
