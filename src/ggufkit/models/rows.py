@@ -9,7 +9,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import ClassVar, Final, NamedTuple, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from ggufkit.format.encoding import ByteOrder
 from ggufkit.remote.range_file import RangeFile
 from ggufkit.system.mapped_file import Bytes, MappedFile
 
+NEAR: Final = 64  # gaps of up to so many rows are cheaper to read than to skip
 AnyFile: TypeAlias = MappedFile | RangeFile  # with tensors, in the state when it was opened
 
 
@@ -159,18 +160,15 @@ class PickedRows(_Picked):
     """Rows of another source."""
 
     def read(self, start: int, stop: int) -> Bytes:
-        """Copy the rows out of the memory map; else read each run of neighbours."""
-        row_numbers = self.index[start:stop]
-        span = self.inner.span
-        if span and isinstance(span.file, MappedFile):
-            rows = span.file.view(span.offset, span.nbytes).reshape(-1, self.item_bytes)
-            picked = rows[row_numbers]
-            span.file.read(span.offset, 0)  # raises if the file was cut or changed meanwhile
-            return picked
-        if not len(row_numbers):
-            return np.empty((0, self.item_bytes), np.uint8)
-        runs = np.split(row_numbers, np.flatnonzero(np.diff(row_numbers) != 1) + 1)
-        return np.concatenate([self.inner.read(int(r[0]), int(r[-1]) + 1) for r in runs])
+        """Read the rows; rows close to each other in one read."""
+        rows = self.index[start:stop]
+        out = np.empty((len(rows), self.item_bytes), np.uint8)
+        order = np.argsort(rows, kind="stable")
+        breaks = np.flatnonzero(np.diff(rows[order]) > NEAR) + 1
+        for places in np.split(order, breaks) if len(rows) else ():
+            first, last = int(rows[places[0]]), int(rows[places[-1]])
+            out[places] = self.inner.read(first, last + 1)[rows[places] - first]
+        return out
 
 
 class PickedColumns(_Picked):

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ggufkit.conversion.checkpoint.safetensors import F8_E8M0, U8
 from ggufkit.conversion.tensors.moves import reshape
@@ -27,9 +26,6 @@ _I8: Final = tensor_type("I8")
 MXFP4_FORMAT: Final = "mxfp4-pack-quantized"  # of compressed-tensors
 _GROUP: Final = 32  # elements that share a scale
 _GROUP_BYTES: Final = _GROUP // 2
-_WORD: Final = 8  # bytes: half of a group's
-_LOWER: Final = np.uint64(0x0F0F0F0F0F0F0F0F)  # the lower half of each byte of a word
-_HALF: Final = np.uint64(4)  # bits
 _EXPERTS: Final = "_exps.weight"
 _NUMBER: Final = re.compile(r"\d+")
 
@@ -69,36 +65,29 @@ _FORMS: Final = (
 FORMS: Final = {form.method: form for form in _FORMS}
 
 
+def ggml_halves(codes: Bytes, nbytes: int) -> Bytes:
+    """Return half bytes of groups of `nbytes` in ggml's order, from a checkpoint's."""
+    half = nbytes // 2
+    first, second = codes.reshape(-1, nbytes).view(f"<u{half}").T
+    lower = first.dtype.type(int.from_bytes(b"\x0f" * half, "little"))  # of each byte of a word
+    pairs = (first & lower) | ((second & lower) << 4), ((first >> 4) & lower) | (second & ~lower)
+    halves = np.empty((len(first), nbytes), np.uint8)
+    for place, words in enumerate(pairs):
+        halves[:, place::2] = words.view(np.uint8).reshape(-1, half)
+    return halves
+
+
 def _blocks(codes: Bytes, scales: Bytes) -> Bytes:
     """Return rows of MXFP4 in ggml's order: their half bytes are moved."""
-    words = codes.reshape(-1, _GROUP_BYTES).view(np.uint64)
-    blocks = np.empty((len(words), MXFP4.block_bytes), np.uint8)
-    blocks[:, 0] = scales.reshape(-1)
-    blocks[:, 1::2], blocks[:, 2::2] = _sorted_halves(words[:, 0], words[:, 1])
-    return blocks
+    return np.concatenate([scales.reshape(-1, 1), ggml_halves(codes, _GROUP_BYTES)], axis=1)
 
 
 def _codes(rows: Bytes) -> Bytes:
     """Return the codes of rows of MXFP4 in a checkpoint's order."""
-    blocks = rows.reshape(-1, MXFP4.block_bytes)
-    first, second = (
-        np.ascontiguousarray(blocks[:, i::2]).view(np.uint64).reshape(-1) for i in (1, 2)
-    )
-    pairs = np.empty((len(blocks), _GROUP_BYTES), np.uint8)
-    pairs[:, :_WORD], pairs[:, _WORD:] = _sorted_halves(first, second)
-    return pairs
-
-
-def _sorted_halves(
-    first: npt.NDArray[np.uint64], second: npt.NDArray[np.uint64]
-) -> tuple[Bytes, Bytes]:
-    """Return bytes of the lower halves of the bytes of `first` and `second`, and of the upper.
-
-    A row of the results has the bytes of a word. This function is its own inverse.
-    """
-    lower = (first & _LOWER) | ((second & _LOWER) << _HALF)
-    upper = ((first >> _HALF) & _LOWER) | (second & ~_LOWER)
-    return lower.view(np.uint8).reshape(-1, _WORD), upper.view(np.uint8).reshape(-1, _WORD)
+    halves = rows.reshape(-1, MXFP4.block_bytes)[:, 1:]
+    even, odd = halves[:, ::2], halves[:, 1::2]
+    first, second = (even & 15) | (odd << 4), (even >> 4) | (odd & 0xF0)
+    return np.concatenate([first, second], axis=1)
 
 
 def _scales(rows: Bytes) -> Bytes:

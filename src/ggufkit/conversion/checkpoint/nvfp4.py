@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from ggufkit.conversion.checkpoint.folder import Checkpoint
+from ggufkit.conversion.checkpoint.mxfp4 import ggml_halves
 from ggufkit.conversion.checkpoint.safetensors import F8_E4M3, U8
 from ggufkit.conversion.tensors.arithmetic import compute, read_floats
 from ggufkit.conversion.tensors.moves import renamed, reshape
@@ -47,11 +48,7 @@ _DIVISORS: Final = {
 
 def _block_rows(codes: Bytes, scales: Bytes) -> Bytes:
     """Return rows of NVFP4 in ggml's order: their half bytes are moved."""
-    pairs = codes.reshape(-1, _GROUP_BYTES)
-    first, second = pairs[:, : _GROUP_BYTES // 2], pairs[:, _GROUP_BYTES // 2 :]
-    halves = np.empty_like(pairs)
-    halves[:, ::2] = (first & 15) | (second << 4)
-    halves[:, 1::2] = (first >> 4) | (second & 0xF0)
+    halves = ggml_halves(codes, _GROUP_BYTES)
     sizes = scales.reshape(-1, _GROUPS) & _MAGNITUDE
     return np.concatenate([sizes, halves.reshape(len(sizes), -1)], axis=1)
 

@@ -16,14 +16,13 @@ import numpy as np
 from ggufkit.conversion.tensors.row_sources import (
     RUN_BYTES,
     CachedRuns,
-    Gathered,
     Recut,
     RowIndex,
     Transposed,
 )
 from ggufkit.errors import ShapeError
 from ggufkit.models.model import Tensor
-from ggufkit.models.rows import Joined, rows_and_width
+from ggufkit.models.rows import Joined, PickedRows, rows_and_width
 from ggufkit.models.sources import FileSource, retyped
 
 MAX_GROWTH: Final = 16  # times the elements of the tensor that another is made from
@@ -54,7 +53,7 @@ def take(tensor: Tensor, index: RowIndex, shape: tuple[int, ...]) -> Tensor:
     if tensor.elements == 0 or not tensor.shape:
         raise ShapeError(f"{tensor.name!r} of shape {tensor.shape} has no rows to take")
     entries = reshape(tensor, (tensor.shape[0], -1))
-    source = Gathered(entries.source, index, entries.row_bytes)
+    source = PickedRows(entries.source, index, entries.row_bytes)
     chosen = (len(index), entries.shape[1])
     return reshape(Tensor.over(tensor.name, tensor.type, chosen, source), shape)
 

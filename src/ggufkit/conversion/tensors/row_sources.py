@@ -1,4 +1,4 @@
-"""Sources that reorder, recut or transpose the rows of other sources."""
+"""Sources that recut or transpose the rows of other sources."""
 
 from __future__ import annotations
 
@@ -26,28 +26,6 @@ KEPT_RUNS: Final = 3  # at least: codes, zeros and scales of one weight are read
 TILE_BYTES: Final = 1 << 16  # of a tile: it stays in a core's cache
 TILE_ROWS: Final = 256
 READ_BYTES: Final = 4 << 20  # of rows read together for transposing
-NEAR: Final = 64  # gaps of up to so many rows are cheaper to read than to skip
-
-
-@dataclass(frozen=True, eq=False)
-class Gathered(ComputedRows):
-    """Rows of another source in another order."""
-
-    inner: Source
-    index: RowIndex
-    row_bytes: int
-
-    def read(self, start: int, stop: int) -> Bytes:
-        """Read the rows; rows close to each other in one read."""
-        rows = self.index[start:stop]
-        out = np.empty((len(rows), self.row_bytes), np.uint8)
-        order = np.argsort(rows, kind="stable")
-        breaks = np.flatnonzero(np.diff(rows[order]) > NEAR) + 1
-        for places in np.split(order, breaks):
-            if len(places):
-                first, last = int(rows[places[0]]), int(rows[places[-1]])
-                out[places] = self.inner.read(first, last + 1)[rows[places] - first]
-        return out
 
 
 @dataclass(frozen=True, eq=False)
