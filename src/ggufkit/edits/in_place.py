@@ -291,7 +291,7 @@ def _replace_file(
         stage.resize(change.nbytes + change.shift)
         way = _carry(descriptor, stage, change, progress)
         write_at(stage.descriptor, change.new, 0)
-        _keep_attributes(descriptor, stage.descriptor)
+        _keep_labels(descriptor, stage.descriptor)
         stage.sync()
         if os.fstat(descriptor).st_mtime_ns != begun:
             raise FormatError(
@@ -347,23 +347,15 @@ def _copy(  # noqa: PLR0913 (from, to, how far)
             progress(offset + nbytes - start, stop - start)
 
 
-def _keep_attributes(source: int, target: int) -> None:
-    """Give the new file the old one's permissions, owner and labels, as far as allowed."""
-    status = os.fstat(source)
-    if hasattr(os, "fchown"):
-        with contextlib.suppress(OSError):
-            os.fchown(target, status.st_uid, status.st_gid)
-        os.fchmod(target, stat.S_IMODE(status.st_mode))
-    if hasattr(os, "listxattr"):
-        for name in _labels(source):
+def _keep_labels(source: int, target: int) -> None:
+    """Give the new file the old one's extended attributes, as far as allowed.
+
+    Owner and mode follow when it is published.
+    """
+    with contextlib.suppress(AttributeError, OSError):  # not on every system
+        for name in os.listxattr(source):
             with contextlib.suppress(OSError):
                 os.setxattr(target, name, os.getxattr(source, name))
-
-
-def _labels(descriptor: int) -> list[str]:
-    with contextlib.suppress(OSError):
-        return os.listxattr(descriptor)
-    return []
 
 
 def _laid_out(plan: EditPlan, metadata: Metadata, progress: Progress | None) -> Way:

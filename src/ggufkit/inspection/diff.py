@@ -6,9 +6,8 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -33,7 +32,7 @@ from ggufkit.system.threads import Progress, in_turn, pool_of
 
 TensorPair: TypeAlias = "tuple[Tensor, Tensor]"
 DifferenceKind = Literal["added", "removed", "reshaped", "retyped", "changed"]
-Measured = TypeVar("Measured")
+Run: TypeAlias = "Callable[[Iterable[Callable[[], Any]]], Iterator[Any]]"  # tasks in threads
 
 TILE_BYTES: Final = 4 << 20  # compared in one task
 TILE_ELEMENTS: Final = 1 << 18  # decoded per task; a multiple of every type's block
@@ -139,9 +138,13 @@ def diff(
         sums: dict[str, _DeviationSums] = {}
         if tally:
             with pool_of(workers) as pool:
-                work = _Work(pool, workers * IN_FLIGHT, tally)
-                unequal = _unequal(work, [pair for pair in pairs if pair[0].type == pair[1].type])
-                sums = _deviation_sums(work, [pair for pair in pairs if _deviates(pair, unequal)])
+                run = functools.partial(in_turn, pool, ahead=workers * IN_FLIGHT - 1)
+                unequal = _unequal(
+                    run, tally, [pair for pair in pairs if pair[0].type == pair[1].type]
+                )
+                sums = _deviation_sums(
+                    run, tally, [pair for pair in pairs if _deviates(pair, unequal)]
+                )
         keys = key_changes(old.metadata, new.metadata)
         deviations = {name: total.deviation() for name, total in sums.items()}
         total = functools.reduce(_DeviationSums.plus, sums.values()).deviation() if sums else None
@@ -188,23 +191,10 @@ def _kind(old: Tensor | None, new: Tensor | None, *, is_unequal: bool) -> Differ
 # Differences of data, tile by tile, in order.
 
 
-@dataclass(frozen=True)
-class _Work:
-    """Runs tasks in a pool, a few ahead of the reader."""
-
-    pool: Executor
-    limit: int
-    tally: Tally
-
-    def results(self, tasks: Iterable[Callable[[], Measured]]) -> Iterator[Measured]:
-        """Return the results of `tasks` in their order, as they come."""
-        return in_turn(self.pool, tasks, self.limit - 1)
-
-
-def _unequal(work: _Work, pairs: list[TensorPair]) -> set[str]:
+def _unequal(run: Run, tally: Tally, pairs: list[TensorPair]) -> set[str]:
     """Return the names of those pairs of one type whose bytes differ."""
     unequal = {old.name for old, new in pairs if old.nbytes != new.nbytes}  # unknown types may
-    work.tally.expect(sum(old.nbytes for old, _ in pairs))
+    tally.expect(sum(old.nbytes for old, _ in pairs))
 
     def tasks() -> Iterator[Callable[[], tuple[str, int, bool]]]:
         for old, new in pairs:
@@ -212,8 +202,8 @@ def _unequal(work: _Work, pairs: list[TensorPair]) -> set[str]:
                 if old.name not in unequal:
                     yield functools.partial(_tile_differs, old, new, start, stop)
 
-    for name, nbytes, differs in work.results(tasks()):
-        work.tally.add(nbytes)
+    for name, nbytes, differs in run(tasks()):
+        tally.add(nbytes)
         if differs:
             unequal.add(name)
     return unequal
@@ -233,8 +223,8 @@ def _deviates(pair: TensorPair, unequal: set[str]) -> bool:
     return differs and all(t.type.dtype or can_decode(t.type) for t in pair)
 
 
-def _deviation_sums(work: _Work, pairs: list[TensorPair]) -> dict[str, _DeviationSums]:
-    work.tally.expect(sum(old.nbytes for old, _ in pairs))
+def _deviation_sums(run: Run, tally: Tally, pairs: list[TensorPair]) -> dict[str, _DeviationSums]:
+    tally.expect(sum(old.nbytes for old, _ in pairs))
     sums = {old.name: NOTHING for old, _ in pairs}
 
     def tasks() -> Iterator[Callable[[], tuple[Tensor, _DeviationSums]]]:
@@ -242,9 +232,9 @@ def _deviation_sums(work: _Work, pairs: list[TensorPair]) -> dict[str, _Deviatio
             for start in range(0, old.elements, TILE_ELEMENTS):
                 yield functools.partial(_measured, old, new, start)
 
-    for old, part in work.results(tasks()):
+    for old, part in run(tasks()):
         sums[old.name] = sums[old.name].plus(part)
-        work.tally.add(old.nbytes * part.elements // old.elements)
+        tally.add(old.nbytes * part.elements // old.elements)
     return sums
 
 
