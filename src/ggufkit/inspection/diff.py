@@ -32,7 +32,7 @@ from ggufkit.system.threads import Progress, in_turn, pool_of
 
 TensorPair: TypeAlias = "tuple[Tensor, Tensor]"
 DifferenceKind = Literal["added", "removed", "reshaped", "retyped", "changed"]
-Run: TypeAlias = "Callable[[Iterable[Callable[[], Any]]], Iterator[Any]]"  # tasks in threads
+RunTasks: TypeAlias = "Callable[[Iterable[Callable[[], Any]]], Iterator[Any]]"  # tasks in threads
 
 TILE_BYTES: Final = 4 << 20  # compared in one task
 TILE_ELEMENTS: Final = 1 << 18  # decoded per task; a multiple of every type's block
@@ -191,7 +191,7 @@ def _kind(old: Tensor | None, new: Tensor | None, *, is_unequal: bool) -> Differ
 # Differences of data, tile by tile, in order.
 
 
-def _unequal(run: Run, tally: Tally, pairs: list[TensorPair]) -> set[str]:
+def _unequal(run: RunTasks, tally: Tally, pairs: list[TensorPair]) -> set[str]:
     """Return the names of those pairs of one type whose bytes differ."""
     unequal = {old.name for old, new in pairs if old.nbytes != new.nbytes}  # unknown types may
     tally.expect(sum(old.nbytes for old, _ in pairs))
@@ -223,7 +223,9 @@ def _deviates(pair: TensorPair, unequal: set[str]) -> bool:
     return differs and all(t.type.dtype or can_decode(t.type) for t in pair)
 
 
-def _deviation_sums(run: Run, tally: Tally, pairs: list[TensorPair]) -> dict[str, _DeviationSums]:
+def _deviation_sums(
+    run: RunTasks, tally: Tally, pairs: list[TensorPair]
+) -> dict[str, _DeviationSums]:
     tally.expect(sum(old.nbytes for old, _ in pairs))
     sums = {old.name: NOTHING for old, _ in pairs}
 

@@ -28,8 +28,8 @@ _QWEN_SPLIT: Final = (
 @functools.cache
 def _classes() -> Mapping[str, Mapping[str, Any]]:
     """Return what each tokenizer class of transformers adds to the files, by its name."""
-    home = resources.files("ggufkit.conversion.tokenizer")
-    rows: dict[str, Any] = _toml.loads((home / "tokenizer_classes.toml").read_text("utf-8"))
+    package = resources.files("ggufkit.conversion.tokenizer")
+    rows: dict[str, Any] = _toml.loads((package / "tokenizer_classes.toml").read_text("utf-8"))
     return rows
 
 
