@@ -15,6 +15,7 @@ from ggufkit.edits.loadability import obstacles
 from ggufkit.errors import FormatError, MissingKeyError, ValueTypeError, brief
 from ggufkit.format.arguments import mapping, old_arguments, texts
 from ggufkit.format.coerce import typed, typed_value
+from ggufkit.format.key_types import SPECIAL_TOKENS
 from ggufkit.format.metadata import Metadata, alignment_of
 from ggufkit.format.values import Array, Arrays, Strings, TypedValue, type_name
 from ggufkit.models.any_model import derives_model
@@ -22,24 +23,6 @@ from ggufkit.models.model import Model
 
 CHAT_TEMPLATE: Final = "tokenizer.chat_template"
 TAGS: Final = "general.tags"
-# Common names of special tokens that llama.cpp's keys call (or spell) differently.
-SPECIAL_TOKENS: Final = {
-    "bos": "bos",
-    "eos": "eos",
-    "eot": "eot",
-    "eom": "eom",
-    "unk": "unknown",
-    "sep": "seperator",
-    "pad": "padding",
-    "cls": "cls",
-    "mask": "mask",
-    "fim_pre": "fim_pre",
-    "fim_suf": "fim_suf",
-    "fim_mid": "fim_mid",
-    "fim_pad": "fim_pad",
-    "fim_rep": "fim_rep",
-    "fim_sep": "fim_sep",
-}
 _ALIASES: Final = {"unknown": "unk", "separator": "sep", "seperator": "sep", "padding": "pad"}
 _THERE: Final = "Use an index within the array"
 ITEM: Final = re.compile(r"(?P<key>[^\[\]]+)(?P<places>(\[-?[0-9]{1,18}\])+)")

@@ -1,4 +1,4 @@
-"""The types that llama.cpp reads for keys of all architectures, and values in these types."""
+"""Keys of all architectures: the types that llama.cpp reads, values in them, special tokens."""
 
 from __future__ import annotations
 
@@ -10,6 +10,24 @@ import numpy as np
 from ggufkit.format.values import TypedValue
 
 TOKEN_ID: Final = re.compile(r"tokenizer\.ggml\.\w+_token_id")
+# Common names of special tokens that llama.cpp's keys call (or spell) differently.
+SPECIAL_TOKENS: Final = {
+    "bos": "bos",
+    "eos": "eos",
+    "eot": "eot",
+    "eom": "eom",
+    "unk": "unknown",
+    "sep": "seperator",
+    "pad": "padding",
+    "cls": "cls",
+    "mask": "mask",
+    "fim_pre": "fim_pre",
+    "fim_suf": "fim_suf",
+    "fim_mid": "fim_mid",
+    "fim_pad": "fim_pad",
+    "fim_rep": "fim_rep",
+    "fim_sep": "fim_sep",
+}
 _TYPES: Final = (
     (re.compile(r"general\.(architecture|name)|tokenizer\.ggml\.(model|pre)"), "string"),
     (re.compile(r"general\.file_type|tokenizer\.ggml\.token_type_count"), "uint32"),

@@ -18,6 +18,7 @@ from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.conversion.checkpoint.safetensors import as_json
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.coerce import plain
+from ggufkit.format.key_types import SPECIAL_TOKENS
 from ggufkit.models.model import Model, Tensors
 
 # Names that only architecture files use.
@@ -34,10 +35,7 @@ _USUAL: Final = {
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
     "num_key_value_heads", "max_position_embeddings", "vocab_size", "head_dim",
 }  # fmt: skip
-_ROLES: Final = {
-    "bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator", "pad": "padding",
-    "cls": "cls", "mask": "mask",
-}  # fmt: skip
+_ROLES: Final = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _NULL: Final = "None"  # an expression that ends so writes null
 _PASSES: Final = 4  # a field may depend on one that a later key gives
 
@@ -90,8 +88,9 @@ def rebuilt(model: Model, architecture: Architecture, files: Mapping[str, bytes]
     bare = ConfigFacts(empty, architecture)
     functions = {**bare.functions, **bound(MODEL, model)}
     solver = Solver(functions, architecture.defaults, _favoured(architecture))
-    for role, name in _ROLES.items():
-        number = plain(model.metadata.get(f"tokenizer.ggml.{name}_token_id", ""))
+    for role in _ROLES:
+        key = f"tokenizer.ggml.{SPECIAL_TOKENS[role]}_token_id"
+        number = plain(model.metadata.get(key, ""))
         if type(number) is int:
             solver.fields[f"{role}_token_id"] = number
     for _ in range(_PASSES):

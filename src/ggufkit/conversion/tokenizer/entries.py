@@ -9,23 +9,15 @@ import numpy as np
 
 from ggufkit.conversion.tokenizer.sentencepiece_model import PieceModel, PieceType
 from ggufkit.format.coerce import typed
+from ggufkit.format.key_types import SPECIAL_TOKENS
 from ggufkit.format.values import Strings, TypedValue
 
 PREFIX: Final = "tokenizer.ggml."
 PAD_SCORE: Final = -10000.0
 ADDED_SCORE: Final = -1000.0
 
-# llama.cpp's names of special tokens; "seperator" is GGUF's own spelling.
-ID_KEYS: Final = {
-    "bos": "bos_token_id",
-    "eos": "eos_token_id",
-    "unk": "unknown_token_id",
-    "sep": "seperator_token_id",
-    "pad": "padding_token_id",
-    "mask": "mask_token_id",
-    "eot": "eot_token_id",
-    "eom": "eom_token_id",
-}
+_ROLES: Final = ("bos", "eos", "unk", "sep", "pad", "mask", "eot", "eom")
+ID_KEYS: Final = {role: f"{SPECIAL_TOKENS[role]}_token_id" for role in _ROLES}
 # Tokens that some models mark as ordinary, although they must never be split or printed.
 _CONTROL: Final = frozenset({"<pad>", "<mask>", "<2mass>", "[@BOS@]"})
 _CONTROL_ENDS: Final = (("<|", "|>"), ("<｜", "｜>"), ("<unused", ">"))  # noqa: RUF001
