@@ -15,7 +15,7 @@ WORDS = {
     "operations": [f"`{name}" for name in OPERATIONS],
     "words": [f"`{word}`" for word, kind in architecture._KINDS.items() if kind is not dict],
     "tables": [f"`[{table}" for table, kind in architecture._KINDS.items() if kind is dict],
-    "functions for export": [f"`{name}(" for name, row in FUNCTIONS.items() if row.asks == MODEL],
+    "functions for export": [f"`{name}(" for name, row in FUNCTIONS.items() if row.needs == MODEL],
     "makers of tensors": [f"`{name}`" for name in generated.MAKERS],
 }
 

@@ -30,7 +30,7 @@ _PER_BLOCK: Final = (
 )
 _ALSO: Final = {("tokenizer.ggml.scores", "array[int32]")}  # llama.cpp accepts this type too
 # Types of hyperparameters that llama.cpp does not read (yet): its numbers have two types only.
-_WANTED: Final = {
+_READ_AS: Final = {
     "float64": "float32",
     **dict.fromkeys(("uint8", "int8", "uint16", "int16", "int32", "uint64", "int64"), "uint32"),
 }
@@ -76,7 +76,7 @@ def wrong_types(view: ModelView, hyperparameters: list[str]) -> Iterator[tuple[s
         if requirements is not None and name in requirements.types:
             expected = requirements.expected(name, actual)
         else:
-            expected = _WANTED.get(actual, actual)
+            expected = _READ_AS.get(actual, actual)
         if actual != expected:
             yield key, actual, expected
 

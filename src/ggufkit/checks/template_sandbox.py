@@ -90,8 +90,8 @@ def _about(template: Any, name: str, job: dict[str, Any]) -> Fault:  # noqa: ANN
         return {"rule": "template-limit", "reason": _reason(error)}
     except Exception as error:  # noqa: BLE001 (a template can raise whatever Python can)
         return {"rule": "template-partial", "conversation": name, "reason": _reason(error)}
-    is_heard = QUESTION in rendered
-    return {} if is_heard else {"rule": "template-silent", "conversation": name}
+    shows_question = QUESTION in rendered
+    return {} if shows_question else {"rule": "template-silent", "conversation": name}
 
 
 def _render(template: Any, name: str, job: dict[str, Any]) -> str:  # noqa: ANN401

@@ -125,7 +125,7 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     is auto, f32, f16, bf16, q8_0, tq1_0 or tq2_0. `name` and `overrides` (of `general.*`) replace
     the checkpoint's own values, `pre` names the pre-tokenizer. Architecture files in the folders
     `arch_path` come before ours. `follow_links` reads files that links in the folder lead to,
-    wherever they are. With `mmproj` the model is the projector of the checkpoint: what makes
+    wherever they are. With `mmproj` the model is the projector of the checkpoint, which makes
     embeddings of pictures or sound.
 
     `vocab_only` leaves out all tensors. `mtp` is True for only the layers that predict further

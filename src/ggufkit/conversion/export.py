@@ -16,7 +16,7 @@ from ggufkit.conversion.architecture.config import ConfigFacts, parameters
 from ggufkit.conversion.architecture.config_json import Draft, candidates, entries, rebuilt
 from ggufkit.conversion.architecture.functions import MODEL, bound
 from ggufkit.conversion.card.front_matter import model_card
-from ggufkit.conversion.checkpoint.folder import KEPT
+from ggufkit.conversion.checkpoint.folder import EXTRAS
 from ggufkit.conversion.checkpoint.mxfp4 import MXFP4, kept_experts, parted, quantization_config
 from ggufkit.conversion.checkpoint.safetensors import as_json, lay_folder
 from ggufkit.conversion.choices import Choices
@@ -93,8 +93,8 @@ def export(  # noqa: PLR0913 (one argument for each choice of a user)
     `dtype` (auto, bf16, f16, f32) is the type that quantized tensors get; all but auto also apply
     to all other matrices. `shard_size` limits the bytes of a safetensors file. `arch_path`,
     `threads` and `progress` are as for `convert` and `write`. `say` is called with each note for
-    the user. An image or video model becomes safetensors files alone, in `names`: those of its
-    "publisher", or of "diffusers".
+    the user. An image or video model becomes safetensors files alone, with the names
+    of its "publisher" or of "diffusers".
 
     Raises CheckpointError before anything is written, with `problems` that list everything that
     cannot be exported, and OutputError if the folder is not empty. The folder appears only when
@@ -166,15 +166,15 @@ def plan_export(  # noqa: PLR0913 (the arguments of `export`)
     best = _best(model, prepared, texts, arch_path)
     config = {**best.draft.config, "torch_dtype": _WORDS[kind]}
     files = {"config.json": as_json(config), **best.draft.contents}
-    draft = replace(best.draft, config=config, contents={**files, KEPT: b""})
+    draft = replace(best.draft, config=config, contents={**files, EXTRAS: b""})
     is_decoded = any(
         t.type.is_quantized and best.model.tensors[t.name].type != t.type for t in tensors
     )
     passed = _RETYPED if is_decoded else ()
-    files[KEPT] = as_json(_kept_content(best.model, draft, kind, arch_path, passed, note))
+    files[EXTRAS] = as_json(_kept_content(best.model, draft, kind, arch_path, passed, note))
     if best.lost:
         keys = first_names(best.lost)
-        note(f"config.json cannot store these keys exactly, only {KEPT} can: {keys}")
+        note(f"config.json cannot store these keys exactly, only {EXTRAS} can: {keys}")
     laid = lay_folder([[*draft.tensors.values()]], files, shard_size)
     return replace(laid, limit=model.readers_limit)
 
@@ -298,8 +298,8 @@ def _plain(
     tensors: Iterable[Tensor], kind: str, packed: Container[str] = (), *, all_of_them: bool
 ) -> Iterator[Tensor]:
     for tensor in tensors:
-        is_wanted = all_of_them and len(tensor.shape) > 1 and tensor.type.name in _FLOATS
-        if (tensor.type.is_quantized and tensor.name not in packed) or is_wanted:
+        is_converted = all_of_them and len(tensor.shape) > 1 and tensor.type.name in _FLOATS
+        if (tensor.type.is_quantized and tensor.name not in packed) or is_converted:
             yield retyped(tensor, tensor_type(kind))
         else:
             yield tensor

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from ggufkit.conversion.checkpoint.folder import KEPT, Checkpoint
+from ggufkit.conversion.checkpoint.folder import EXTRAS, Checkpoint
 from ggufkit.errors import CheckpointError, GGUFError, ValueTypeError, brief, first_names
 from ggufkit.format.coerce import plain, typed
 from ggufkit.format.encoding import CANONICAL
@@ -86,7 +86,7 @@ def restored(checkpoint: Checkpoint, model: Model, user_keys: Iterable[str], say
 
     Keys in `user_keys` are set by the user and stay. Raises CheckpointError for a malformed file.
     """
-    content = checkpoint.json(KEPT)
+    content = checkpoint.json(EXTRAS)
     if content is None:
         return model
     changed = set(user_keys)
@@ -96,7 +96,7 @@ def restored(checkpoint: Checkpoint, model: Model, user_keys: Iterable[str], say
     ]
     if dropped := [entry["key"] for entry in entries if entry not in valid]:
         keys = first_names(dropped, 3)
-        say(f"the checkpoint has changed since it was exported: {KEPT} is ignored for {keys}")
+        say(f"the checkpoint has changed since it was exported: {EXTRAS} is ignored for {keys}")
     metadata = _changed(model, valid)
     order, names = _order(content, "keys"), _order(content, "tensors")
     if sorted(order) == sorted(metadata):
@@ -130,7 +130,7 @@ def _order(content: Mapping[str, Any], name: str) -> list[str]:
 
 def _malformed(what: str) -> CheckpointError:
     return CheckpointError(
-        f"{KEPT} cannot be used: {what}",
+        f"{EXTRAS} cannot be used: {what}",
         remedy="Export again, or delete that file: the checkpoint is complete without it",
     )
 

@@ -246,7 +246,7 @@ def _moved_and_written(target: Path, descriptor: int, change: EditJournal) -> bo
         os.fsync(descriptor)
     except BaseException:
         with contextlib.suppress(OSError):  # if this fails, the next opening uses the journal
-            _take_back(target, descriptor, change)
+            _roll_back(target, descriptor, change)
         raise
     _finish(target)
     return True
@@ -258,7 +258,7 @@ def _finish(target: Path) -> None:
         edit_journal.finish(target)
 
 
-def _take_back(target: Path, descriptor: int, change: EditJournal) -> None:
+def _roll_back(target: Path, descriptor: int, change: EditJournal) -> None:
     """Restore the file; if that needs more disk space than there is, leave the journal.
 
     After each step the journal knows the file's state: first write the old header at the place it
@@ -287,13 +287,13 @@ def _replace_file(
     with contextlib.ExitStack() as opened:
         stage = Staging(target)
         opened.callback(stage.discard)
-        begun = os.fstat(descriptor).st_mtime_ns
+        modified_before = os.fstat(descriptor).st_mtime_ns
         stage.resize(change.nbytes + change.shift)
-        way = _carry(descriptor, stage, change, progress)
+        way = _transfer_data(descriptor, stage, change, progress)
         write_at(stage.descriptor, change.new, 0)
         _keep_labels(descriptor, stage.descriptor)
         stage.sync()
-        if os.fstat(descriptor).st_mtime_ns != begun:
+        if os.fstat(descriptor).st_mtime_ns != modified_before:
             raise FormatError(
                 "the file changed during the edit", remedy="Edit it again", path=str(stage.target)
             )
@@ -320,7 +320,9 @@ def _locked_on(stage: Staging) -> Iterator[None]:
         os.close(keeper)
 
 
-def _carry(source: int, stage: Staging, change: EditJournal, progress: Progress | None) -> Way:
+def _transfer_data(
+    source: int, stage: Staging, change: EditJournal, progress: Progress | None
+) -> Way:
     """Put the data into the new file: share its blocks if the file system can, else copy."""
     copy = stage.descriptor
     offset, shift = len(change.old), change.shift

@@ -176,10 +176,10 @@ def _entries(
     return entries
 
 
-def _about_key(key: str, size: int, offset: int, is_known: bool, findings: Findings) -> None:  # noqa: FBT001
+def _about_key(key: str, size: int, offset: int, is_repeated: bool, findings: Findings) -> None:  # noqa: FBT001
     if not key:
         findings.add("key-empty", offset)
-    if is_known:
+    if is_repeated:
         findings.add("key-duplicate", offset, key=key)
     if size > types.MAX_KEY_BYTES:
         findings.add("key-size", offset, key=key, size=size, limit=types.MAX_KEY_BYTES)

@@ -329,13 +329,13 @@ def value_types(kind: int, element: int) -> tuple[ValueType, ValueType | None]:
 
 def _typed_entries(
     items: Mapping[str, object] | Iterable[tuple[str, object]],
-    known: Mapping[str, Encoded | TypedValue],
+    previous: Mapping[str, Encoded | TypedValue],
 ) -> dict[str, Encoded | TypedValue]:
-    """Return `items` with types: their own, the `known` key's, or the default."""
+    """Return `items` with types: their own, that of the `previous` value, or the default."""
     if isinstance(items, Metadata):
         return {key: items.entry(key) for key in items}
     pairs = items.items() if isinstance(items, Mapping) else items
-    return {_checked_key(key): _typed_for(key, value, known.get(key)) for key, value in pairs}
+    return {_checked_key(key): _typed_for(key, value, previous.get(key)) for key, value in pairs}
 
 
 def _checked_key(key: object) -> str:

@@ -294,12 +294,12 @@ def _decibels(signal: float, noise: float) -> float:
 
 def _summed(old: Doubles, new: Doubles) -> _DeviationSums:
     elements = old.size
-    odd = ~(np.isfinite(old) & np.isfinite(new))
+    is_nonfinite = ~(np.isfinite(old) & np.isfinite(new))
     nonfinite = 0
-    if odd.any():
+    if is_nonfinite.any():
         same = (old == new) | (np.isnan(old) & np.isnan(new))
-        nonfinite = int(np.count_nonzero(odd & ~same))
-        old, new = old[~odd], new[~odd]
+        nonfinite = int(np.count_nonzero(is_nonfinite & ~same))
+        old, new = old[~is_nonfinite], new[~is_nonfinite]
         elements = old.size + nonfinite
     error = new - old
     return _DeviationSums(

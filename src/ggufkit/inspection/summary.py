@@ -66,7 +66,7 @@ class Summary:
 
 
 def summarize(model: Model) -> Summary:
-    """Return the facts about `model` that a person asks for first; no tensor data is read."""
+    """Return the most important facts about `model`; no tensor data is read."""
     metadata = model.metadata
     tensors = list(model.tensors.values())
     architecture = _text(metadata, "general.architecture")
@@ -173,7 +173,7 @@ def describe(model: Model, *, tensors: bool = True) -> dict[str, Any]:
             }
             for file in model.files
         ],
-        "missing": [{"rule": facts.rule, "message": facts.message} for facts in model.missing],
+        "missing": [{"rule": flaw.rule, "message": flaw.message} for flaw in model.missing],
         "summary": {**vars(summary), "types": types, "pipeline": pipeline},
         "metadata": {
             key: {"type": model.metadata.type_name(key), "value": plain(model.metadata.typed(key))}

@@ -132,23 +132,27 @@ def image_addends(base: Model, adapter: Model, say: Notify) -> dict[str, list[Ad
 def _modules(adapter: Model) -> dict[str, dict[str, Tensor]]:
     """Return the tensors of an adapter by their module, without tensors of text encoders."""
     modules: dict[str, dict[str, Tensor]] = {}
-    odd = []
+    unmatched = []
     for tensor in adapter.tensors.values():
         match = _PART.fullmatch(tensor.name)
         if _TEXT_ENCODER.match(tensor.name):
             continue
         if match is None:
-            odd.append(tensor.name)
+            unmatched.append(tensor.name)
             continue
         factor = _LETTERS.get(match["factor"] or "", match["factor"] or "")
         part = match["part"] or (f"{factor}_bias" if match["end"] == "bias" else factor)
         modules.setdefault(match["factored"] or match["whole"], {})[part] = tensor
     for part, kind in _OTHER_KINDS.items():
-        if any(part in name for name in odd):
+        if any(part in name for name in unmatched):
             raise AdapterError(f"the adapter is a {kind}, which ggufkit does not merge")
-    if odd or not modules:
-        listed = first_names([brief(name) for name in odd])
-        what = f"{len(odd)} tensors that are not factors: {listed}" if odd else "no factors"
+    if unmatched or not modules:
+        listed = first_names([brief(name) for name in unmatched])
+        what = (
+            f"{len(unmatched)} tensors that are not factors: {listed}"
+            if unmatched
+            else "no factors"
+        )
         raise AdapterError(f"this is not a LoRA adapter of an image or video model: it has {what}")
     return modules
 

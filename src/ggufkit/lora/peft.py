@@ -69,8 +69,9 @@ def read_peft(
     file = opened_file(name, paths[name])
     with closing_on_error(file.close):
         tensors, broken = tensors_in(name, file)
-        items, odd = _items(tensors, is_mlx=name == MLX)
-        problems = [*(f"{name}: {problem}" for problem in broken), *_about_config(config), *odd]
+        items, unmatched = _items(tensors, is_mlx=name == MLX)
+        problems = [f"{name}: {problem}" for problem in broken]
+        problems += [*_about_config(config), *unmatched]
         if problems:
             raise AdapterError(f"the adapter {place} cannot be converted", problems)
         try:
@@ -97,7 +98,7 @@ def _items(tensors: Sequence[Tensor], *, is_mlx: bool) -> tuple[list[Tensor | Pa
     """Return plain tensors, then pairs in the order of their first factor; and the problems."""
     plain: list[Tensor | Pair] = []
     factors: dict[str, dict[str, Tensor]] = {}
-    odd: list[str] = []
+    unmatched: list[str] = []
     for tensor in tensors:
         match = _FACTOR.fullmatch(tensor.name)
         name = tensor.name.replace("base_model.model.", "")
@@ -105,17 +106,17 @@ def _items(tensors: Sequence[Tensor], *, is_mlx: bool) -> tuple[list[Tensor | Pa
             if any(part in tensor.name for part in _NORMS):
                 plain.append(renamed(tensor, name))
             elif _OF_BASE not in tensor.name:
-                odd.append(tensor.name)
+                unmatched.append(tensor.name)
             continue
         stem = match["stem"].replace("base_model.model.", "") + ".weight"
         letter = (match["peft"] or match["embedding"] or match["mlx"]).upper()
         is_turned = match["mlx"] is not None and not (is_mlx and _STACKED in tensor.name)
         factors.setdefault(stem, {})[letter] = transpose(tensor) if is_turned else tensor
     problems = []
-    if odd:
-        listed = first_names([brief(name) for name in odd])
+    if unmatched:
+        listed = first_names([brief(name) for name in unmatched])
         problems.append(
-            f"{len(odd)} tensors are not factors of a matrix: {listed}; merge the adapter "
+            f"{len(unmatched)} tensors are not factors of a matrix: {listed}; merge the adapter "
             "into its model in transformers, and convert the result"
         )
     for stem, roles in factors.items():

@@ -121,8 +121,8 @@ def _repository(prefix: str, folder: Path) -> Iterator[CachedModel]:
     sets = model_sets(files_in(folder))
     counts = Counter(model.quant for model in sets)
     for model in sets:
-        is_told = model.quant and counts[model.quant] == 1
-        name = f"{prefix}:{model.quant}" if is_told else f"{prefix}/{model.path}"
+        is_unique = model.quant and counts[model.quant] == 1
+        name = f"{prefix}:{model.quant}" if is_unique else f"{prefix}/{model.path}"
         yield CachedModel(name, folder / model.path, model.nbytes)
 
 

@@ -1,7 +1,7 @@
 """Files whose edit in place was interrupted: what reading them shows, without changing them.
 
-A journal lies beside the file, where others may have put theirs. It is followed only if this user
-made it, for this very file, and if it changes nothing but the header.
+The journal is in the folder of the file, where other users may put a forged one. It is followed
+only if this user made it for this file, and if it changes nothing but the header.
 """
 
 from __future__ import annotations

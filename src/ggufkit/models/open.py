@@ -35,7 +35,7 @@ from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
 from ggufkit.system.threads import in_turn, pool_of
 
-# What is there can still be looked at.
+# Rules that a file may break with `partial=True`.
 EXCUSED: Final = (CUT, *HEADER_CUT, "shard-missing", "shard-name")
 SHOWN_FILES: Final = 5  # names in a message
 PARALLEL_HEADERS: Final = 64  # fetched at the same time: as many as connections to a server
@@ -111,9 +111,9 @@ def open_files(
     with contextlib.ExitStack() as opened:
         files_or_errors = parsed_together(files, opened)
         flaws = _raise_first(about_absent(files, files_or_errors), excused)
-        parts = [flaw for flaw in files_or_errors if isinstance(flaw, ParsedFile)]
-        for entry in parts:
-            _raise_first(_about(entry), excused)
+        parts = [part for part in files_or_errors if isinstance(part, ParsedFile)]
+        for part in parts:
+            _raise_first(_about(part), excused)
         if shards and shard_count(parts[0].header) > 1:
             if len(files) == 1:
                 flaws += _raise_first(about_siblings(parts[0]), excused)
@@ -121,7 +121,7 @@ def open_files(
                 _raise_first(about_set(parts))
         model = model_of(parts)
         opened.pop_all()
-    flaws += [entry for part in parts for entry in _with_counts(part) if entry.rule in excused]
+    flaws += [flaw for part in parts for flaw in _with_counts(part) if flaw.rule in excused]
     model.missing = tuple(flaws)
     return model.reading(part.file for part in parts)
 

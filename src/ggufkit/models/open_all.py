@@ -45,7 +45,7 @@ def open_all(name: str) -> Iterator[list[tuple[CachedModel, Model]]]:
         models: list[Model] = []
         with pool_of(min(PARALLEL_HEADERS, max(len(tasks), 1))) as pool:
             models.extend(opened.enter_context(model) for model in in_turn(pool, tasks, len(tasks)))
-        yield [(path, model) for (path, _), model in zip(named_sets, models, strict=True)]
+        yield [(cached, model) for (cached, _), model in zip(named_sets, models, strict=True)]
 
 
 def _warm(files: Sequence[RangeFile | Path]) -> None:

@@ -147,9 +147,9 @@ class Chunk:
         ]
         sources = [part.origin for part in self.parts if part.origin]
         for start in range(0, len(rows), step):
-            some = rows[start : start + step]
-            floats = tile[: len(some)]
-            kernels.decode(some, origin.tensor.type, floats.reshape(-1), streaming=False)
+            packed = rows[start : start + step]
+            floats = tile[: len(packed)]
+            kernels.decode(packed, origin.tensor.type, floats.reshape(-1), streaming=False)
             for source, out in zip(sources, parts, strict=True):
                 source.encode(floats, self.start + start, out[start : start + step])
         return parts

@@ -35,7 +35,7 @@ from ggufkit.system.hidden_files import remove
 from ggufkit.system.staging import (
     DISK_FULL,
     Staging,
-    kept_bytes,
+    allocated_bytes,
     require_file,
     require_space,
     sweep,
@@ -198,7 +198,7 @@ def _prepare(orders: Sequence[Order]) -> None:
     for folder in folders:
         own = [order for order in orders if order.folder == folder]
         needed = sum(order.plan.nbytes for order in own)
-        needed -= sum(kept_bytes(target) for order in own for target in order.targets)
+        needed -= sum(allocated_bytes(target) for order in own for target in order.targets)
         require_space(folder, needed, "Free some space, or write elsewhere; nothing was written")
 
 

@@ -37,7 +37,7 @@ class RangeFile(ABC):
         self.path = path
         self.data: bytes = b""
         self.closed: bool = False
-        self._growing = threading.Lock()
+        self._load_lock = threading.Lock()
 
     @property
     @abstractmethod
@@ -55,7 +55,7 @@ class RangeFile(ABC):
 
     def load(self, nbytes: int) -> None:
         """Make `data` hold at least the first `nbytes` bytes, or the whole file."""
-        with self._growing:
+        with self._load_lock:
             self._require_open()
             stop = min(nbytes, self.nbytes)  # first: it may read the beginning
             start = len(self.data)

@@ -42,7 +42,7 @@ class ServerFile(RangeFile):
         super().__init__(path)
         self.first_bytes = first_bytes
         self._state: FileState | None = None
-        self._beginning = threading.Lock()
+        self._state_lock = threading.Lock()
 
     def expect_short_header(self) -> None:
         """Make the first request small: for a later shard, or a file whose vocabulary is known."""
@@ -59,7 +59,7 @@ class ServerFile(RangeFile):
     @property
     def state(self) -> FileState:
         """What the server says of the file; the first use sends the first request."""
-        with self._beginning:
+        with self._state_lock:
             if self._state is None:
                 self._state, self.data = self.read_first()
             return self._state

@@ -27,7 +27,7 @@ MANY_FILES: Final = 10240  # open at once: the most that macOS allows
 BINARY: Final = getattr(os, "O_BINARY", 0)
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _SECRETS: Final = re.compile(r"(?<=//)[^/@]*@|[?#].*", re.DOTALL)
-_HELD: Final = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK}
+_LOCKED: Final = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK}
 _seek_lock = threading.Lock()  # for platforms without positional reads and writes
 
 # Tests set these to None or False to force the fallbacks.
@@ -234,7 +234,7 @@ def lock(descriptor: int) -> bool | None:
         else:
             return None
     except OSError as error:
-        return False if error.errno in _HELD else None
+        return False if error.errno in _LOCKED else None
     return True
 
 
@@ -246,7 +246,7 @@ def is_locked(descriptor: int) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         fcntl.flock(descriptor, fcntl.LOCK_UN)
     except OSError as error:
-        return error.errno in _HELD
+        return error.errno in _LOCKED
     return False
 
 

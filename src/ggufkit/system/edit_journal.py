@@ -68,10 +68,10 @@ class EditJournal:
     def after(self, earlier: EditJournal | None) -> EditJournal:
         """Return this edit with the history of the edit before it."""
         parts = [self.old]
-        room = MAX_HISTORY
+        bytes_left = MAX_HISTORY
         for state in reversed(earlier.past if earlier else ()):
-            room -= len(state)
-            if room < 0 or len(parts) == MAX_STEPS:
+            bytes_left -= len(state)
+            if bytes_left < 0 or len(parts) == MAX_STEPS:
                 break
             parts.insert(0, state)
         return replace(self, past=tuple(parts), future=())

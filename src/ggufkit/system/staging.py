@@ -210,7 +210,7 @@ def staged(
 ) -> Filled:
     """Return the result of `fill(stage)`; the file appears as `target` whole, or not at all.
 
-    The options and errors are those of `Staging`.
+    Options and errors are as for `Staging`.
     """
     with shield(), contextlib.ExitStack() as opened:
         stage = Staging(target, resumable=resumable, limit=limit, clobber=clobber)
@@ -229,7 +229,7 @@ def staged(
 def write_whole(
     target: Path, content: bytes, *, limit: ReadersLimit = NO_LIMIT, clobber: bool = True
 ) -> None:
-    """Write a file, whole or not at all; the options and errors are those of `Staging`."""
+    """Write a file, whole or not at all; options and errors are as for `Staging`."""
     staged(
         target, lambda stage: write_at(stage.descriptor, content, 0), limit=limit, clobber=clobber
     )
@@ -271,8 +271,8 @@ def _status(path: Path) -> os.stat_result | None:
     return None
 
 
-def kept_bytes(target: Path) -> int:
-    """Return the bytes that the kept staging file of `target` already uses on disk."""
+def allocated_bytes(target: Path) -> int:
+    """Return the bytes on disk of the output of `target` that an earlier run left to be resumed."""
     with contextlib.suppress(OSError, AttributeError):  # Windows has no count of blocks
         return hidden(target, RESUME).lstat().st_blocks * 512
     return 0

@@ -27,8 +27,8 @@ def pool_of(threads: int) -> Iterator[Executor]:
     """Provide a pool that, on any error, drops waiting tasks and cancels running ones."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 (slow to import)
 
-    is_left = threading.Event()
-    events = (*cancellation.cancelling_events(), is_left)
+    is_closing = threading.Event()
+    events = (*cancellation.cancelling_events(), is_closing)
     workers: list[threading.Thread] = []
 
     def begin() -> None:
@@ -39,7 +39,7 @@ def pool_of(threads: int) -> Iterator[Executor]:
     try:
         yield pool
     except BaseException:
-        cancellation.cancel(is_left)
+        cancellation.cancel(is_closing)
         raise
     finally:
         is_interrupted = cancellation.is_interrupted()

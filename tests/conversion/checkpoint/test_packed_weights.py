@@ -254,7 +254,7 @@ def test_lists_all_problems_at_once(tmp_path):
 
 
 def test_does_not_hold_many_packed_matrices_in_memory_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(row_sources, "KEPT_BYTES", 1 << 16)
+    monkeypatch.setattr(row_sources, "CACHED_BYTES", 1 << 16)
     arrays = {f"{n}.qweight": np.ones((64, 512), np.int32) for n in range(32)}
     for name in list(arrays):
         stem = name.removesuffix(".qweight")

@@ -278,8 +278,8 @@ def test_releases_runs_of_columns_when_all_are_read():
 
 
 def test_keeps_the_last_read_runs_and_releases_earlier_ones(monkeypatch):
-    monkeypatch.setattr(row_sources, "KEPT_BYTES", 0)
-    count = row_sources.KEPT_RUNS + 1
+    monkeypatch.setattr(row_sources, "CACHED_BYTES", 0)
+    count = row_sources.CACHED_RUNS + 1
     transposed = [moves.transpose(from_array("x", numbers(6, 4))) for _ in range(count)]
     for tensor in transposed:
         tensor.source.read(0, 1)

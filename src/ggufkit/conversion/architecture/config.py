@@ -45,7 +45,7 @@ COMPUTING: Final = re.compile(
 TRAINING: Final = re.compile(
     r"aux|dropout|flash|fp32|grad|implementation|init|jitter|loss|pdrop|^rescale"
 )
-TOLD_OTHERWISE: Final = re.compile(
+STATED_ELSEWHERE: Final = re.compile(
     r"bias|^classifier|^summary_|^_?sliding_window_pattern$|^max_window_layers$|^dense_act_fn$"
     r"|^(max_position_embeddings|n_positions|num_attention_heads|num_key_value_heads|num_heads)$"
     r"|^(is_gated_act|num_ln_in_parallel_attn|parallel_attn|qk_head_dim|qk_layernorm|rms_norm)$"
@@ -187,7 +187,10 @@ class ConfigFacts:
         read = self.read | self.architecture.expects.keys() | self.architecture.usual.keys()
         fields = merged(self.checkpoint.config, self.architecture.config)
         unusual = (name for name, _, _ in self._others(self.architecture.usual))
-        return [*unusual, *(n for n, value in fields.items() if n not in read and _tells(n, value))]
+        return [
+            *unusual,
+            *(n for n, value in fields.items() if n not in read and _may_change_model(n, value)),
+        ]
 
     def _quietly(self, text: str) -> Any:  # noqa: ANN401
         """Return a value, None if it cannot be computed: its use reports the error."""
@@ -197,12 +200,12 @@ class ConfigFacts:
             return None
 
 
-def _tells(name: str, value: Any) -> bool:  # noqa: ANN401 (as JSON is)
+def _may_change_model(name: str, value: Any) -> bool:  # noqa: ANN401 (as JSON is)
     if name in CHANGING:
         return value not in (None, False)
-    is_told = TRAINING.search(name) or TOLD_OTHERWISE.search(name)
+    is_stated = TRAINING.search(name) or STATED_ELSEWHERE.search(name)
     is_empty = value is not True and value in (None, False, 0, 1, "", [], {})
-    return bool(COMPUTING.search(name)) and not is_told and not is_empty
+    return bool(COMPUTING.search(name)) and not is_stated and not is_empty
 
 
 @functools.cache

@@ -34,7 +34,7 @@ class Function(NamedTuple):
 
     do: Callable[..., Any]
     undo: Callable[[Any, Arguments], Sequence[Any]] | None = None
-    asks: str = ""  # FACTS or MODEL: `do` gets it before the arguments
+    needs: str = ""  # FACTS or MODEL: `do` gets it before the arguments
 
 
 FACTS: Final = "facts"  # the configuration and the files of a checkpoint
@@ -43,13 +43,13 @@ MODEL: Final = "model"  # the GGUF file, only for export
 
 
 def bound(
-    asks: str = "", about: of_checkpoint.Configuration | Model | None = None
+    needs: str = "", about: of_checkpoint.Configuration | Model | None = None
 ) -> dict[str, Callable[..., Any]]:
     """Return the functions that only read arguments, and those that also read `about`."""
     return {
-        name: functools.partial(function.do, about) if function.asks else function.do
+        name: functools.partial(function.do, about) if function.needs else function.do
         for name, function in FUNCTIONS.items()
-        if function.asks in ("", asks)
+        if function.needs in ("", needs)
     }
 
 
@@ -176,7 +176,7 @@ def _share(scale: float) -> float:
 
 FUNCTIONS: Final[dict[str, Function]] = {
     "adjusted_size": Function(_adjusted_size, lambda size, _: (size, False)),
-    "all_layers": Function(of_checkpoint.all_layers, asks=FACTS),
+    "all_layers": Function(of_checkpoint.all_layers, needs=FACTS),
     "alibi_bias": Function(
         lambda alibi, most: most if alibi else 0.0,
         lambda most, _: (most > 0, whole(shortest(most) or 8)),
@@ -188,15 +188,15 @@ FUNCTIONS: Final[dict[str, Function]] = {
         ),
     ),
     "at_layers": Function(layer_lists.at_layers, layer_lists.where),
-    "bias_of_slopes": Function(of_checkpoint.bias_of_slopes, asks=FACTS),
+    "bias_of_slopes": Function(of_checkpoint.bias_of_slopes, needs=FACTS),
     "bool": Function(bool, _last),
     "by_layer": Function(layer_lists.by_layer, layer_lists.types_by_layer),
     "by_kind": Function(layer_lists.by_kind, layer_lists.numbers_by_kind),
     "called": Function(lambda folder, card, name: name in folder or f"# {name}" in card or None),
-    "checkpoint_lengths": Function(of_checkpoint.lengths, asks=FACTS),
+    "checkpoint_lengths": Function(of_checkpoint.lengths, needs=FACTS),
     "ceil_div": Function(lambda number, by: -(-number // by)),
     "chat_template": Function(  # a draft model takes its target's
-        lambda facts: default_template(facts.checkpoint.target or facts.checkpoint), asks=FACTS
+        lambda facts: default_template(facts.checkpoint.target or facts.checkpoint), needs=FACTS
     ),
     "each": Function(
         lambda count, value: [value for _ in layers(count)],
@@ -206,7 +206,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "divisible_sizes": Function(layer_lists.divisible_sizes, layer_lists.multipliers),
     "halved": Function(lambda layer, every: 0.5 ** (layer // every) if every > 0 else 1.0),
     "has_tensor": Function(
-        lambda facts, text: any(text in name for name in facts.checkpoint.tensors), asks=FACTS
+        lambda facts, text: any(text in name for name in facts.checkpoint.tensors), needs=FACTS
     ),
     "equals": Function(
         lambda value, other: bool(value == other),
@@ -214,8 +214,8 @@ FUNCTIONS: Final[dict[str, Function]] = {
     ),
     "extended": Function(layer_lists.extended, lambda values, _: (values,)),
     "flat": Function(lambda lists: [item for inner in lists for item in inner]),
-    "folder_name": Function(lambda facts: facts.checkpoint.folder.absolute().name, asks=FACTS),
-    "first_number": Function(_first_number, asks=MODEL),
+    "folder_name": Function(lambda facts: facts.checkpoint.folder.absolute().name, needs=FACTS),
+    "first_number": Function(_first_number, needs=MODEL),
     "floats": Function(
         lambda numbers: [0.0 if n is None else float(n) for n in numbers],
         lambda numbers, _: ([shortest(n) for n in numbers],),
@@ -225,34 +225,34 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "gating": Function(_gating, lambda number, _: (_key_of(_GATING, number),)),
     "generation": Function(
         lambda facts, name: (facts.checkpoint.json("generation_config.json") or {}).get(name),
-        asks=FACTS,
+        needs=FACTS,
     ),
-    "holds": Function(lambda model, key: _own(model, key) is not None, asks=MODEL),
-    "has": Function(_has, asks=MODEL),
+    "holds": Function(lambda model, key: _own(model, key) is not None, needs=MODEL),
+    "has": Function(_has, needs=MODEL),
     "hybrid_pattern": Function(layer_lists.hybrid_pattern),
     "hunyuan_base": Function(_dynamic_base),
     "ids_but": Function(_ids_but),
     "ids_named": Function(_ids_named),
     "index": Function(lambda items, item: items.index(item) if item in items else None),
     "int": Function(int, _last),
-    "is_key": Function(lambda model, key, value: _own(model, key) == value, asks=MODEL),
-    "integers": Function(of_checkpoint.integers, asks=FACTS),
-    "is_list": Function(lambda model, key: isinstance(_own(model, key), list), asks=MODEL),
+    "is_key": Function(lambda model, key, value: _own(model, key) == value, needs=MODEL),
+    "integers": Function(of_checkpoint.integers, needs=FACTS),
+    "is_list": Function(lambda model, key: isinstance(_own(model, key), list), needs=MODEL),
     "joined": Function(lambda numbers: ",".join(map(str, numbers))),
     "labels": Function(_labels, lambda names, _: ({str(n): x for n, x in enumerate(names)},)),
-    "lacks": Function(lambda model, name: not _has(model, name), asks=MODEL),
+    "lacks": Function(lambda model, name: not _has(model, name), needs=MODEL),
     "last": Function(lambda value: value[-1] if isinstance(value, list) else value, _last),
-    "layers_named": Function(of_checkpoint.layers_named, asks=FACTS),
+    "layers_named": Function(of_checkpoint.layers_named, needs=FACTS),
     "last_of_groups": Function(layer_lists.last_of_groups, layer_lists.group_size),
     "leading_layers": Function(layer_lists.leading_layers),
     "length": Function(
         lambda model, name, axis: (
             model.tensors[name].shape[axis] if name in model.tensors else None
         ),
-        asks=MODEL,
+        needs=MODEL,
     ),
     "layer_kinds": Function(layer_lists.layer_kinds),
-    "layers_with": Function(layer_lists.layers_with, asks=MODEL),
+    "layers_with": Function(layer_lists.layers_with, needs=MODEL),
     "linear": Function(layer_lists.linear, layer_lists.linear_types),
     "low_rank": Function(
         lambda size, power, factor: max(1, round(size**power * factor / 32)) * 32  # RWKV 7's rule
@@ -260,8 +260,8 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "long_rope_attention": Function(rope.long_rope_attention),
     "max": Function(max),
     "min": Function(min),
-    "named": Function(_has_name_with, asks=MODEL),
-    "numbers": Function(of_checkpoint.numbers, asks=FACTS),
+    "named": Function(_has_name_with, needs=MODEL),
+    "numbers": Function(of_checkpoint.numbers, needs=FACTS),
     "numbers_in": Function(lambda text: [int(digits) for digits in re.findall(r"\d+", text)]),
     "of_full_layers": Function(layer_lists.of_full_layers),
     "order": Function(lambda items: sorted(range(len(items)), key=items.__getitem__)),
@@ -271,7 +271,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
     "pattern": Function(lambda count, period: [(i + 1) % period != 0 for i in layers(count)]),
     "period": Function(layer_lists.period),
     "periodic": Function(layer_lists.periodic, layer_lists.offset_and_period),
-    "pooling": Function(lambda facts: pooling.pooling_type(facts.checkpoint), asks=FACTS),
+    "pooling": Function(lambda facts: pooling.pooling_type(facts.checkpoint), needs=FACTS),
     "pooling_mode": Function(
         pooling.classifier_pooling, lambda number, _: (pooling.name_of_pooling(number) or OPEN,)
     ),
@@ -285,24 +285,24 @@ FUNCTIONS: Final[dict[str, Function]] = {
     ),
     "stored_as": Function(
         lambda model, name, kind: name in model.tensors and model.tensors[name].type.name == kind,
-        asks=MODEL,
+        needs=MODEL,
     ),
     "sparsity_scale": Function(
         lambda shares: [_quantile(share) for share in shares],
         lambda scales, _: ([_share(s) for s in scales],) if isinstance(scales, list) else (),
     ),
-    "tensor": Function(of_checkpoint.tensor, asks=FACTS),
-    "text_of": Function(lambda facts, name: facts.checkpoint.text(name), asks=FACTS),
-    "token_id": Function(of_checkpoint.token_id, asks=FACTS),
+    "tensor": Function(of_checkpoint.tensor, needs=FACTS),
+    "text_of": Function(lambda facts, name: facts.checkpoint.text(name), needs=FACTS),
+    "token_id": Function(of_checkpoint.token_id, needs=FACTS),
     "tokenizer": Function(
-        lambda model: str(model.metadata.get("tokenizer.ggml.model", "none")), asks=MODEL
+        lambda model: str(model.metadata.get("tokenizer.ggml.model", "none")), needs=MODEL
     ),
     "trained_positions": Function(_trained_positions, _positions_of),
     "uniform": Function(lambda items, item: all(own == item for own in items)),
     "unless": Function(lambda value, other, then: None if value == other else then, _last),
-    "vocabulary_size": Function(of_checkpoint.vocabulary_size, asks=FACTS),
+    "vocabulary_size": Function(of_checkpoint.vocabulary_size, needs=FACTS),
     "widened": Function(layer_lists.widened, layer_lists.narrowed),
     "with_": Function(lambda _, value: value, _last),
-    "word_id": Function(of_checkpoint.word_id, asks=FACTS),
-    "zero_rows": Function(of_checkpoint.zero_rows, asks=FACTS),
+    "word_id": Function(of_checkpoint.word_id, needs=FACTS),
+    "zero_rows": Function(of_checkpoint.zero_rows, needs=FACTS),
 }

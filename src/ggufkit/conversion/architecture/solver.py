@@ -31,10 +31,10 @@ _UNKNOWN_LEFT: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
 }
 _UNKNOWN_RIGHT: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Add: operator.sub,
-    ast.Sub: lambda value, left: left - value,
+    ast.Sub: lambda value, operand: operand - value,
     ast.Mult: operator.truediv,
-    ast.Div: lambda value, left: left / value,
-    ast.FloorDiv: lambda value, left: left // value,
+    ast.Div: lambda value, operand: operand / value,
+    ast.FloorDiv: lambda value, operand: operand // value,
 }
 
 

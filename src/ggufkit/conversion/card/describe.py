@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ggufkit.conversion.card.front_matter import BYTE_ORDER_MARK, front_matter
-from ggufkit.conversion.checkpoint.folder import KEPT, Checkpoint
+from ggufkit.conversion.checkpoint.folder import EXTRAS, Checkpoint
 from ggufkit.errors import CheckpointError, ValueTypeError
 from ggufkit.format.coerce import typed
 from ggufkit.format.file_name import ModelId, parse_model_id, size_label, title
@@ -166,7 +166,7 @@ def _names(checkpoint: Checkpoint) -> Iterator[str]:
     stored = checkpoint.config.get("_name_or_path")
     if isinstance(stored, str) and stored.count("/") <= 1:  # else it is a path on some machine
         yield stored
-    if checkpoint.path(KEPT) is None:  # the name of an exported folder need not be the model's
+    if checkpoint.path(EXTRAS) is None:  # the name of an exported folder need not be the model's
         folder = checkpoint.folder if checkpoint.folder.name else checkpoint.folder.resolve()
         match = _SNAPSHOT.fullmatch(folder.parent.parent.name)
         is_snapshot = folder.parent.name == "snapshots"  # in the Hugging Face cache

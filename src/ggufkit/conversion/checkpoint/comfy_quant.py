@@ -148,7 +148,7 @@ class BlockScales(ComputedRows):
     factor: Tensor | None
 
     def read(self, start: int, stop: int) -> Bytes:
-        """Read tiles, and return the rows wanted of them."""
+        """Read whole tiles, and cut the rows out."""
         first, last = start // _TILE_ROWS, -(-stop // _TILE_ROWS)
         tiles = self.codes.source.read(first, last).reshape(
             last - first, -1, 32, _TILE_GROUPS, _TILE_COLUMNS

@@ -19,7 +19,7 @@ from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
 from ggufkit.system.readers_limit import ReadersLimit
 
-KEPT: Final = "ggufkit.json"  # in exported checkpoints: what the other files cannot store
+EXTRAS: Final = "ggufkit.json"  # in exported checkpoints: what the other files cannot store
 PYTORCH: Final = (".bin", ".pth")
 # What tokenizers are in.
 TOKENIZER_SUFFIXES: Final = (".json", ".txt", ".model", ".jinja", ".tiktoken", ".vocab", ".bpe")
@@ -171,7 +171,7 @@ def open_checkpoint(  # noqa: PLR0913 (where the files are, and which)
     `follow_links` allows links in the folder that lead out of it. With `may_lack_tensors` a folder
     without files of tensors, or with only some of them, can be opened. With `mistral_format` the
     configuration is params.json, and the tensors are in consolidated*.safetensors. `tensors` are
-    those of a checkpoint in memory, whose folder has none.
+    given for a checkpoint in memory, whose folder has no files of tensors.
 
     Tensors come in llama.cpp's order: by file, then by name, or in the order of a PyTorch file.
     Raises CheckpointError, whose `problems` list everything wrong with the files, and OSError as

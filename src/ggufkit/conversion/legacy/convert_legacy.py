@@ -123,7 +123,7 @@ class _LegacyFile:
         header = read_header(reader)
         vocabulary = read_vocabulary(reader, header)
         tensors = []
-        while reader.at < file.nbytes:
+        while reader.position < file.nbytes:
             if tensor := _tensor(reader, header):
                 tensors.append(tensor)
         return cls(file, header, vocabulary, Tensors(tensors))
@@ -228,11 +228,11 @@ def _source(
     reader: LegacyReader, header: LegacyHeader, shape: tuple[int, ...], kind: Block | TensorType
 ) -> FileSource:
     if header.kind == "GGJT":
-        reader.skip(padded(reader.at, DEFAULT_ALIGNMENT) - reader.at)
+        reader.skip(padded(reader.position, DEFAULT_ALIGNMENT) - reader.position)
     width, step = shape[-1], kind.block_size
     if width % step or not math.prod(shape):
         raise reader.wrong(f"rows of {width} elements do not divide into blocks of {step}")
-    row_bytes, start = kind.row_bytes(width), reader.at
+    row_bytes, start = kind.row_bytes(width), reader.position
     nbytes = math.prod(shape[:-1]) * row_bytes
     if nbytes > reader.file.nbytes - start:
         raise reader.wrong(f"the file ends in a tensor of {nbytes} bytes")

@@ -55,25 +55,26 @@ class LegacyReader:
 
     def __init__(self, file: MappedFile) -> None:
         self.file = file
-        self.at: int = 0
+        self.position: int = 0
         self._window = b""
         self._start = 0
 
     def take(self, nbytes: int, what: str) -> bytes:
         """Return the next bytes; FormatError if the file ends before."""
-        if nbytes > self.file.nbytes - self.at:
+        if nbytes > self.file.nbytes - self.position:
             raise self.wrong(f"the file ends in {what}: {nbytes} bytes are missing or cut")
-        offset = self.at - self._start
+        offset = self.position - self._start
         if not 0 <= offset <= len(self._window) - nbytes:
-            ahead = min(max(nbytes, WINDOW_BYTES), self.file.nbytes - self.at)
-            self._window, self._start = self.file.read(self.at, ahead).tobytes(), self.at
+            ahead = min(max(nbytes, WINDOW_BYTES), self.file.nbytes - self.position)
+            self._window = self.file.read(self.position, ahead).tobytes()
+            self._start = self.position
             offset = 0
-        self.at += nbytes
+        self.position += nbytes
         return self._window[offset : offset + nbytes]
 
     def skip(self, nbytes: int) -> None:
         """Skip the next bytes, possibly to beyond the end."""
-        self.at += nbytes
+        self.position += nbytes
 
     def numbers(self, count: int, what: str) -> tuple[int, ...]:
         """Return the next unsigned 32-bit numbers."""
@@ -85,7 +86,7 @@ class LegacyReader:
             what,
             remedy="The file is damaged or of another family: download it again, or get the model "
             "as GGUF",
-            offset=self.at,
+            offset=self.position,
             path=str(self.file.path),
         )
 

@@ -34,7 +34,7 @@ class MadeTensor(NamedTuple):
 
 def undone(pieces: Sequence[MadeTensor]) -> Tensor:
     """Return the tensor that all pieces were cut from."""
-    pieces = [p for p in pieces if all(OPERATIONS[step.name].tells for step in p.steps)]
+    pieces = [p for p in pieces if all(OPERATIONS[step.name].uses_input for step in p.steps)]
     cuts = [_cut(piece.steps) for piece in pieces]
     if len(pieces) == 1:
         return _undo(pieces[0].tensor, pieces[0].steps)

@@ -42,14 +42,14 @@ class Operation:
     `undo` is None if the result does not determine the input. An operation with `parts` is undone
     by joining the results of several targets; its `undo` is for a single target. One that
     `keeps_columns` treats each column alike, so that it can be done on the left factor of a matrix.
-    One without `tells` gives the same for all tensors; export leaves out what it made.
+    Without `uses_input` it gives the same for all tensors; export leaves its result out.
     """
 
     do: Act
     undo: Act | None = None
     parts: Parts | None = None
     keeps_columns: bool = False
-    tells: bool = True
+    uses_input: bool = True
 
 
 def reordering(order: Callable[..., RowIndex]) -> Operation:
@@ -240,7 +240,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
         functools.partial(draft_ids.resized_integers, draft_ids.I64),
     ),
     "floats": Operation(compute, _unchanged),
-    "full": Operation(_full, tells=False),
+    "full": Operation(_full, uses_input=False),
     "linear": Operation(arithmetic.multiplied_by),
     "neg_exp": elementwise(arithmetic.neg_exp, arithmetic.neg_exp_undone),
     "pad_rows": Operation(_padded, _unchanged, keeps_columns=True),

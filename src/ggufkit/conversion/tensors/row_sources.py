@@ -21,8 +21,8 @@ RowIndex = npt.NDArray[np.int64]
 Items = npt.NDArray[Any]
 
 RUN_BYTES: Final = 64 << 20  # of columns transposed together, so that reads are long
-KEPT_BYTES: Final = 512 << 20  # limit of all such runs together; many threads need much
-KEPT_RUNS: Final = 3  # at least: codes, zeros and scales of one weight are read together
+CACHED_BYTES: Final = 512 << 20  # limit of all such runs together; many threads need much
+CACHED_RUNS: Final = 3  # at least: codes, zeros and scales of one weight are read together
 TILE_BYTES: Final = 1 << 16  # of a tile: it stays in a core's cache
 TILE_ROWS: Final = 256
 READ_BYTES: Final = 4 << 20  # of rows read together for transposing
@@ -158,6 +158,6 @@ def _displace() -> None:
         del RUNS[key]
     runs = [(key, run.rows) for key, run in RUNS.items() if run.rows.done()]
     sizes = [0 if rows.exception() else rows.result().nbytes for _, rows in runs]
-    for index, (key, _) in enumerate(runs[:-KEPT_RUNS]):
-        if sum(sizes[index:]) > KEPT_BYTES:
+    for index, (key, _) in enumerate(runs[:-CACHED_RUNS]):
+        if sum(sizes[index:]) > CACHED_BYTES:
             del RUNS[key]

@@ -69,7 +69,7 @@ def stored(
 
     `types` are patterns of names, and the types of such tensors in every file, instead of the usual
     types. A matrix `from_fp8` becomes Q8_0. With `numpy_nan` NaNs are as in llama.cpp's converter:
-    those of BF16 become quiet, and those that become F16 keep bits.
+    NaNs of BF16 become quiet, and NaNs that become F16 keep bits.
     """
     kind = _kind(tensor, outtype, types or {}, from_fp8=from_fp8)
     if numpy_nan and tensor.type == kind and kind.name == "BF16":

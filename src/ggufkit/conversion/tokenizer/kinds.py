@@ -42,8 +42,8 @@ def vocabulary(  # noqa: PLR0913 (what an architecture and a user say of it)
 
     The tokens are padded or cut to `rows`, the rows of the embeddings (None: from config.json).
     `architecture` begins the name of a key that is not the tokenizer's; without it there is none.
-    `pre` overrides the name of the pre-tokenizer; the control tokens `appended` follow those of the
-    checkpoint, and `rows` counts them. Without `names_template` no name of a template that
+    `pre` overrides the name of the pre-tokenizer; the control tokens `appended` follow the
+    checkpoint's, and `rows` counts them. Without `names_template` no name of a template that
     llama.cpp has built in is written for a tokenizer of Mistral. `say` is called with each note
     for the user. Raises CheckpointError for files that are missing or malformed.
     """

@@ -57,7 +57,7 @@ def _piece_tokens(files: TokenizerFiles) -> Tokens:
 
 
 def pieces_and_listed(files: TokenizerFiles, model: PieceModel, rows: int) -> Tokens:
-    """Return the pieces of a model, cut or padded to `rows`, with those of added_tokens.json."""
+    """Return the pieces of a model, cut or padded to `rows`, and the added tokens."""
     tokens, count = Tokens(rows), len(model.pieces)
     tokens.put_pieces(model)
     if count != rows:

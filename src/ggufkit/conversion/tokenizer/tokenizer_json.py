@@ -82,11 +82,11 @@ def character_pairs(keys: VocabularyKeys, say: Notify) -> TokenizerRules:  # noq
 def _halves(keys: VocabularyKeys) -> Iterator[list[str]]:
     vocabulary = set(keys.texts)
     for merge in keys.get("merges") or []:
-        left, _, right = merge.partition(" ")
-        if left + right in vocabulary:
-            yield [left, right]
+        first, _, second = merge.partition(" ")
+        if first + second in vocabulary:
+            yield [first, second]
         else:  # a space within a half was replaced by MERGE_SPACE
-            yield [left.replace(MERGE_SPACE, " "), right.replace(MERGE_SPACE, " ")]
+            yield [first.replace(MERGE_SPACE, " "), second.replace(MERGE_SPACE, " ")]
 
 
 def sentence_pieces(keys: VocabularyKeys, say: Notify) -> TokenizerRules:
@@ -121,13 +121,13 @@ def _scored_merges(keys: VocabularyKeys, normal: list[int]) -> list[tuple[str, s
         text = keys.texts[number]
         halves = []
         for cut in lengths[: bisect_left(lengths, len(text))]:
-            left = numbers.get(text[:cut])
-            if left is None:
+            first = numbers.get(text[:cut])
+            if first is None:
                 continue
-            right = numbers.get(text[cut:])
-            if right is not None:
-                halves.append((left, right))
-        merges += [(keys.texts[left], keys.texts[right]) for left, right in sorted(halves)]
+            second = numbers.get(text[cut:])
+            if second is not None:
+                halves.append((first, second))
+        merges += [(keys.texts[first], keys.texts[second]) for first, second in sorted(halves)]
     return merges
 
 
