@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ggufkit.checks.model_view import ARCHITECTURE, ModelView, Violation, at_key, at_tensor
-from ggufkit.checks.requirements import any_block
+from ggufkit.checks.requirements import any_block, projector_types
 from ggufkit.models.model import PROJECTOR
 
 # The encoders, the beginning of the names of their tensors, and the keys that each needs.
@@ -26,19 +26,6 @@ _KEYS: Final = (
     "attention.layer_norm_epsilon",
 )
 _BLOCK: Final = re.compile(r"([va])\.blk\.(\d+)\.")
-# The kinds of projectors that llama.cpp knows; its converter no longer makes the last row.
-KINDS: Final = frozenset((
-    "gemma3", "gemma3nv", "gemma3na", "gemma4v", "gemma4a", "gemma4uv", "gemma4ua", "phi4",
-    "idefics3", "pixtral", "llama4", "qwen2vl_merger", "qwen2.5vl_merger", "exaone4_5",
-    "qwen3vl_merger", "ling3vl", "step3vl", "ultravox", "internvl", "qwen2a", "qwen3a", "glma",
-    "qwen2.5o", "voxtral", "meralion", "lfm2", "kimivl", "paddleocr", "kimik25", "lightonocr",
-    "cogvlm", "janus_pro", "dots_ocr", "dots3note_v", "dots3note_a", "deepseekocr",
-    "deepseekocr2", "deepseek4v", "lfm2a", "musicflamingo", "glm4v", "glm5v", "youtuvl",
-    "nemotron_v2_vl", "qwen3tts_spkenc", "qwen3tts_gen", "pockettts_spkenc", "pockettts_gen",
-    "hunyuanvl", "parakeet", "minimax_m3", "minicpmv4_6", "granite_speech", "mimovl",
-    "mimo_audio", "granite4_vision", "muse-glimmer",
-    "mlp", "ldp", "ldpv2", "resampler", "adapter",
-))  # fmt: skip
 _UNEVEN: Final = ("gemma3nv",)  # its blocks are groups of others, and the count is made up
 
 
@@ -65,7 +52,7 @@ def _about_encoder(view: ModelView, encoder: str) -> Iterator[Violation]:
     kind = view.text(kind_key)
     if kind_key not in view.metadata:
         yield _missing(kind_key)
-    elif kind not in KINDS:
+    elif kind not in projector_types():
         yield at_key("projector-unknown", kind_key, kind=kind)
     for name in (*_KEYS, *own):
         if f"clip.{encoder}.{name}" not in view.metadata:

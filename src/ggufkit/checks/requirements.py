@@ -98,6 +98,12 @@ def pre_tokenizers() -> list[str]:
     return names
 
 
+def projector_types() -> list[str]:
+    """Return the types of projectors that llama.cpp knows."""
+    names: list[str] = _table()["projector_types"]
+    return names
+
+
 @functools.cache
 def _table() -> dict[str, Any]:
     """Return all tables but those of tensors."""

@@ -144,7 +144,7 @@ def layout(
     is_by_converter = shards.get("converter_shards", False)
     has_both_counts = is_by_converter or shards.get("shard_counts") is not None
     order = types.SPLIT_KEYS if has_both_counts else GGUF_SPLIT_ORDER
-    groups = _groups(list(model.tensors.values()), step, shards)
+    groups = grouped(list(model.tensors.values()), step, shards)
     is_merged = len(groups) == 1 and len(model.files) > 1
     if is_merged:
         metadata = metadata.updated(_split_values(order, (0, MERGED, len(model.tensors))))
@@ -216,8 +216,8 @@ def _prefix(name: str) -> str:
     return parsed[0] if parsed else name.removesuffix(".gguf")
 
 
-def _groups(tensors: list[Tensor], step: int, shards: ShardOptions) -> list[list[Tensor]]:
-    """Return the tensors of each shard."""
+def grouped(tensors: Sequence[Tensor], step: int, shards: ShardOptions) -> list[list[Tensor]]:
+    """Return the tensors of each shard; in a file each begins at a multiple of `step` bytes."""
     counts = shards.get("shard_counts")
     if counts is not None:
         groups = _counted_groups(tensors, counts)
@@ -245,13 +245,13 @@ def _groups(tensors: list[Tensor], step: int, shards: ShardOptions) -> list[list
     return [[], *groups] if tensors and shards.get("no_tensor_first_split") else groups
 
 
-def _counted_groups(tensors: list[Tensor], counts: Sequence[int]) -> list[list[Tensor]]:
+def _counted_groups(tensors: Sequence[Tensor], counts: Sequence[int]) -> list[list[Tensor]]:
     ends = list(itertools.accumulate(counts))
     if not ends or min(counts) < 0 or ends[-1] != len(tensors):
         raise ShapeError(
             f"shards of {list(counts)} tensors cannot hold the {len(tensors)} tensors of the model"
         )
-    return [tensors[end - count : end] for end, count in zip(ends, counts, strict=True)]
+    return [list(tensors[end - count : end]) for end, count in zip(ends, counts, strict=True)]
 
 
 def _shards(

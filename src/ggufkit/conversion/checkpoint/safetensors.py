@@ -20,7 +20,7 @@ from ggufkit.format.types import MAGIC, TensorType, padded, tensor_type
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import AnyFile, rows_and_width
 from ggufkit.models.sources import FileSource
-from ggufkit.output.layout import Extent, Layout, PlannedFile
+from ggufkit.output.layout import Extent, Layout, PlannedFile, grouped
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
 
@@ -231,9 +231,7 @@ def lay_folder(
 
     `stem` begins the names of the files of tensors.
     """
-    if shard_size is not None and shard_size < 1:
-        raise ShapeError(f"a shard size of {shard_size} is not possible", remedy="Use 1 or more")
-    shards = [shard for file in files for shard in _shards(file, shard_size)]
+    shards = [shard for file in files for shard in grouped(file, 1, {"shard_size": shard_size})]
     count, small, names = len(shards), dict(texts), [f"{stem}.safetensors"]
     if count > 1:
         names = [f"{stem}-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
@@ -244,18 +242,6 @@ def lay_folder(
     planned = [lay_file(name, shard) for name, shard in zip(names, shards, strict=True)]
     planned += [PlannedFile(name, text, (), len(text)) for name, text in small.items()]
     return Layout(tuple(planned), 0, "little", _STEP)
-
-
-def _shards(tensors: Sequence[Tensor], limit: int | None) -> list[list[Tensor]]:
-    shards: list[list[Tensor]] = [[]]
-    nbytes = 0
-    for tensor in tensors:
-        if limit is not None and shards[-1] and nbytes + tensor.nbytes > limit:
-            shards.append([])
-            nbytes = 0
-        shards[-1].append(tensor)
-        nbytes += tensor.nbytes
-    return shards
 
 
 def as_json(content: object) -> bytes:
