@@ -201,7 +201,7 @@ def test_refuses_another_plan_and_keeps_finished_work(source, model, out, expect
     killed(source, out, 20)
     with ggufkit.open(source) as plain:
         for other in (quantized(plain, "Q4_0"), plain):
-            with pytest.raises(OutputError, match="another input or other options") as caught:
+            with pytest.raises(OutputError, match="another input or with other options") as caught:
                 resume(other, out)
             assert "Repeat the command" in caught.value.remedy
     with pytest.raises(OutputError, match="other options"):

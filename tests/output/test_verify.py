@@ -72,7 +72,7 @@ def test_of_a_damaged_copy_nothing_stays(hub, tmp_path, name, options):
     before = {path.name for path in tmp_path.iterdir()} | {"cache"}
     result = run("copy", name, "out.gguf", *options)
     assert result.code == 1
-    assert "do not have the SHA-256 that the server tells" in result.err
+    assert "do not have the SHA-256 that the server states" in result.err
     assert {path.name for path in tmp_path.iterdir()} <= before
 
 

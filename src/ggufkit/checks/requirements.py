@@ -134,7 +134,7 @@ class KnownTensor:
     """A tensor that llama.cpp may load.
 
     `shape` is in words, and empty if words cannot describe it. `has_experts` is true if only models
-    with experts have the tensor, false if only those without, None if both. `is_required` is for
+    with experts have the tensor, false if only models without, None if both. `is_required` is for
     tensors of experts; `requirements.toml` lists all other required tensors.
     """
 

@@ -1,4 +1,4 @@
-"""Check that the tensors are those that llama.cpp loads, in the shapes that the keys imply.
+"""Compare the tensors with what llama.cpp loads, and their shapes with what the keys imply.
 
 llama.cpp computes each shape from the keys. It refuses a file if a tensor is missing, has another
 shape, or is not in its list.

@@ -29,7 +29,7 @@ REFUSED: Final = {
 
 
 def about_layers(facts: ConfigFacts, placement: TensorMapping[Tensor]) -> Iterator[str]:
-    """Yield problems if the layers with tensors are not those that the configuration counts."""
+    """Yield problems if the configuration counts other layers than have tensors."""
     count = facts.lookup("stored_layers") or facts.lookup("block_count")
     if not isinstance(count, int) or isinstance(count, bool) or placement.problems:
         return
@@ -43,7 +43,7 @@ def about_layers(facts: ConfigFacts, placement: TensorMapping[Tensor]) -> Iterat
 
 
 def about_shapes(facts: ConfigFacts, tensors: Sequence[Tensor]) -> Iterator[str]:
-    """Yield problems with shapes that differ from those that the architecture computes."""
+    """Yield problems with shapes that the architecture computes differently."""
     shapes = facts.architecture.shapes
     for tensor in tensors:
         if len(tensor.shape) > MAX_DIMS:

@@ -1,4 +1,4 @@
-"""What names and shapes tell about an image or video model: parts, channels, programs.
+"""Facts from names and shapes of an image or video model: parts, channels, programs.
 
 Source: `loader.py` of ComfyUI-GGUF (December 2025), `model_loader.cpp` of stable-diffusion.cpp
 (August 2026), and `load_gguf_checkpoint` of diffusers 0.42.

@@ -60,7 +60,7 @@ class Deviation:
     `rmse` is the root of the mean squared error, `max_abs` the largest error, `cosine` the cosine
     of the angle between the two (NaN where one is zero), `snr_db` the signal-to-noise ratio in
     decibels (infinite without an error). `unequal` counts elements that differ. `not_finite` counts
-    those that are NaN or infinite in either; they enter no other figure.
+    elements that are NaN or infinite in either; they enter no other figure.
     """
 
     rmse: float

@@ -90,8 +90,9 @@ class Fit:
 class Estimate:
     """The memory that a model needs, in bytes, by purpose.
 
-    `input_weights` stay with the processor, `output_weights` go with the output; `twice` are those
-    that both need once layers are on a device. `output` is the buffer for one text's logits.
+    `input_weights` stay with the processor, `output_weights` go with the output; `twice` are
+    weights that both need once layers are on a device. `output` is the buffer for the logits of
+    one text.
     """
 
     context: int

@@ -59,7 +59,7 @@ def cache_rules() -> Mapping[str, CacheRules]:
 
 
 def rules_of(architecture: str) -> CacheRules:
-    """Return the rules of an architecture; those of a plain cache unless it has its own."""
+    """Return the rules of an architecture; without its own, the rules of a plain cache."""
     return cache_rules().get(architecture, CacheRules())
 
 
@@ -98,7 +98,7 @@ class Memory:
     heads: tuple[int, int] = (0, 0)
 
     def with_padded_values(self) -> Memory:
-        """Return what is stored without flash attention: all values as wide as the widest."""
+        """Return the memory without flash attention: all values are as wide as the widest."""
         layers = (
             replace(layer, value_width=self.widest_value) if layer.value_width else layer
             for layer in self.layers
@@ -290,7 +290,7 @@ class _Hyperparameters:
         return keys, values
 
     def state(self) -> int:
-        """Return the elements of one layer's state: of the last inputs, and of what is summed."""
+        """Return the elements of one layer's state: the last inputs, and running sums."""
         width, heads = self.number("embedding_length", None), self.heads[0]
         if head := self.number("wkv.head_size"):
             return self.number("token_shift_count", TOKEN_SHIFTS) * width + width * head

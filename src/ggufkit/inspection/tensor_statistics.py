@@ -158,7 +158,7 @@ class _Sums:
     blocks: _BlockCounts | None
 
     def plus(self, other: _Sums) -> _Sums:
-        """Return what is known of both."""
+        """Return the sums of both."""
         blocks = self.blocks.plus(other.blocks) if self.blocks and other.blocks else None
         return _Sums(
             self.elements + other.elements,

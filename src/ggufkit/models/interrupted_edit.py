@@ -29,7 +29,7 @@ _STACK_LEVEL: Final = 6  # of warnings: the caller of `ggufkit.open`
 
 
 def header_to_show(file: MappedFile) -> bytes | None:
-    """Return the header to show instead of that in an opened file; None to show the file as it is.
+    """Return the header to show instead of the file's own; None to show the file unchanged.
 
     Warns of an interrupted edit. Raises FormatError where no state of the file can be shown.
     """

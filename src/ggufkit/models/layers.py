@@ -92,7 +92,7 @@ def prune_layers(model: Model, layers: Iterable[int]) -> Model:
 
 
 def resized(model: Model, before: Model) -> Model:
-    """Return a model whose size label fits the parameters that are left of those `before`.
+    """Return a model whose size label is reduced as its parameters are from `before`.
 
     llama-quantize leaves the label as it was, and so does `prune_layers`.
     """

@@ -160,7 +160,7 @@ class Model(ModelVerbs, Mapping[str, Tensor]):
 
     @property
     def readers_limit(self) -> ReadersLimit:
-        """The limit on who may read what is written of it: those who may read all its inputs."""
+        """The limit on who may read its output: users who may read all its inputs."""
         of_files = ReadersLimit.of(file.status for file in self.inputs)
         return ReadersLimit.all_of([self._limit, of_files])
 

@@ -1,7 +1,7 @@
-"""The header of a file that is read by ranges, in few requests and with few bytes too many.
+"""Reads the header of a file by ranges, in few requests and with few unneeded bytes.
 
 A header is a chain, so its end is known only at its end. But the parser says how many bytes it
-still needs at least, and strings in an array are about as long as those before them.
+still needs at least, and strings in an array are about as long as the strings before them.
 """
 
 from __future__ import annotations

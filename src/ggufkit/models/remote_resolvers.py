@@ -59,7 +59,7 @@ def files_in_store(name: str, shards: bool) -> Files:  # noqa: FBT001 (a row of 
 
 
 def files_on_hub(name: str, shards: bool) -> Files:  # noqa: FBT001 (a row of the table)
-    """Return the files of the model that a Hub's name stands for, those in the cache as paths."""
+    """Return the files of the model that a Hub's name stands for; cached files as paths."""
     from ggufkit.models.hub.find import hub_files  # noqa: PLC0415 (networks take long to import)
 
     return hub_files(name, shards=shards)

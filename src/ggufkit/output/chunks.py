@@ -267,7 +267,7 @@ def _write_once(chunk: Chunk, targets: list[int], *, checked: bool) -> list[int]
 
 
 def coalesced_extents(extents: Iterable[Extent]) -> Iterator[Extent]:
-    """Yield extents in order; those adjacent in input and output become one, if they are copied."""
+    """Yield extents in order; join copied ones that are adjacent in input and output."""
     last: Extent | None = None
     for extent in extents:
         union = _union(last, extent) if last else None

@@ -42,7 +42,7 @@ def _download(url: Url, stage: Staging, progress: Progress | None) -> None:
         nbytes = answer.content_length
         if nbytes is None or answer.header("Content-Encoding") not in ("", "identity"):
             raise RemoteError(
-                f"{url}: the server does not tell the size of the file",
+                f"{url}: the server does not state the size of the file",
                 remedy="Download the file with another program",
             )
         remedy = "Free some space, or write to another disk; nothing was written"

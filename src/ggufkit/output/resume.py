@@ -124,13 +124,13 @@ def _require_head(content: str, head: str, target: Path, *, is_new: bool) -> Non
     other = _ANY_HEAD.fullmatch(line)
     if other and other[1] != __version__:
         raise OutputError(
-            f"what is unfinished of {target} was begun by version {other[1]} of ggufkit, and this "
+            f"the partial {target} was started by version {other[1]} of ggufkit, and this "
             f"is version {__version__}",
             remedy="Finish it with that version, or write again without resuming",
         )
     if other:
         raise OutputError(
-            f"what is unfinished of {target} came of another input or other options",
+            f"the partial {target} was started from another input or with other options",
             remedy="Repeat the command that started it, or write from the start without resuming",
         )
 

@@ -89,7 +89,7 @@ def _verify(file: ServerFile, runs: list[CopiedRun], expected: str) -> None:
     """Compare; gaps are zeros in nearly all files, so they are fetched only if zeros differ."""
     if expected not in (_digest(file, runs, is_zero=True), _digest(file, runs, is_zero=False)):
         raise RemoteError(
-            f"{file.path}: the bytes that came do not have the SHA-256 that the server tells, "
+            f"{file.path}: the downloaded bytes do not have the SHA-256 that the server states, "
             f"{expected}",
             remedy="Copy it again; if it stays so, the file on the server is damaged",
         )

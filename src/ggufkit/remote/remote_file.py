@@ -157,7 +157,7 @@ def _content_range(answer: Answer, url: Url) -> tuple[int, int]:
         raise wrong_range(url)
     if match[3] == "*":
         raise RemoteError(
-            f"{url}: the server does not tell the size of the file",
+            f"{url}: the server does not state the size of the file",
             remedy="Download the file with another program",
         )
     start, stop, nbytes = int(match[1]), int(match[2]) + 1, int(match[3])
@@ -185,9 +185,9 @@ def _require_plain(answer: Answer, url: Url) -> None:
 
 
 def wrong_range(url: Url | Path) -> RemoteError:
-    """Return the error of a server that sends other bytes than those requested."""
+    """Return the error of a server that sends other bytes than requested."""
     return RemoteError(
-        f"{url}: the server sends other bytes than those asked for",
+        f"{url}: the server sends other bytes than requested",
         remedy="Get the file from another server",
     )
 

@@ -47,7 +47,7 @@ class EditJournal:
     The rest of the file keeps its content and only moves. `inodes` are the file's inode numbers
     before and after the change; they differ if it is copied. `nbytes` is its size before; `data` is
     the digest of samples of its tensor data. `past` are the headers that further undos restore, the
-    oldest first, and `future` those that redos restore.
+    oldest first, and `future` the headers that redos restore.
     """
 
     inodes: tuple[int, int]

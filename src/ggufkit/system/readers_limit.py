@@ -1,4 +1,4 @@
-"""Limit who may read an output to those who may read all its inputs."""
+"""Limit the readers of an output to users who may read all its inputs."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ from ggufkit.format.coerce import typed
 from ggufkit.format.values import TypedValue
 from ggufkit.system.threads import Notify
 
-# Fields that change what a model computes. A note names those that an architecture neither reads
-# nor states a value for, so that none is silently lost.
+# Fields that change what a model computes. A note names each field that an architecture neither
+# reads nor states a value for, so that none is silently lost.
 CHANGING: Final = (
     "alibi", "attention_multiplier", "attn_logit_softcapping", "clip_qkv",
     "embedding_multiplier", "final_logit_softcapping", "hidden_act", "hidden_activation",
@@ -212,8 +212,8 @@ def _may_change_model(name: str, value: Any) -> bool:  # noqa: ANN401 (as JSON i
 def known_types() -> frozenset[str]:
     """Return the values of `model_type` whose defaults llama.cpp's converter has: transformers'.
 
-    It reads config.json alone for those that transformers 4.57 does not know, and for hybrids of
-    Mamba 2.
+    The converter reads config.json alone for types that transformers 4.57 does not know, and for
+    hybrids of Mamba 2.
     """
     text = (resources.files(__package__) / "transformers_types.txt").read_text("utf-8")
     return frozenset(text.split())

@@ -45,7 +45,7 @@ MODEL: Final = "model"  # the GGUF file, only for export
 def bound(
     needs: str = "", about: of_checkpoint.Configuration | Model | None = None
 ) -> dict[str, Callable[..., Any]]:
-    """Return the functions that only read arguments, and those that also read `about`."""
+    """Return the functions that read only arguments, and functions that also read `about`."""
     return {
         name: functools.partial(function.do, about) if function.needs else function.do
         for name, function in FUNCTIONS.items()

@@ -31,7 +31,7 @@ class Configuration(Protocol):
 
 
 def _vocabulary(facts: Configuration) -> Any:  # noqa: ANN401 (as JSON is)
-    """Return the tokens in tokenizer.json, without those that were added; None without any."""
+    """Return the tokens in tokenizer.json without the added ones; None if there are none."""
     return _vocabulary_in(facts.checkpoint.json("tokenizer.json") or {})
 
 

@@ -52,7 +52,7 @@ FIELDS: Final = (*_BASES, *_LOCAL_BASES, *_PARTIAL, *_ORIGINAL, "rope_parameters
 
 
 def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rope parameters, including those that are direct fields of config.json."""
+    """Return the rope parameters, including direct fields of config.json."""
     rope = config["rope_parameters"] if "rope_parameters" in config else config.get("rope_scaling")
     if not isinstance(rope, Mapping | None):
         raise CheckpointError("rope_scaling is not an object")

@@ -40,7 +40,7 @@ _UNUSED: Final = ("activation_scale", ".input_scale", ".k_scale", ".v_scale", ".
 
 
 class Dequantized(NamedTuple):
-    """The decoded tensors of a checkpoint, the names of those left out, and of those from FP8."""
+    """The decoded tensors of a checkpoint; names of tensors left out, and of tensors from FP8."""
 
     tensors: list[Tensor]
     skipped: Sequence[str] = ()

@@ -129,7 +129,7 @@ def _remote_shards(place: UrlPath) -> Iterator[Path | RangeFile]:
 
 
 def _shards(folder: Path, *, follow_links: bool) -> list[Path]:
-    """Return the files of a model in a folder of diffusers: those without a variant, if possible.
+    """Return the files of a model in a folder of diffusers; without a variant, if possible.
 
     Raises CheckpointError for a folder without files, or with shards missing.
     """

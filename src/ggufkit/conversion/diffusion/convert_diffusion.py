@@ -140,7 +140,7 @@ def _architecture(place: Path, tensors: list[Tensor], arch: str | None) -> Diffu
 def _in_order(
     tensors: Iterable[Tensor], architecture: DiffusionArchitecture, outtype: str | None
 ) -> list[StoredTensor]:
-    """Return the tensors to write: those with more than four axes come after their bias."""
+    """Return the tensors to write: a tensor with more than four axes comes after its bias."""
     written = {t.name: t for t in tensors if not architecture.is_dropped(t.name)}
     large = {name: tensor for name, tensor in written.items() if len(tensor.shape) > MAX_AXES}
     ordered: list[Tensor] = []

@@ -184,7 +184,7 @@ def renamed(tensor: Tensor, name: str) -> Tensor:
 def half_pairs(tensor: Tensor, heads: int, total: int | None = None) -> RowIndex:
     """Return the order of rows that interleaves the two halves of each head.
 
-    If there are `total` heads, those after the first `heads` keep their order.
+    If there are `total` heads, only the first `heads` change their order.
     """
     rows, total = tensor.shape[0], total or heads
     if not 0 < heads <= total or rows % (2 * total):

@@ -118,7 +118,7 @@ def stored_each(
     *,
     numpy_nan: bool = False,
 ) -> tuple[list[Tensor], list[str]]:
-    """Return the tensors in the types of the file, and the problems with those that cannot be.
+    """Return the tensors in the types of the file, and the problems of the others.
 
     `from_fp8` are the names of matrices to store as Q8_0; `numpy_nan` as for `stored`.
     """

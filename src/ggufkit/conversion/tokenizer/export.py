@@ -112,7 +112,7 @@ def _specials(keys: VocabularyKeys) -> dict[str, str]:
     """Return the special tokens by their names in transformers.
 
     A converter first writes the tokens that the tokenizer names, in the order of `_ROLES`, then
-    those that only config.json has. So a token out of this order was not named by the tokenizer.
+    tokens that only config.json has. So the tokenizer did not name a token out of this order.
     It is left out here too, unless the file adds it to texts or its template uses it.
     """
     order = [role for role in keys.roles if role in _ROLES]

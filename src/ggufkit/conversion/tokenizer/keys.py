@@ -55,7 +55,7 @@ _KINDS: Final[Mapping[str, tuple[str, Callable[[Any], bool]]]] = {
 
 @dataclass(frozen=True)
 class VocabularyKeys:
-    """A vocabulary: texts, types and scores by id, special tokens, and those added to texts."""
+    """A vocabulary: texts, types and scores by id, special tokens, and tokens added to texts."""
 
     metadata: Mapping[str, Value]
 

@@ -38,7 +38,7 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 
 def hub_files(name: str, *, shards: bool) -> Files:
-    """Return the files of the model that a Hub's name stands for, those in the cache as paths.
+    """Return the files of the model that a Hub's name stands for; cached files as paths.
 
     Raises RemoteMissingError, which lists the quants or files that there are.
     """
@@ -48,7 +48,7 @@ def hub_files(name: str, *, shards: bool) -> Files:
 
 
 def hub_models(name: str) -> list[CachedModel]:
-    """Return all models of a repository, or those with the tag in `name`, with their sizes."""
+    """Return the models of a repository with their sizes; with a tag in `name`, only its models."""
     return [model for model, _ in _models(parse_hub_name(name))]
 
 

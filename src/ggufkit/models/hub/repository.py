@@ -85,8 +85,8 @@ def model_sets(files: Sequence[RepoFile]) -> list[ModelSet]:
 def _shards_from(file: RepoFile, name: str, by_path: Mapping[str, RepoFile]) -> list[RepoFile]:
     """Return all shards of the set that `file` begins; only `file` if it is not a shard.
 
-    Return nothing for later shards, and where a shard is missing: the search ends at the first of
-    those, however many a name claims.
+    Return nothing for later shards, and where a shard is missing: the search ends at the first
+    missing one, however many a name claims.
     """
     prefix, number, count = parse_shard_name(name) or ("", 0, 0)
     if not count:

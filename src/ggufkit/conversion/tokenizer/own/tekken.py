@@ -76,7 +76,7 @@ def _tekken(files: TokenizerFiles, entries: TokenEntries) -> str:
 
 
 def _special_tokens(content: dict[str, Any], count: int) -> list[str]:
-    """Return the special tokens, with names for those that the file only counts."""
+    """Return the special tokens, with names for tokens that the file only counts."""
     if not 0 < count <= MAX_ROWS:
         raise ValueError(f"it has {count} special tokens")
     listed = content.get("special_tokens")
