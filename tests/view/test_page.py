@@ -173,13 +173,66 @@ def test_a_search_finds_keys(tab, models):
     assert all("rope" in key for key in tab.texts(".keys-list .key"))
 
 
-def test_tensors_are_listed_and_sorted(tab, models):
+def test_the_tensors_are_a_tree_of_parts_that_open(tab, models):
+    names = list(models["smollm2"].model.tensors)
     page = tab.show("tensors", 0)
-    assert tab.texts(".tensors a") == list(models["smollm2"].model.tensors)[:100]
+    parts = ["embedding", *(f"block {number}" for number in range(30)), "output"]
+    assert tab.texts(".twist") == parts
+    assert page.locator(".tensors a:visible").count() == 0
+    page.get_by_role("button", name="block 2", exact=True).focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[aria-expanded=true]")
+    inside = page.locator(".tensors a:visible")
+    assert inside.all_text_contents() == [name for name in names if name.startswith("blk.2.")]
+    page.reload()
+    page.wait_for_selector(READY)
+    assert page.locator(".tensors a:visible").count() == len(inside.all())
+    page.keyboard.press("Tab")
+    page.get_by_role("button", name="Open all").click()
+    page.get_by_role("button", name="Close all").wait_for()
+    assert sorted(tab.texts(".tensors a:visible")) == sorted(names)
+    page.get_by_role("button", name="Close all").click()
+    page.get_by_role("button", name="Open all").wait_for()
+    assert page.locator(".tensors a:visible").count() == 0
+
+
+def test_tensors_are_searched_in_the_tree_and_sorted_in_one_list(tab, models):
+    names = list(models["smollm2"].model.tensors)
+    page = tab.show("tensors", 0)
+    page.get_by_role("searchbox").fill("attn_q")
+    tab.until("document.querySelectorAll('.tensors a').length === 30")
+    found = [name for name in names if "attn_q" in name]
+    assert sorted(tab.texts(".tensors a:visible")) == sorted(found)
+    page.get_by_role("searchbox").fill("")
+    tab.until("document.querySelectorAll('.tensors a').length === 0")
     for _ in range(2):  # ascending, then descending
         page.get_by_role("button", name="Bytes").click()
     page.wait_for_selector("th[aria-sort=descending]")
     assert tab.texts(".tensors a")[0] == "token_embd.weight"
+    assert page.locator(".twist").count() == 0
+
+
+def test_very_many_parts_come_a_page_at_a_time(tab):
+    page = tab.show("tensors", MODELS.index("many"))
+    assert "1 to 100 of 500 parts with 10,000 tensors" in page.locator("main").text_content()
+    page.keyboard.press("]")
+    tab.until("document.querySelector('.twist').textContent === 'block 100'")
+    page.locator(".twist").nth(1).click()
+    page.wait_for_selector(".tensors a:visible")
+    assert tab.texts(".tensors a:visible")[7] == "blk.101.part7.weight"
+
+
+def test_a_tensor_is_two_lines_on_a_phone_and_no_name_is_broken(browser, server):
+    context = browser.new_context(viewport=PHONE)
+    tab = Tab(context, server)
+    page = tab.show("tensors", 0, open="block 0,embedding")
+    heights = "rows => rows.map(row => row.getBoundingClientRect().height)"
+    for selector in (".branch tr", ".branch + tbody tr:visible"):
+        measured = page.locator(selector).evaluate_all(heights)
+        assert len(measured) > 5
+        assert max(measured) < 70  # two lines of 22 pixels, and space
+    assert max(page.locator(".tensors a:visible bdi").evaluate_all(heights)) < 22  # in one line
+    context.close()
 
 
 def test_statistics_and_blocks_are_those_of_the_library(tab, models):

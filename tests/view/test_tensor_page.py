@@ -9,7 +9,7 @@ import pytest
 
 from ggufkit.errors import GGUFError, MissingKeyError
 from ggufkit.inspection.tensor_statistics import tensor_statistics
-from ggufkit.view.tensor_page import block, statistics, tensor_details, tensor_rows
+from ggufkit.view.tensor_page import block, statistics, tensor_details, tensor_parts, tensor_rows
 
 
 def test_every_tensor_has_a_row(smollm2_page):
@@ -35,6 +35,45 @@ def test_rows_are_filtered_and_sorted(smollm2_page):
     assert {row["type"] for row in plain["rows"]} == {"F32"}
     sizes = [row["nbytes"] for row in tensor_rows(smollm2_page, {"sort": "-nbytes"}, 0, 9)["rows"]]
     assert sizes == sorted(sizes, reverse=True)
+
+
+def test_the_parts_of_a_model_hold_each_tensor_once(smollm2_page):
+    document = tensor_parts(smollm2_page, {}, 0, 1000)
+    names = [part["name"] for part in document["rows"]]
+    assert names == ["embedding", *(f"block {number}" for number in range(30)), "output"]
+    inside = {
+        name: tensor_rows(smollm2_page, {"part": name, "sort": "-nbytes"}, 0, 1000)
+        for name in names
+    }
+    for part in document["rows"]:
+        rows = inside[part["name"]]
+        assert (rows["total"], rows["nbytes"]) == (part["tensors"], part["nbytes"])
+    listed = [row["number"] for rows in inside.values() for row in rows["rows"]]
+    assert sorted(listed) == list(range(len(smollm2_page.tensor_names)))
+    assert document["largest"] == max(part["nbytes"] for part in document["rows"])
+    assert (document["tensors"], document["nbytes"]) == (len(listed), smollm2_page.nbytes)
+    found = tensor_parts(smollm2_page, {"search": "blk.3."}, 0, 1000)
+    assert [(part["name"], part["tensors"]) for part in found["rows"]] == [("block 3", 9)]
+
+
+def test_blocks_of_any_kind_are_parts_in_the_order_of_their_numbers(model_page):
+    row = np.zeros(32, np.float32)
+    names = ["output.weight", "rope_freqs", "blk.10.a", "blk.9.a", "v.blk.1.a", "mm.1.weight",
+             "double_blocks.0.img.b", "token_embd.weight", f"{'x' * 99}blk.1.a"]  # fmt: skip
+    document = tensor_parts(model_page(dict.fromkeys(names, row)), {}, 0, 100)
+    parts = ["embedding", "block 9", "block 10", "double_blocks 0", "v block 1"]
+    long = f"{'x' * 40}\u2026 block 1"
+    assert [part["name"] for part in document["rows"]] == [*parts, long, "output", "other"]
+    assert document["rows"][-1]["tensors"] == 2
+
+
+def test_parts_come_a_page_at_a_time(model_page):
+    row = np.zeros(1, np.float32)
+    page = model_page({f"blk.{number}.a": row for number in range(3000)})
+    document = tensor_parts(page, {}, 2990, 1000)
+    assert document["total"] == 3000
+    assert [part["name"] for part in document["rows"]][-1] == "block 2999"
+    assert len(document["rows"]) == 10
 
 
 def test_statistics_are_those_of_the_library(smollm2_page):

@@ -18,8 +18,13 @@ MAX_CELLS: Final = 2000  # of one group
 MAX_GROUPS: Final = 64  # of the treemap: the largest; real models have about ten
 MAX_LAYERS: Final = 512  # columns of the grid: what llama.cpp loads
 MAX_ROLES: Final = 200  # rows of the grid
+BLOCKS: Final = 1  # the place of blocks among the parts of a model
 _OTHER: Final = "other"
 _LAYER: Final = re.compile(r"(?P<before>.*?)blk\.(?P<number>\d{1,9})\.(?P<role>.+)", re.DOTALL)
+# The block of a tensor in files of any kind: "blk.0.", "v.blk.0.", "double_blocks.0."
+_BLOCK: Final = re.compile(
+    r"(?P<before>.*?(?:blk|blocks?|layers?))\.(?P<number>\d{1,9})\.", re.DOTALL
+)
 # The group of a tensor in a layer, by what its role contains; the first that fits.
 _GROUPS: Final = (
     ("experts", re.compile(r"_exps|_chexps")),
@@ -66,6 +71,18 @@ def group_of(name: str) -> str:
     if match["before"]:
         return cut(match["before"].rstrip("."), 20) or _OTHER
     return next((group for group, part in _GROUPS if part.search(match["role"])), _OTHER)
+
+
+def part_of(name: str) -> tuple[int, str, int]:
+    """Return the part of the model in the order of parts: embedding, blocks, output, other."""
+    match = _BLOCK.match(name)
+    if match:
+        before = cut(match["before"].removesuffix("blk").rstrip("."), 40)
+        is_usual = match["before"].endswith("blk")
+        kind = f"{before} block".lstrip() if is_usual else before
+        return BLOCKS, kind, int(match["number"])
+    group = group_of(name)
+    return {"embedding": 0, "output": 2}.get(group, 3), group, 0
 
 
 # Where the bytes are.

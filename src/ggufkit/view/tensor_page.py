@@ -11,7 +11,7 @@ from ggufkit.inspection.tensor_block import tensor_block
 from ggufkit.inspection.tensor_statistics import tensor_statistics
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import rows_and_width
-from ggufkit.view.overview import group_of
+from ggufkit.view.overview import BLOCKS, group_of, part_of
 from ggufkit.view.page_model import PageModel
 from ggufkit.view.picture import picture_facts
 from ggufkit.view.plain_values import cut, number, page_of
@@ -28,19 +28,11 @@ _SORTS: Final[dict[str, Callable[[Tensor], Any]]] = {
 
 
 def tensor_rows(page: PageModel, query: dict[str, str], start: int, count: int) -> dict[str, Any]:
-    """Return tensors whose name contains `search`, of a `type` and `group`, in the order of `sort`.
+    """Return tensors whose name contains `search`, of a `type`, `group` and `part`, by `sort`.
 
     `sort` is "" for the order of the file, or a column; a minus sign before it reverses the order.
     """
-    text, kind = query.get("search", "").casefold(), query.get("type", "")
-    group = query.get("group", "")
-    rows = [
-        (index, tensor)
-        for index, tensor in page.tensor_rows
-        if text in tensor.name.casefold()
-        and kind in {"", tensor.type.name}
-        and group in {"", group_of(tensor.name)}
-    ]
+    rows = _matching(page, query)
     sort = query.get("sort", "")
     key = _SORTS.get(sort.removeprefix("-"))
     if key:
@@ -49,6 +41,44 @@ def tensor_rows(page: PageModel, query: dict[str, str], start: int, count: int) 
     answer["nbytes"] = sum(tensor.nbytes for _, tensor in rows)
     answer["rows"] = [tensor_row(index, tensor) for index, tensor in answer["rows"]]
     return answer
+
+
+def tensor_parts(page: PageModel, query: dict[str, str], start: int, count: int) -> dict[str, Any]:
+    """Return the parts of the model that hold those tensors: embedding, each block, output, other.
+
+    Of each part it returns how many tensors and bytes it holds; `largest` is the most bytes.
+    """
+    rows = _matching(page, query)
+    sizes: dict[tuple[int, str, int], list[int]] = {}
+    for _, tensor in rows:
+        sizes.setdefault(part_of(tensor.name), []).append(tensor.nbytes)
+    parts = [
+        {"name": _part_name(part), "tensors": len(sizes[part]), "nbytes": sum(sizes[part])}
+        for part in sorted(sizes)
+    ]
+    return page_of(parts, start, count) | {
+        "tensors": len(rows),
+        "nbytes": sum(tensor.nbytes for _, tensor in rows),
+        "largest": max((part["nbytes"] for part in parts), default=0),
+    }
+
+
+def _part_name(part: tuple[int, str, int]) -> str:
+    place, kind, number = part
+    return f"{kind} {number}" if place == BLOCKS else kind
+
+
+def _matching(page: PageModel, query: dict[str, str]) -> list[tuple[int, Tensor]]:
+    text = query.get("search", "").casefold()
+    kind, group, part = (query.get(name, "") for name in ("type", "group", "part"))
+    return [
+        (index, tensor)
+        for index, tensor in page.tensor_rows
+        if text in tensor.name.casefold()
+        and kind in {"", tensor.type.name}
+        and group in {"", group_of(tensor.name)}
+        and (not part or part == _part_name(part_of(tensor.name)))
+    ]
 
 
 def tensor_row(number: int, tensor: Tensor) -> dict[str, Any]:

@@ -136,6 +136,9 @@ GETS: Final[dict[str, RouteAnswer]] = {
     "tensors": lambda query: _page("tensor_page").tensor_rows(
         query.model(), query.values, *query.rows()
     ),
+    "tensor-parts": lambda query: _page("tensor_page").tensor_parts(
+        query.model(), query.values, *query.rows()
+    ),
     "tensor": _view("tensor_page", "tensor_details", "tensor"),
     "statistics": _view("tensor_page", "statistics", "tensor"),
     "sample": lambda query: picture.sample_statistics(query.model().tensor(query.number("tensor"))),
