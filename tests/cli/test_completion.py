@@ -88,6 +88,8 @@ LINES = {
     ("ggufkit", "inspect", "no.gguf", "--key", "general.n"): [],
     ("ggufkit", "inspect", "here.gguf", "--tensors", "blk.0.a"): ["blk.0.attn_q.weight"],
     ("ggufkit", "edit", "here.gguf", "--set", "general.na"): ["general.name="],
+    ("ggufkit", "inspect", "--tensors", "blk.0.a"): ["blk.0.attn_q.weight"],
+    ("ggufkit", "edit", "--set", "general.na"): ["general.name="],
     ("ggufkit", "check", "--explain", "token-r"): ["token-rows"],
     ("ggufkit", "quantize", "a b.gguf", "c.gguf", "Q5_K"): ["Q5_K_S", "Q5_K_M"],
 }
@@ -118,6 +120,8 @@ def test_fish_completes(shell_with_ggufkit):
     assert "here.gguf" in run("fish", source + "complete -C 'ggufkit inspect he'", folder)
     key = "complete -C 'ggufkit edit here.gguf --set general.na'"
     assert run("fish", source + key, folder) == ["general.name="]
+    tensor = "complete -C 'ggufkit inspect --tensors blk.0.a'"  # of the model in this folder
+    assert run("fish", source + tensor, folder) == ["blk.0.attn_q.weight"]
 
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh")
@@ -128,6 +132,17 @@ def test_zsh_accepts_the_script(shell_with_ggufkit):
         print -r -- $_comps[ggufkit]
     """
     assert run("zsh", script, shell_with_ggufkit) == ["_ggufkit_completion"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_the_file_may_stand_after_the_word_that_is_completed(shell, shell_with_ggufkit):
+    other = shell_with_ggufkit / "cache" / "other one.gguf"
+    ggufkit.save(other, {"a": np.zeros(4, "f4")}, {"general.near": "x"})
+    words = ["ggufkit", "inspect", "--key", "general.n", f"'{other}'"]
+    offered = answered(shell, words, COMP_CWORD="3").split()
+    assert [word for word in offered if "general" in word][-1].endswith("general.near")
+    nowhere = [*words[:4], "general.gguf"]
+    assert "near" not in answered(shell, nowhere, COMP_CWORD="3")
 
 
 def test_zsh_offers_cached_names_and_files(shell_with_ggufkit):

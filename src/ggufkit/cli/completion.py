@@ -11,6 +11,7 @@ from click.shell_completion import (
     ShellComplete,
     add_completion_class,
     get_completion_class,
+    split_arg_string,
 )
 
 if TYPE_CHECKING:
@@ -52,6 +53,14 @@ class Bash(_Guarded, BashComplete):
     def format_completion(self, item: _Item) -> str:
         """Return the text that replaces the last part of the word."""
         return f"{item.type},{str(item.value)[self._cut :]}"
+
+
+def words_after_cursor() -> list[str]:
+    """Return the words of the line after the one that is completed; fish does not say them."""
+    number = os.environ.get("COMP_CWORD", "")
+    if not number.isdecimal():
+        return []
+    return split_arg_string(os.environ.get("COMP_WORDS", ""))[int(number) + 1 :]
 
 
 def is_harmless(word: object) -> bool:

@@ -82,12 +82,22 @@ def _completion(part: str, end: str = "") -> Completion:
 
     def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
         files = (ctx.params.get("file"), *(ctx.params.get("files") or ()), *ctx.args)
-        file = next((str(file) for file in files if file), "")  # click leaves it in one of these
+        named = (str(file) for file in files if file)  # click leaves it in one of these
+        file = next(named, "") or _model_nearby()
         with contextlib.suppress(GGUFError, OSError), ggufkit.open(file) as model:
             return [f"{name}{end}" for name in getattr(model, part) if name.startswith(incomplete)]
         return []
 
     return complete
+
+
+def _model_nearby() -> str:
+    """Return the model that the line names after the cursor, or else one in the current folder."""
+    from ggufkit.cli.completion import words_after_cursor  # noqa: PLC0415 (only shells ask)
+    from ggufkit.models.open import first_files  # noqa: PLC0415 (only shells ask)
+
+    words = (word for word in words_after_cursor() if Path(word).is_file())
+    return next(words, "") or str(next(iter(first_files(Path()).values()), ""))
 
 
 complete_key: Completion = _completion("metadata")

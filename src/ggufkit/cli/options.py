@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 import click
 from click.decorators import FC
 
-from ggufkit.cli.output import answer_in_binary
+from ggufkit.cli.output import answer_in_binary, note, size
 from ggufkit.errors import GGUFError
 from ggufkit.validation.sizes import bytes_of
 
@@ -170,7 +170,16 @@ def parse_memory(text: str) -> int:
 
 
 def parse_devices(text: str) -> tuple[int, ...]:
-    """Return the bytes of one device's memory, or of several with + between them."""
+    """Return the bytes of one device's memory, or of several with + between them.
+
+    "auto" stands for the devices of this machine, and prints what they are.
+    """
+    if text.strip().lower() == "auto":
+        from ggufkit.inspection.device_memory import device_memories  # noqa: PLC0415 (starts a process)
+
+        memories = device_memories()
+        note(f"the devices of this machine: {' + '.join(map(size, memories))}")
+        return memories
     return tuple(parse_memory(part) for part in text.split("+"))
 
 

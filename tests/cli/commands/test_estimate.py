@@ -77,6 +77,17 @@ def test_contexts_take_units_and_answers_use_the_same_units(llama):
     assert "iB" not in decimal
 
 
+def test_the_devices_of_this_machine_are_found(llama, monkeypatch):
+    sizes = (2 << 30, 3 << 30)
+    monkeypatch.setattr("ggufkit.inspection.device_memory.device_memories", lambda: sizes)
+    found, written = (
+        done("estimate", llama, "--memory", memory, "--json")
+        for memory in ("auto", "2147483648+3221225472")
+    )
+    assert (found.out, written.err) == (written.out, "")
+    assert "the devices of this machine: 2.1 GB + 3.2 GB" in found.err
+
+
 @pytest.mark.parametrize("memory", ["8", "8k", "1000000"])
 def test_impossible_amount_of_memory_is_wrong_usage(llama, memory):
     result = ggufkit("estimate", llama, "--memory", memory)

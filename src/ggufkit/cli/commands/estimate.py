@@ -28,6 +28,7 @@ EVERY: Final = "all"  # recipes
         "ggufkit estimate model.gguf",
         "ggufkit estimate model.gguf --context 32768 --cache-type q8_0",
         "ggufkit estimate model.gguf --memory 8GiB",
+        "ggufkit estimate model.gguf --memory auto",
         "ggufkit estimate model-f16.gguf --recipe all --context 8k --memory 8GiB",
         "ggufkit estimate model.gguf --context 4k --context 32k --memory 8GiB --memory 8GiB+8GiB",
         "ggufkit estimate model.gguf --json | jq .total",
@@ -82,7 +83,7 @@ EVERY: Final = "all"  # recipes
     multiple=True,
     metavar="SIZE",
     help="Show what fits into a device with this much memory, or into several devices together "
-    "(8GiB+12GiB).  [repeatable]",
+    "(8GiB+12GiB); auto finds the graphics cards of this machine, or its memory.  [repeatable]",
 )
 @click.option("--layers", "by_layer", is_flag=True, help="Show each layer.")
 @click.option("--json", "as_json", is_flag=True, help="Print all figures in bytes, as JSON.")
