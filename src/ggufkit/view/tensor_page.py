@@ -53,13 +53,13 @@ def tensor_parts(page: PageModel, query: dict[str, str], start: int, count: int)
     for _, tensor in rows:
         sizes.setdefault(part_of(tensor.name), []).append(tensor.nbytes)
     parts = [
-        {"name": _part_name(part), "tensors": len(sizes[part]), "nbytes": sum(sizes[part])}
-        for part in sorted(sizes)
+        {"name": _part_name(part), "tensors": len(nbytes), "nbytes": sum(nbytes)}
+        for part, nbytes in sorted(sizes.items())
     ]
     return page_of(parts, start, count) | {
         "tensors": len(rows),
-        "nbytes": sum(tensor.nbytes for _, tensor in rows),
-        "largest": max((part["nbytes"] for part in parts), default=0),
+        "nbytes": sum(map(sum, sizes.values())),
+        "largest": max(map(sum, sizes.values()), default=0),
     }
 
 

@@ -33,8 +33,9 @@ export function qualityTile(quality, tile) {
   return tile("Mean KLD", real(quality.divergence, 3), [ends && `95%: ${ends}`, perplexity].filter(Boolean).join("; "));
 }
 
-/** All models of the page: size, divergence with its interval, perplexity; the largest first. */
+/** Size, divergence with its interval, and perplexity of several models, the largest first; null if none was measured. */
 export function modelsTable({ models, model }) {
+  if (models.length < 2 || !models.some(({ quality }) => quality)) return null;
   const short = distinct(models.map((file) => file.name));
   const rows = models.map((file, number) => ({ ...file, number })).sort((a, b) => b.nbytes - a.nbytes);
   const largest = Math.max(...rows.filter(({ quality }) => isNumber(quality?.divergence)).map(({ quality }) => interval(quality)[1]), 0);
@@ -46,7 +47,7 @@ export function modelsTable({ models, model }) {
   const files = [...new Set(rows.map(({ quality }) => quality?.file).filter(Boolean))];
   return h("section", { class: "card wide all-models" }, h("h2", null, "Models"),
     table("Models", columns.filter(Boolean), rows.map((row) => line(row).filter((cell) => cell !== false))),
-    files.length > 0 && h("p", { class: "muted" }, "Measured by eval, in ", name(files.join(", ")), ". ± is one standard error."));
+    h("p", { class: "muted" }, "Measured by eval, in ", name(files.join(", ")), ". ± is one standard error."));
 }
 
 function drawInterval(quality, largest) {

@@ -22,7 +22,7 @@ export async function show(state) {
   }, (error) => findings.replaceChildren(h("p", null, name(error.message, "")))).finally(() => findings.removeAttribute("aria-busy"));
   return h("div", { class: "grid" },
     drawFacts(facts, state, verdict),
-    state.models.length > 1 && modelsTable(state),
+    modelsTable(state),
     map.groups.length > 0 && drawMap(map, facts, state),
     grid.cells.length > 0 && drawGrid(grid, state),
     map.groups.length > 0 && drawArchitecture(facts, model),
@@ -140,7 +140,7 @@ function drawMap(first, facts, state) {
 /** Puts a label on its place of the map, if it is large enough for one. */
 function placed(label, [x, y, width, height], map) {
   if (width < map.width * 0.05 || height < map.height * 0.09) return null;
-  Object.assign(label.style, { left: `${(100 * x) / map.width}%`, top: `${(100 * y) / map.height}%`, maxWidth: `calc(${(100 * width) / map.width}% - 8px)` }); // not an attribute, which the page's policy forbids
+  Object.assign(label.style, { left: `${(100 * x) / map.width}%`, top: `${(100 * y) / map.height}%`, maxWidth: `calc(${(100 * width) / map.width}% - 8px)`, maxHeight: `calc(${(100 * height) / map.height}% - 6px)` }); // not an attribute, which the page's policy forbids
   return label;
 }
 
