@@ -60,11 +60,11 @@ COMPARISONS = (
     ("models", "overview?model=1", "light", ".all-models", 1000, 640),
     (
         "pair",
-        "tensor?model=0&t=2&other=2&show=difference&row=3&column=40",
+        "tensor?model=0&t=2&other=2&show=difference&row=3&column=40&z=-6&x=32&y=0",
         "light",
         ".pair td",
         1000,
-        1180,
+        1420,
     ),
     ("compare", "compare?model=0", "light", "text=All errors are measured", 1000, 640),
     ("compare-narrow", "compare?model=0", "dark", "text=All errors are measured", 390, 1000),
