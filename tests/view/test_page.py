@@ -202,8 +202,8 @@ def test_tensors_are_searched_in_the_tree_and_sorted_in_one_list(tab, models):
     page = tab.show("tensors", 0)
     page.get_by_role("searchbox").fill("attn_q")
     tab.until("document.querySelectorAll('.tensors a').length === 30")
-    found = [name for name in names if "attn_q" in name]
-    assert sorted(tab.texts(".tensors a:visible")) == sorted(found)
+    matching = [name for name in names if "attn_q" in name]
+    assert sorted(tab.texts(".tensors a:visible")) == sorted(matching)
     page.get_by_role("searchbox").fill("")
     tab.until("document.querySelectorAll('.tensors a').length === 0")
     for _ in range(2):  # ascending, then descending

@@ -159,11 +159,15 @@ def block_of_an_element(tab, models, random):
     stored = file[offset : offset + kind.block_bytes].hex(" ")
     yield "bytes", page.locator("section[aria-live] pre").text_content(), stored
     for cells in table(page, "Values of the block"):
-        at, scale, level, *shift, value = map(shown_number, cells)
-        right = values[at_row, int(at)]
-        yield f"value {at}", value, pytest.approx(right, rel=1e-5, abs=1e-12)
+        at_column, scale, level, *shift, value = map(shown_number, cells)
+        right = values[at_row, int(at_column)]
+        yield f"value {at_column}", value, pytest.approx(right, rel=1e-5, abs=1e-12)
         noise = 2e-6 * (abs(scale * level) + sum(map(abs, shift))) + 1e-12  # six digits each
-        yield f"scale and level {at}", scale * level + sum(shift), pytest.approx(right, abs=noise)
+        yield (
+            f"scale and level {at_column}",
+            scale * level + sum(shift),
+            pytest.approx(right, abs=noise),
+        )
 
 
 def sizes_on_the_map(tab, models, random):
@@ -208,13 +212,13 @@ def bytes_in_the_tree(tab, models, random):
     yield "count", count, f"{len(inside)} tensors"
     yield "bytes", shown_number(part), part_nbytes
     yield "share", shown_number(share[:-1]), pytest.approx(100 * part_nbytes / whole, abs=0.051)
-    shown = page.locator(".branch .number").all_text_contents()
-    yield "all", sum(map(shown_number, shown)), whole
+    sizes = page.locator(".branch .number").all_text_contents()
+    yield "all", sum(map(shown_number, sizes)), whole
     rows = page.locator(".branch + tbody tr:visible")
     yield "names", rows.locator("a").all_text_contents(), [tensor.name for tensor in inside]
-    at = int(random.integers(len(inside)))
-    _, kind, bits, shape, stored, offset, share = rows.nth(at).locator("td").all_text_contents()
-    tensor = inside[at]
+    place = int(random.integers(len(inside)))
+    _, kind, bits, shape, stored, offset, share = rows.nth(place).locator("td").all_text_contents()
+    tensor = inside[place]
     yield "type", kind, tensor.type.name
     yield "bits", shown_number(bits), pytest.approx(8 * tensor.nbytes / tensor.elements, abs=0.006)
     yield "shape", shape, " \u00d7 ".join(f"{length:,}" for length in tensor.shape)
@@ -253,10 +257,10 @@ def memory_by_layer(tab, models, random):
         yield f"layer {layer.number}", list(map(shown_number, cells)), expected
     legend = dict(zip(tab.texts(".stack .legend li"), tab.texts(".stack .legend b"), strict=True))
     parts = {"weights": "weights", "keys": "cache", "compute": "compute", "output": "output"}
-    for text, shown in legend.items():
+    for text, shown_size in legend.items():
         attribute = parts.get(text.split()[0])
         if attribute:
-            yield size(text, shown, getattr(estimated, attribute))
+            yield size(text, shown_size, getattr(estimated, attribute))
 
 
 def errors_of_tensors(tab, models, random):

@@ -52,8 +52,8 @@ def test_the_parts_of_a_model_hold_each_tensor_once(smollm2_page):
     assert sorted(listed) == list(range(len(smollm2_page.tensor_names)))
     assert document["largest"] == max(part["nbytes"] for part in document["rows"])
     assert (document["tensors"], document["nbytes"]) == (len(listed), smollm2_page.nbytes)
-    found = tensor_parts(smollm2_page, {"search": "blk.3."}, 0, 1000)
-    assert [(part["name"], part["tensors"]) for part in found["rows"]] == [("block 3", 9)]
+    matching = tensor_parts(smollm2_page, {"search": "blk.3."}, 0, 1000)
+    assert [(part["name"], part["tensors"]) for part in matching["rows"]] == [("block 3", 9)]
 
 
 def test_blocks_of_any_kind_are_parts_in_the_order_of_their_numbers(model_page):

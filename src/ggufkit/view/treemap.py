@@ -35,10 +35,10 @@ def laid_out(sizes: Sequence[float], whole: Rectangle) -> list[Rectangle]:
         lengths = [area / depth if depth else 0.0 for area in row]
         steps = zip((0.0, *itertools.accumulate(lengths)), lengths, strict=False)
         if width >= height:
-            rectangles += [Rectangle(left, top + at, depth, length) for at, length in steps]
+            rectangles += [Rectangle(left, top + start, depth, length) for start, length in steps]
             left, width = left + depth, max(width - depth, 0.0)
         else:
-            rectangles += [Rectangle(left + at, top, length, depth) for at, length in steps]
+            rectangles += [Rectangle(left + start, top, length, depth) for start, length in steps]
             top, height = top + depth, max(height - depth, 0.0)
     return rectangles
 

@@ -12,8 +12,8 @@ export function mergedLines(before, after) {
   const common = new Int16Array((old.length + 1) * width); // lines that the ends share in order, from each pair of lines on
   for (let row = old.length - 1; row >= 0; row -= 1) {
     for (let column = young.length - 1; column >= 0; column -= 1) {
-      const at = row * width + column;
-      common[at] = oldIds[row] === youngIds[column] ? common[at + width + 1] + 1 : Math.max(common[at + width], common[at + 1]);
+      const place = row * width + column;
+      common[place] = oldIds[row] === youngIds[column] ? common[place + width + 1] + 1 : Math.max(common[place + width], common[place + 1]);
     }
   }
   const merged = [];
