@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -323,42 +322,6 @@ def test_a_prompt_is_that_of_the_library(tab, models):
     expected = template.render(messages, add_generation_prompt=True)
     assert page.locator(".prompt").text_content() == expected
     assert set(tab.texts(".prompt mark")) == {"<|im_start|>", "<|im_end|>"}
-
-
-MERGE = "import(`${location.pathname}lines.js`).then(lines => lines.mergedLines(...texts))"
-
-
-def merged(page, *texts):
-    """Return the lines of two texts as the page compares them."""
-    return page.evaluate(f"texts => {MERGE}", list(texts))
-
-
-def test_lines_of_two_templates_are_told_apart(tab):
-    page = tab.show("template", 0)
-    lines = [["both", "a"], ["before", "b"], ["after", "B"], ["both", "c"]]
-    assert merged(page, "a\nb\nc", "a\nB\nc\n") == lines
-    assert merged(page, "a\n" * 6000, "b") is None
-    slow = ["".join(f"a\n{side}{n}\n" for n in range(2400)) for side in "xy"]  # for difflib
-    assert sum(side == "both" for side, _ in merged(page, *slow)) == 2400
-    random = np.random.default_rng(0)
-    for _ in range(50):
-        before, after = (
-            [str(word) for word in random.choice(list("abcd"), random.integers(12))]
-            for _ in range(2)
-        )
-        pairs = merged(page, "\n".join(before), "\n".join(after))
-        assert [text for side, text in pairs if side != "after"] == before
-        assert [text for side, text in pairs if side != "before"] == after
-        blocks = difflib.SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks()
-        both = sum(side == "both" for side, _ in pairs)
-        assert both >= sum(block.size for block in blocks)
-
-
-def test_templates_of_two_files_are_compared(tab):
-    page = tab.show("template", 0)
-    page.get_by_label("Other file").select_option(str(MODELS.index("hostile")))
-    page.wait_for_selector("ins:has-text('window.attacked')")
-    assert "im_start" in page.locator("del").first.text_content()
 
 
 def test_memory_is_that_of_estimate(tab, models):

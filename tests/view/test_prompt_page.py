@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ggufkit
 from ggufkit.errors import ChatTemplateError
-from ggufkit.view.prompt_page import prompt, templates
+from ggufkit.view.prompt_page import compare_templates, prompt, templates
 
 MESSAGES = [{"role": "user", "content": "Hello <b>"}, {"role": "assistant", "content": "Hi"}]
 KEY = "tokenizer.chat_template"
@@ -54,6 +58,33 @@ def test_many_long_templates_are_shown_in_part(model_page):
     rows = templates(model_page({}, texts))["templates"]
     assert len(rows) == 16
     assert sum(map(len, rows.values())) < 1_100_000
+
+
+def test_lines_of_two_templates_are_told_apart():
+    document = compare_templates("a\nb\nc", "a\nB\nc")
+    assert [(line["in"], line["text"]) for line in document["lines"]] == [
+        ("both", "a"),
+        ("before", "b"),
+        ("after", "B"),
+        ("both", "c"),
+    ]
+    assert compare_templates("a", "a")["same"]
+    assert compare_templates("a\n" * 6000, "b")["lines"] is None
+
+
+@given(*[st.lists(st.sampled_from("abcd"), max_size=12)] * 2)
+def test_lines_of_both_templates_stay_in_order(before, after):
+    lines = compare_templates("\n".join(before), "\n".join(after))["lines"]
+    assert [line["text"] for line in lines if line["in"] != "after"] == before
+    assert [line["text"] for line in lines if line["in"] != "before"] == after
+    same = difflib.SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks()
+    assert sum(line["in"] == "both" for line in lines) >= sum(block.size for block in same)
+
+
+def test_templates_that_difflib_takes_hours_for_are_compared():
+    before, after = ("".join(f"a\n{side}{n}\n" for n in range(2400)) for side in "xy")
+    lines = compare_templates(before, after)["lines"]
+    assert sum(line["in"] == "both" for line in lines) == 2400
 
 
 @pytest.mark.parametrize(

@@ -82,8 +82,8 @@ def _completion(part: str, end: str = "") -> Completion:
 
     def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
         files = (ctx.params.get("file"), *(ctx.params.get("files") or ()), *ctx.args)
-        named = (str(file) for file in files if file)  # click leaves it in one of these
-        file = next(named, "") or _model_nearby()
+        candidates = (str(file) for file in files if file)  # click leaves it in one of these
+        file = next(candidates, "") or _model_nearby()
         with contextlib.suppress(GGUFError, OSError), ggufkit.open(file) as model:
             return [f"{name}{end}" for name in getattr(model, part) if name.startswith(incomplete)]
         return []

@@ -80,12 +80,12 @@ def test_contexts_take_units_and_answers_use_the_same_units(llama):
 def test_the_devices_of_this_machine_are_found(llama, monkeypatch):
     sizes = (2 << 30, 3 << 30)
     monkeypatch.setattr("ggufkit.inspection.device_memory.device_memories", lambda: sizes)
-    found, written = (
+    automatic, written = (
         done("estimate", llama, "--memory", memory, "--json")
         for memory in ("auto", "2147483648+3221225472")
     )
-    assert (found.out, written.err) == (written.out, "")
-    assert "the devices of this machine: 2.1 GB + 3.2 GB" in found.err
+    assert (automatic.out, written.err) == (written.out, "")
+    assert "the devices of this machine: 2.1 GB + 3.2 GB" in automatic.err
 
 
 @pytest.mark.parametrize("memory", ["8", "8k", "1000000"])

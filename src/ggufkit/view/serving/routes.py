@@ -179,6 +179,9 @@ POSTS: Final[dict[str, PostAnswer]] = {
     "prompt": lambda query, body: _page("prompt_page").prompt(query.model(), body),
     "memory": lambda query, body: _page("memory_page").memory(query.model(), body),
     "memory-curves": lambda query, body: _page("memory_page").memory_curves(query.model(), body),
+    "template-lines": lambda _, body: _page("prompt_page").compare_templates(
+        str(body.get("before", "")), str(body.get("after", ""))
+    ),
 }
 
 

@@ -3,7 +3,6 @@
 import { get, post, Refusal } from "../api.js";
 import { choice, copy, h, later, lines, name } from "../dom.js";
 import { basename, whole } from "../format.js";
-import { mergedLines } from "../lines.js";
 import { link, note } from "../state.js";
 import { canEdit } from "./edit.js";
 
@@ -97,12 +96,12 @@ async function drawDifference(state, facts) {
   const draw = async (other) => {
     const theirs = await get("templates", { model: other });
     const [before, after] = [facts, theirs].map((model) => Object.values(model.templates)[0] ?? "");
-    const merged = before === after ? [] : mergedLines(before, after);
-    holder.replaceChildren(before === after ? h("p", { class: "good" }, "Both templates are the same.") : merged === null
+    const compared = await post("template-lines", {}, { before, after });
+    holder.replaceChildren(compared.same ? h("p", { class: "good" }, "Both templates are the same.") : compared.lines === null
       ? h("p", null, "The templates differ, and are too long to compare line by line.")
-      : h("pre", { class: "text", tabindex: "0" }, merged.map(([side, line]) => {
-        const [tag, mark] = { both: ["span", "  "], before: ["del", "− "], after: ["ins", "+ "] }[side];
-        return h(tag, { class: "line" }, mark, lines(line), "\n");
+      : h("pre", { class: "text", tabindex: "0" }, compared.lines.map((line) => {
+        const [tag, mark] = { both: ["span", "  "], before: ["del", "− "], after: ["ins", "+ "] }[line.in];
+        return h(tag, { class: "line" }, mark, lines(line.text), "\n");
       })));
   };
   await draw(others[0][0]);
