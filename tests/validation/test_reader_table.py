@@ -60,9 +60,11 @@ TABLE = {
     "conversion/invert_mapping.py": (OWN, OWN),
     "conversion/legacy/convert_legacy.py": ("conversion.legacy.header:MAX_TOKENS", "legacy"),
     "conversion/map_tensors.py": (OWN, "checkpoint"),
+    "conversion/tokenizer/hub_tokenizer.py": (OWN, OWN),
     "conversion/tokenizer/own/lines.py": (
         "conversion.checkpoint.folder:MAX_FILE_BYTES", "tokenizer",
     ),
+    "conversion/tokenizer/pre/pre_tokenizer_name.py": (OWN, OWN),
     "conversion/tokenizer/pre/split_rules.py": ("system.sandbox:MAX_WAIT", "tokenizer"),
     "diffusion/architecture.py": (OWN, OWN),
     "diffusion/diffusers_names.py": (OWN, OWN),
@@ -70,13 +72,16 @@ TABLE = {
     "edits/name_patterns.py": (OWN, OWN),
     "edits/undo.py": (JOURNAL, "journal"),
     "evaluation/passes.py": (VALUES, "evaluation/test_base_file.py"),
+    "evaluation/quality_rows.py": (VALUES, "results"),
     "evaluation/variants.py": (VALUES, "system/test_small_files.py"),
+    "format/file_name.py": (OWN, OWN),  # its expressions are its own
     "frameworks/live/weights.py": (OWN, OWN),  # names of the weights of a class
     "frameworks/transformers.py": (CONFIG, "commands"),
     "imatrix/compute.py": (VALUES, "system/test_small_files.py"),
     "imatrix/matrix.py": ("imatrix.dat_file:MAX_LEGACY_NAME", "imatrix"),
     "inspection/file_digest.py": (OWN, "hashes"),
     "inspection/hash_manifest.py": (OWN, "hashes"),  # line by line
+    "inspection/kv_cache.py": (OWN, OWN),
     "lora/image_adapter.py": (MAPPED, "lora/test_merge_lora.py"),
     "lora/peft.py": ("validation.patterns:MOST_BITS", "adapter"),
     "models/caches.py": (VALUES, "cache"),
@@ -98,7 +103,6 @@ TABLE = {
     "remote/connections.py": ("remote.limits:ANSWER_SECONDS", "remote/test_faults.py"),
     "remote/hub/hub.py": ("remote.hub.hub:MAX_PAGE_BYTES", "remote/test_commands.py"),
     "remote/hub/settings.py": (VALUES, "system/test_small_files.py"),
-    "reports/contents.py": (VALUES, "results"),
     "rules/rules.py": (OWN, OWN),
     "system/cluster.py": ("system.cluster:MAX_GREETING", "system/test_cluster.py"),
     "system/descriptors.py": (OWN, OWN),
@@ -109,6 +113,7 @@ TABLE = {
     "system/staging.py": (OWN, "system/test_staging.py"),
     "system/text_file.py": (VALUES, "system/test_small_files.py"),
     "validation/patterns.py": ("validation.patterns:MOST_BITS", "validation/test_patterns.py"),
+    "view/edit_page.py": ("view.serving.routes:MAX_BODY", "view/test_edit_page.py"),
     "view/serving/routes.py": ("view.serving.routes:MAX_BODY", "page"),
 }  # fmt: skip
 

@@ -226,6 +226,7 @@ CHECKED = {
     "conversion/checkpoint/packed_weights.py": {"int(sizes[1])"},
     "conversion/diffusion/checkpoint_files.py": {"int(match['count'] or 1)", "int(count[1])"},
     "diffusion/architecture.py": {"int(block[2])"},
+    "inspection/kv_cache.py": {"int(item)"},
     "conversion/tokenizer/own/lines.py": {"float(score)", "int(match['length'])"},
     "lora/image_adapter.py": {"float(alpha.numpy().reshape(-1)[0])"},
     "quantization/recipe_files.py": {"float(written)", "int(written)"},

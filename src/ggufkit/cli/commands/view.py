@@ -40,7 +40,7 @@ MAX_MODELS: Final = 100  # of a folder
     "--eval",
     "evaluation",
     type=FILE,
-    help="Show quality next to sizes, from what `ggufkit eval --json` printed.",
+    help="Show quality next to sizes, from the JSON that `ggufkit eval` wrote to FILE.",
 )
 @click.option("--no-browser", is_flag=True, help="Print the address; do not open a browser.")
 @click.option(
