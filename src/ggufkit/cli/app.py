@@ -145,7 +145,7 @@ _DIALECT_OPTION: Final = click.Option(
     expose_value=False,
     is_eager=True,
     callback=_set_dialect,
-    help="The program whose tensor types GGUF files have, where their sizes do not tell.",
+    help="The program that GGUF files are for, if the sizes of tensors do not tell their types.",
 )
 _COMMON: Final = (_DIALECT_OPTION, _QUIET_OPTION)
 

@@ -64,7 +64,7 @@ class Command(click.Command):
         records = {
             option: record
             for param in self.get_params(ctx)
-            if (record := param.get_help_record(ctx))
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx))
             for option in [max(param.opts, key=len)]
         }
         for heading, options in self.groups.items():

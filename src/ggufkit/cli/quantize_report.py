@@ -145,9 +145,9 @@ def _bits_of_name(quantized: Quantization) -> Iterator[str]:
     nominal, bits = quantized.nominal_bits, bits_per_weight(_sides(quantized)[1])
     if nominal and bits:
         widths = row_widths(quantized.fallback_widths)
-        why = f": {widths} do not divide into the blocks of its types" if widths else ""
-        says = f"the recipe's name says {nominal:.2f} bits per weight"
-        yield f"{says}, this model gets {bits:.2f}{why}"
+        why = f": {widths} do not divide into the blocks of the recipe's types" if widths else ""
+        base = f"the base type {quantized.recipe.base} has {nominal:.2f} bits per weight"
+        yield f"{base}, this model gets {bits:.2f}{why}"
 
 
 def _notes(quantized: Quantization, *, allowed: bool) -> Iterator[str]:

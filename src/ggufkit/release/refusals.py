@@ -94,7 +94,7 @@ def room_for(job: ReleaseJob, rungs: Sequence[Rung], taken: int) -> int | None:
     if largest > room:
         raise OutputError(
             f"a rung has {largest:,} bytes, and the limit leaves {max(room, 0):,}",
-            remedy="Raise the limit (disk=...), or leave out the rung",
+            remedy="Raise the limit (--disk), or leave out the rung",
         )
     return room
 

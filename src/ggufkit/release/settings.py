@@ -34,8 +34,10 @@ class Settings:
         "Recipes, recipe files (mine.toml), sizes (3.2GiB) or bits per weight (4.25bpw).", RUNGS
     )
     calibration: str = _key("A text for the importance data, like what the model will read.", "")
-    calibration_chunks: int = _key("Read at most so many chunks of it; 0 reads all.", 0)
-    imatrix: tuple[str, ...] = _key("Importance data that is there; several are added.", ())
+    calibration_chunks: int = _key("The most chunks of it to read; 0 reads all.", 0)
+    imatrix: tuple[str, ...] = _key(
+        "Files of importance data to use instead; several are added up.", ()
+    )
     gate: float = _key(
         "Least cosine between half of the importance data and all of it, for each tensor.", 0.9
     )
@@ -44,7 +46,7 @@ class Settings:
     )
     search: str = _key("Look for better blocks: better or best.", "")
     texts: tuple[str, ...] = _key("Texts to measure quality on, not used for calibration.", ())
-    text_chunks: int = _key("Read at most so many chunks of each text.", 40)
+    text_chunks: int = _key("The most chunks of each text to read.", 40)
     context: int = _key("Tokens of a chunk.", 512)
     outtype: str = _key("Type of the converted model: auto, f16, bf16 or f32.", "auto")
     keep_base: bool = _key("Publish the converted model too.", default=True)

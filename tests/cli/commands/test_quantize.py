@@ -49,8 +49,8 @@ def test_report_is_one_line_with_name_and_size(source):
 def test_notes_a_fallback(source):
     result = done("quantize", source, source.with_name("out.gguf"), "Q4_0")
     assert result.err == (
-        "note: the recipe's name says 4.50 bits per weight, this model gets 5.20: rows of 40 "
-        "columns do not divide into the blocks of its types\n"
+        "note: the base type Q4_0 has 4.50 bits per weight, this model gets 5.20: rows of 40 "
+        "columns do not divide into the blocks of the recipe's types\n"
         "note: 1 tensor with rows that do not divide into blocks: F16 instead of Q4_0, "
         "230 bytes more\n"
     )
@@ -221,7 +221,7 @@ def test_notes_name_parts_without_importance_data(source, tmp_path):
 
 def test_notes_name_the_recipe_they_are_about(source):
     err = done("quantize", source, "Q4_0,F16", "--dry-run").err
-    assert err.startswith("note: Q4_0: the recipe's name says 4.50 bits per weight")
+    assert err.startswith("note: Q4_0: the base type Q4_0 has 4.50 bits per weight")
     assert "note: Q4_0: 1 tensor with rows that do not divide" in err
 
 

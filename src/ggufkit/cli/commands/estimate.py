@@ -73,8 +73,8 @@ EVERY: Final = "all"  # recipes
     "recipes",
     multiple=True,
     metavar="RECIPE",
-    help="Assume FILE is quantized by this recipe; all stands for FILE as it is, and for all that "
-    "make it smaller.  [repeatable]",
+    help="Assume FILE is quantized by this recipe; all means FILE as it is, and each recipe that "
+    "makes it smaller.  [repeatable]",
 )
 @click.option(
     "--memory",

@@ -191,8 +191,8 @@ def convert(
 def compute(model: str, text: str, out: str, *, as_json: bool, **options: Any) -> None:
     """Run MODEL on the file TEXT, and write how large the inputs of each weight are.
 
-    This runs llama.cpp through its Python binding, the extra ggufkit[llama]. The result equals that
-    of llama-imatrix on the same chunks.
+    This runs llama.cpp through its Python binding, the extra ggufkit[llama]. llama-imatrix
+    gives the same result on the same chunks.
     """
     from ggufkit.imatrix.compute import compute_imatrix  # noqa: PLC0415 (needs the extra)
 

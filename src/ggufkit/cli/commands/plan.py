@@ -102,7 +102,7 @@ def _note_of_fallbacks(planned: Sequence[Plan]) -> None:
         widths = row_widths(sorted({width for plan in excess for width in plan.fallback_widths}))
         note(
             f"{widths} do not divide into the blocks of some types, so recipes get more bits than "
-            f"their names say: {worst.recipe} {worst.bits_per_weight:.2f} bits per weight instead "
+            f"their base types: {worst.recipe} {worst.bits_per_weight:.2f} bits per weight instead "
             f"of {worst.nominal_bits:.2f}"
         )
 

@@ -97,7 +97,7 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 @click.option(
     "--hessian",
     type=FILE,
-    help="Feed errors back by this file of `imatrix compute --hessian`; it replaces --imatrix.",
+    help="Feed errors back by this file of `imatrix compute --hessian`; needs no --imatrix.",
 )
 @click.option("--pure", is_flag=True, help="Give every tensor the recipe's base type.")
 @click.option("--leave-output-tensor", is_flag=True, help="Keep output.weight as it is.")
@@ -179,7 +179,8 @@ def command(source: str, out: str | None, recipe: str | None, **values: Any) -> 
 
     RECIPE is a name such as Q4_K_M (`ggufkit plan IN` lists all, with sizes), a TOML file of your
     own, or several separated by commas, for which IN is read once. OUT is a file, or - for stdout.
-    For several recipes OUT is a folder, or a name with {recipe} in it. A dry run needs no OUT.
+    For several recipes OUT is a folder, or a name with {recipe} in it. A dry run needs no OUT, and
+    --like and a target size need no RECIPE.
     """
     dry_run, as_json = values["dry_run"], values["as_json"]
     work = {key: values[key] for key in _WORK}
@@ -237,7 +238,8 @@ def _require_output(
 ) -> None:
     """Raise an error for an output that cannot be written, or not with these options."""
     if out is None:
-        raise click.UsageError(f"Name the output: ggufkit quantize {source} OUT {recipe or ''}")
+        words = "OUT RECIPE" if recipe else "OUT"
+        raise click.UsageError(f"Name the output: ggufkit quantize {source} {words}")
     if out == PIPE and options["as_json"]:
         raise click.UsageError("--json and the model cannot both go to stdout")
     if out == PIPE and options["explains"]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ggufkit.cli.options import FILE_PATH, cluster_option, parse_size, threads_option
-from ggufkit.cli.output import emit, examples, is_quiet, note, paged, size, table
+from ggufkit.cli.output import counted, emit, examples, is_quiet, note, paged, size, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.reports.show_release import ReleaseView
 from ggufkit.cli.write_model import report
@@ -45,17 +45,22 @@ _TEXT: Final = click.Path(exists=True, dir_okay=False)
     "--config",
     type=FILE_PATH,
     metavar="FILE",
-    help="Settings of `ggufkit release init`, changed.",
+    help="A file of settings; `ggufkit release init` writes one.",
 )
 @click.option(
     "--rungs",
     type=lambda text: tuple(text.split(",")),
     metavar="LIST",
-    help="Recipes, sizes or bits per weight: Q4_K_M,3.2GiB,4.25bpw.",
+    help="The files to make: recipes, sizes or bits per weight, such as Q4_K_M,3.2GiB,4.25bpw.",
 )
 @click.option("--calibration", type=_TEXT, metavar="TEXT", help="The text for importance data.")
 @click.option(
-    "--text", "texts", type=_TEXT, multiple=True, help="A text to measure quality on.  [repeatable]"
+    "--text",
+    "texts",
+    type=_TEXT,
+    multiple=True,
+    metavar="TEXT",
+    help="A text to measure quality on.  [repeatable]",
 )
 @click.option(
     "--upload",
@@ -63,7 +68,7 @@ _TEXT: Final = click.Path(exists=True, dir_okay=False)
     default="",
     help="Publish at user/name on the Hub, s3://bucket/folder, or ./folder.",
 )
-@click.option("--public", is_flag=True, help="Make a new repository public; others are private.")
+@click.option("--public", is_flag=True, help="Make a new repository public, not private.")
 @click.option("--replace", is_flag=True, help="Replace published files with other content.")
 @click.option(
     "--disk",
@@ -185,7 +190,7 @@ def _print_steps() -> Tell:
         elif state == "skipped":
             skipped += 1
         elif state == "begun" and skipped and not is_quiet():
-            click.echo(f"continuing: {skipped} steps are done already")
+            click.echo(f"continuing: {counted(skipped, 'step')} done already")
             skipped = 0
         elif state == "done" and not is_quiet():
             names = ", ".join(map(printable, facts.get("files", ()))) or NO_FILES.get(step, "")

@@ -65,10 +65,10 @@ def command(  # noqa: PLR0913 (the options)
 ) -> None:
     """Show FILE in a browser: overview, metadata, tensors, tokenizer, template, memory.
 
-    FILE may be a folder: all its models are shown, with results of `eval` in it. Several models
-    are also compared. The page is served from this machine until Ctrl-C; nothing is changed without
-    --edit, and tensors are read when looked at. The address holds a random token, and without it
-    nothing is shown.
+    FILE may be a folder: the page shows all its models, with the results of `eval` in it. Several
+    models are also compared. The page is served from this machine until Ctrl-C; nothing is changed
+    without --edit, and tensors are read when you look at them. The address holds a random token,
+    and without it nothing is shown.
     """
     if edits and is_open_to_others(host):
         raise click.UsageError(f"--edit is for this machine only; leave out --host {host}")
