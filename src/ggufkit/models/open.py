@@ -66,8 +66,8 @@ def open(  # noqa: A001
     With `shards=False` a shard is opened alone. With `partial=True` a set with missing shards is
     opened too, and a file that is cut short, such as a broken download: `missing` of the model
     lists what is not there, `is_whole` tells whether a tensor is there, and reading one that is
-    not raises a FormatError. `dialect` names the program whose tensor types the file has, where
-    the sizes of its tensors do not tell: "prism-v5" for example. Raises a FormatError (a
+    not raises a FormatError. `dialect` names the program that the file is for, if the sizes of
+    its tensors do not tell their types: "prism-v5" for example. Raises a FormatError (a
     ValueError) for the first error in a file, its subclass ShardError for a missing or foreign
     shard, OSError as the builtin `open` does, and its subclass RemoteError for a server that cannot
     be read.
