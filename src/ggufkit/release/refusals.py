@@ -94,7 +94,7 @@ def room_for(job: ReleaseJob, rungs: Sequence[Rung], taken: int) -> int | None:
     if largest > room:
         raise OutputError(
             f"a rung has {largest:,} bytes, and the limit leaves {max(room, 0):,}",
-            remedy="Raise the limit (--disk), or leave out the rung",
+            remedy="Raise the limit (disk=...), or leave out the rung",
         )
     return room
 
@@ -102,11 +102,14 @@ def room_for(job: ReleaseJob, rungs: Sequence[Rung], taken: int) -> int | None:
 def missing(job: ReleaseJob, known: Facts) -> Iterator[str]:
     """Yield what a user may have forgotten; `known` is what the source says of itself."""
     settings = job.settings
+    data = settings.calibration or settings.imatrix
+    licence = settings.license or known["license"]
+    original = settings.base_model or known["base_model"]
     for value, text in (
-        (settings.calibration or settings.imatrix, "a text for importance data: set calibration"),
+        (data, "a text for importance data: set calibration"),
         (settings.texts, "a text to measure quality on: set texts"),
-        (settings.license or known["license"], "the licence of the original: set license"),
-        (settings.base_model or known["base_model"], "the original on the Hub: set base_model"),
+        (licence, "the licence of the original: set license in the settings"),
+        (original, "the original on the Hub: set base_model in the settings"),
     ):
         if not value:
             yield text

@@ -20,7 +20,7 @@ from ggufkit.release.settings import Settings
 from ggufkit.release.source import type_of
 
 CONTEXT: Final = 8192  # tokens, for the memory that a file takes
-NO_DATA: Final = "it needs importance data; set calibration or imatrix"
+NO_DATA: Final = "importance data is missing; set calibration or imatrix"
 SAME_TYPE: Final = "the model has this type already"
 EXPECTED: Final = (NO_DATA, SAME_TYPE)  # reasons that are not problems
 MOST_FALLBACKS: Final = 0.5  # of the tensors that a recipe quantizes
