@@ -79,6 +79,7 @@ TABLE = {
     "frameworks/transformers.py": (CONFIG, "commands"),
     "imatrix/compute.py": (VALUES, "system/test_small_files.py"),
     "imatrix/matrix.py": ("imatrix.dat_file:MAX_LEGACY_NAME", "imatrix"),
+    "inspection/device_memory.py": (OWN, OWN),  # what drivers and the kernel say
     "inspection/file_digest.py": (OWN, "hashes"),
     "inspection/hash_manifest.py": (OWN, "hashes"),  # line by line
     "inspection/kv_cache.py": (OWN, OWN),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ggufkit.errors import GGUFError
+from ggufkit.system.text_file import Most, read_small
 
 AMD_CARDS: Final = Path("/sys/class/drm")  # the driver amdgpu writes a file for each card
 GROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")  # of the container that this runs in
@@ -42,7 +43,7 @@ def _amd() -> tuple[int, ...]:
     sizes = []
     for path in sorted(AMD_CARDS.glob("card*/device/mem_info_vram_total")):
         with contextlib.suppress(OSError, ValueError):
-            sizes.append(int(path.read_text("ascii")))
+            sizes.append(int(read_small(path, Most.POINTER)))
     return tuple(sizes)
 
 
@@ -54,5 +55,5 @@ def _machine() -> int:
             "the system does not say how much memory it has", remedy="Write the size"
         ) from error
     with contextlib.suppress(OSError, ValueError):  # "max" if there is no limit
-        nbytes = min(nbytes, int(GROUP_LIMIT.read_text("ascii")))
+        nbytes = min(nbytes, int(read_small(GROUP_LIMIT, Most.POINTER)))
     return nbytes
