@@ -105,6 +105,17 @@ def test_what_cannot_work_is_refused_before_anything_is_made(case, monkeypatch):
     assert not Path("out/release.json").exists()  # no step was done
 
 
+@pytest.mark.parametrize("words", [(), ("--dry-run",)])
+def test_model_of_which_no_rung_can_be_made_is_refused(words):
+    done("quantize", "in.gguf", "small.gguf", "Q8_0")
+    Path("release.toml").write_text('rungs = ["Q4_0"]\nrun = false\n')
+    result = ggufkit("release", "small.gguf", *COMMAND[2:], *words)
+    assert result.code == 1
+    assert "no rung can be made; Q4_0: " in result.err
+    assert "start from a checkpoint or a file in F32" in result.err
+    assert not Path("out/release.json").exists()
+
+
 def test_disk_that_is_too_small_is_told_before_anything_is_made(monkeypatch):
     free = SimpleNamespace(free=100)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: free)

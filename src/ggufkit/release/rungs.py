@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ggufkit.errors import GGUFError
+from ggufkit.errors import GGUFError, ValueTypeError
 from ggufkit.inspection.estimate import estimate
 from ggufkit.models.model import Model, bits_per_weight
 from ggufkit.output.layout import Layout, layout
@@ -85,7 +85,7 @@ def decide_rungs(
     `options` are those of `quantize`, and `content` the content digest of the model. Importance
     data that the settings promise, but `options` do not have yet, are assumed to cover everything.
     A target size is solved on samples of the tensors. Raises what `quantize` raises for a recipe,
-    and ShapeError for a target that is too small.
+    ShapeError for a target that is too small, and ValueTypeError if no rung can be made.
     """
     rungs: list[Rung] = []
     refusals: list[Refusal] = []
@@ -99,6 +99,13 @@ def decide_rungs(
             refusals.append((rung.name, reason))
         else:
             rungs.append(rung)
+    failed = [refusal for refusal in refusals if refusal[1] not in EXPECTED]
+    if failed and not rungs:
+        name, reason = failed[0]
+        raise ValueTypeError(
+            f"no rung can be made; {name}: {reason}",
+            remedy="Name other rungs, or start from a checkpoint or a file in F32, F16 or BF16",
+        )
     return rungs, refusals
 
 
