@@ -13,7 +13,9 @@ import pytest
 import ggufkit
 import measured_llama
 import real  # noqa: F401 (marks these tests: they run llama.cpp)
+from ggufkit.errors import OutputError
 from ggufkit.imatrix import compute
+from ggufkit.imatrix.checkpoint import SumsCheckpoint
 from ggufkit.imatrix.compute import compute_imatrix
 from shell import done
 from shell import ggufkit as run
@@ -122,6 +124,39 @@ def test_foreign_file_under_the_hidden_name_is_refused(inputs, tmp_path):
     assert result.code == 1
     assert ".out.gguf-0.ggufkit-resume" in result.err
     assert other.read_bytes() == b"mine"
+
+
+def save(checkpoint, value, done):
+    tensors = ggufkit.model({"a": np.full(8, value, np.float32)}).tensors.values()
+    checkpoint.save(0, tensors, done)
+
+
+@pytest.mark.parametrize(
+    ("stays", "key", "done"), [(True, "other", 5), (True, "own", 3), (False, "other", 5)]
+)
+def test_sums_of_another_run_with_the_same_target_are_not_taken(tmp_path, stays, key, done):
+    target = tmp_path / "h.gguf"
+    with SumsCheckpoint(target, "own", stays=stays) as one:
+        save(one, 1, 5)
+        with SumsCheckpoint(target, key, stays=stays) as two:
+            save(two, 2, done)
+            with pytest.raises(OutputError, match="another run replaced"):
+                one.stored(0)
+            assert two.stored(0)["a"].numpy()[0] == 2
+            two.finish()
+        with pytest.raises(OutputError, match="another run replaced"):
+            one.stored(0)
+
+
+def test_a_run_without_a_checkpoint_removes_no_file(tmp_path):
+    target = tmp_path / "text.txt"
+    with SumsCheckpoint(target, "key", stays=True) as stopped_run:
+        save(stopped_run, 1, 5)
+    before = [(path, path.read_bytes()) for path in tmp_path.iterdir()]
+    with SumsCheckpoint(target, "key", stays=False) as run_in_one_go:
+        assert run_in_one_go.restored(0) == (None, 0)
+        run_in_one_go.finish()
+    assert [(path, path.read_bytes()) for path in tmp_path.iterdir()] == before
 
 
 @pytest.mark.skipif(os.name == "nt", reason="kills as POSIX does")

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from ggufkit.errors import GGUFError
+from ggufkit.errors import GGUFError, OutputError
 from ggufkit.format.coerce import typed
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.values import whole_number
@@ -35,10 +35,9 @@ class SumsCheckpoint(contextlib.ExitStack):
         super().__init__()
         self.stays = stays
         self._target, self._key = target, key
-        self._passes: set[int] = set()
+        self._passes: dict[int, int] = {}  # the groups that each has in its file
 
     def _path(self, number: int) -> Path:
-        self._passes.add(number)
         return hidden(self._target.with_name(f"{self._target.name}-{number}"), RESUME)
 
     def restored(self, number: int) -> tuple[Model | None, int]:
@@ -49,6 +48,7 @@ class SumsCheckpoint(contextlib.ExitStack):
         path = self._path(number)
         if not self.stays or not path.exists():
             return None, 0
+        self._passes[number] = 0
         close(open_own(path, os.O_RDONLY))
         try:
             model = self.enter_context(open_model(path))
@@ -62,17 +62,29 @@ class SumsCheckpoint(contextlib.ExitStack):
         """Write the sums that a pass has after `done` groups."""
         keys = {"general.type": "checkpoint", KEY: self._key, DONE: typed("uint64", done)}
         write(Model(Metadata(keys), Tensors(tensors)), self._path(number))
+        self._passes[number] = done
 
     def stored(self, number: int) -> Model:
-        """Return the sums of a pass that was saved; they are in the file, and not in memory."""
+        """Return the sums of a pass that was saved; they are in the file, and not in memory.
+
+        Raises OutputError if another run with the same target replaced or removed the file.
+        """
         path = self._path(number)
-        if self.stays:
-            return self.enter_context(open_model(path))
-        self.callback(remove, path)
-        model = self.enter_context(open_model(path))
-        with contextlib.suppress(OSError):  # the open file stays readable, but not on Windows
-            remove(path)
-        return model
+        with contextlib.suppress(FileNotFoundError):
+            model = self.enter_context(open_model(path))
+            saved = self._key, self._passes[number]
+            if (model.metadata.get(KEY), whole_number(model.metadata.get(DONE))) == saved:
+                if not self.stays:
+                    self.callback(remove, path)
+                    with contextlib.suppress(
+                        OSError
+                    ):  # the open file stays readable, but not on Windows
+                        remove(path)
+                return model
+        raise OutputError(
+            f"another run replaced {path}, which keeps the sums for {self._target}",
+            remedy="Run one after the other, or give each run its own output",
+        )
 
     def finish(self) -> None:
         """Remove all files: the result is complete."""
