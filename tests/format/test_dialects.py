@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 
 import numpy as np
 import pytest
 
 import ggufkit
+from forging import builder
 from forging.builder import Forge, tensor
 from ggufkit import quants
 from ggufkit.errors import TensorTypeError, ValueTypeError
@@ -162,6 +164,47 @@ def test_sizes_that_fit_two_layouts_need_a_choice(tmp_path, monkeypatch):
     data[start + 71] = 1  # where the smaller layout has padding, which is zero
     with ggufkit.open(data) as model:
         assert model["x"].type == "Q2_0"
+
+
+@pytest.mark.parametrize(
+    ("first", "kept"),
+    [
+        (tensor("o", 256, 4, type=36, size=600), "TYPE_36"),  # fits any layout
+        (tensor("o", 128, 4, type=41, size=72), "Q1_0"),  # the same in all programs
+    ],
+)
+def test_bytes_after_the_last_tensor_do_not_tell_the_layout(first, kept):
+    last = tensor("x", 128, 40, type=42, size=40 * 34)  # PrismML's; llama.cpp's takes 80 more
+    data = bytearray(Forge(infos=(first, last), pad_end=False, tail=b"\1" * 200).build())
+    with ggufkit.open(data) as model:
+        assert [model[name].type.name for name in "ox"] == [kept, "TYPE_42"]
+    data[-200 - 40 * 34 :] = packed("Q2_0_G128", 40, 128).tobytes() + b"\1" * 200
+    with ggufkit.open(data) as model:
+        assert model["x"].type == "TYPE_42"
+        with pytest.raises(TensorTypeError, match="cannot be decoded"):
+            model["x"].numpy()
+
+
+def test_a_vast_alignment_makes_no_vast_reads(tmp_path, monkeypatch):
+    path, step = tmp_path / "m.gguf", 1 << 30
+    infos = tuple(
+        tensor(n, 128, 1 << 18, type=42, size=0, offset=i * step) for i, n in enumerate("xy")
+    )
+    alignment = builder.number("general.alignment", builder.U32, step)
+    pairs = (builder.string("general.architecture", "llama"), alignment)
+    path.write_bytes(Forge(pairs, infos, data=b"", pad_end=False).build())
+    os.truncate(path, 3 * step)  # sparse: both layouts fit, and all is zero
+    reads = []
+
+    def counted(data, *arguments):
+        found = bytes(data, *arguments)
+        reads.append(len(found))
+        return found
+
+    monkeypatch.setattr(dialects, "bytes", counted, raising=False)
+    with ggufkit.open(path) as model:
+        assert model["x"].type == "TYPE_42"
+    assert 0 < sum(reads) < 1 << 16
 
 
 def test_an_unknown_dialect_is_refused(tmp_path):

@@ -32,6 +32,9 @@ LLAMA_CPP: Final = next(iter(DIALECTS))
 # MXFP6 and TQ3_0 under 40 to 42, and ik_llama.cpp IQ2_TN and IQ1_TN under 142 and 143.
 SHARED: Final = frozenset({36, 40, 41, 42, 142, 143})
 _AFTER_I2_S: Final = 32  # bytes: the scale of the whole tensor, and padding
+_LOOK_BYTES: Final = (
+    1 << 14
+)  # of a tensor, for its padding; with the usual alignment 576 are enough
 _DIALECT: Final[ContextVar[str | None]] = ContextVar("dialect", default=None)
 
 
@@ -81,6 +84,13 @@ class _SharedTensor:
             return None
         return self.elements // self.width * kind.row_bytes(self.width)
 
+    def fits(self, kind: TensorType, alignment: int) -> bool:
+        """Whether it has the bytes of a type: up to the next tensor, or the end of the file."""
+        size = self.nbytes(kind)
+        return size is not None and (
+            self.bytes == padded(size, alignment) or (self.is_last and self.bytes == size)
+        )
+
 
 @dataclass(frozen=True)
 class DataSection:
@@ -108,10 +118,16 @@ def resolved(infos: Infos, section: DataSection, findings: Findings) -> Infos:
     most = max(0, *fits.values())
     best = [name for name, count in fits.items() if count == most]
     if len(best) > 1 and most:
-        best = _not_excluded({name: meanings[name] for name in best}, tensors, section.content)
+        best = _not_excluded({name: meanings[name] for name in best}, tensors, section)
     if len(best) == 1 or (best and not most):
         return replace(infos, rows=meanings[best[0]])
-    for number in sorted(numbers):
+    agreed = meanings[best[0]] if best else {}
+    unclear = {
+        number
+        for number in numbers
+        if not best or any(meanings[name][number] != agreed[number] for name in best)
+    }
+    for number in sorted(unclear):
         kinds = {f"{rows[number]} ({name})" for name, rows in meanings.items()}
         index = infos.table["type"].tolist().index(number)
         findings.add(
@@ -121,7 +137,7 @@ def resolved(infos: Infos, section: DataSection, findings: Findings) -> Infos:
             layouts=", ".join(sorted(kinds)),
             fit="several layouts" if best else "no layout, so llama.cpp refuses the file",
         )
-    return replace(infos, rows={number: _unclear(number) for number in numbers})
+    return replace(infos, rows={**agreed, **{number: _unclear(number) for number in unclear}})
 
 
 def _unclear(number: int) -> TensorType:
@@ -156,29 +172,34 @@ def _fits(rows: Mapping[int, TensorType], tensors: list[_SharedTensor], alignmen
     """Return how many tensors have the bytes of their types, -1 if one has other bytes.
 
     Opaque types fit any bytes. The last tensor counts only if it ends where the file ends: more
-    may follow it, or the file is cut; but a file of one tensor has no other.
+    may follow it, or the file is cut; but where it alone could tell, bytes after it tell nothing.
     """
-    count = 0
+    count, has_more = 0, False
     for tensor in tensors:
         kind = rows[tensor.number]
         if kind.is_opaque and kind.name != "I2_S":
             continue
         size = tensor.nbytes(kind)
-        if size is not None and tensor.bytes in (padded(size, alignment), tensor.is_last and size):
+        if tensor.fits(kind, alignment):
             count += 1
-        elif size is None or not tensor.is_last or (len(tensors) == 1 and size < tensor.bytes):
+        elif size is None or not tensor.is_last:
             return -1
-    return count
+        else:
+            has_more = size < tensor.bytes
+    return -1 if has_more and not count else count
 
 
 def _not_excluded(
-    meanings: dict[str, dict[int, TensorType]], tensors: list[_SharedTensor], data: Data
+    meanings: dict[str, dict[int, TensorType]], tensors: list[_SharedTensor], section: DataSection
 ) -> list[str]:
     """Return the dialects whose padding is zero in the file; only the first if all is zero."""
     remaining, is_zero = set(meanings), True
     for tensor in tensors:
-        sizes = {name: tensor.nbytes(rows[tensor.number]) or 0 for name, rows in meanings.items()}
-        content = bytes(data[tensor.start : tensor.start + max(sizes.values())])
-        is_zero = is_zero and len(content) == max(sizes.values()) and not any(content)
-        remaining -= {name for name, size in sizes.items() if any(content[size:])}
+        kinds = {name: rows[tensor.number] for name, rows in meanings.items()}
+        sizes = {name: tensor.nbytes(kind) or 0 for name, kind in kinds.items()}
+        size = max(sizes.values())
+        content = bytes(section.content[tensor.start : tensor.start + min(size, _LOOK_BYTES)])
+        is_zero = is_zero and len(content) == size and not content.strip(b"\0")
+        if all(tensor.fits(kind, section.alignment) for kind in kinds.values()):
+            remaining -= {name for name in sizes if content[sizes[name] :].strip(b"\0")}
     return [name for name in meanings if name in remaining][: 1 if is_zero else None]
