@@ -125,6 +125,13 @@ def test_the_beginning_is_copied_at_the_end_only_if_it_is_no_gigabyte(path, monk
     assert heads == [path.read_bytes()[:4], None]
 
 
+def test_closing_while_another_thread_asks_for_a_view_is_said_so(path, monkeypatch):
+    file = MappedFile(path)
+    monkeypatch.setattr(file, "_watch", file.close)  # at the last moment
+    with pytest.raises(ClosedError, match="was closed"):
+        file.view(0, 8)
+
+
 def test_descriptors_are_closed_with_the_file(path):
     gc.collect()  # what earlier tests left goes now
     before = open_descriptors()

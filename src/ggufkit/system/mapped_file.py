@@ -177,7 +177,11 @@ class MappedFile:
                 path=str(self.path),
             )
         self._watch()
-        array = np.frombuffer(self.data, np.uint8, nbytes, offset)
+        try:
+            array = np.frombuffer(self.data, np.uint8, nbytes, offset)
+        except ValueError:  # another thread may have closed the file just now
+            self._require_open()
+            raise
         array.flags.writeable = False
         return array
 
@@ -271,10 +275,7 @@ class MappedFile:
     def borrowed(self) -> Iterator[int]:
         """Provide each thread its own descriptor: a closed number may be reused."""
         with self._lock:
-            if self.closed:
-                raise ClosedError(
-                    f"{self.path} was closed", remedy="Read tensors before closing the model"
-                )
+            self._require_open()
             descriptor = with_descriptors(lambda: os.dup(self._descriptor))
         try:
             yield descriptor
@@ -284,6 +285,12 @@ class MappedFile:
             close(descriptor)
         same = (now.st_size, now.st_mtime_ns) == (self.nbytes, self._opened.st_mtime_ns)
         self._require_same(is_same=same)
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise ClosedError(
+                f"{self.path} was closed", remedy="Read tensors before closing the model"
+            )
 
     def _require_same(self, *, is_same: bool) -> None:
         if not is_same:
