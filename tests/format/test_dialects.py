@@ -234,6 +234,14 @@ def test_a_file_has_one_layout_for_a_number(tmp_path):
         ggufkit.write(model, tmp_path / "m.gguf")
 
 
+@pytest.mark.parametrize("kinds", [("Q2_0_G128", "NVFP4"), ("Q1_0_G32", "Q2_0")])
+def test_a_file_has_the_types_of_one_program(tmp_path, kinds):
+    with pytest.raises(TensorTypeError, match="no program reads tensors of all these types"):
+        write(tmp_path / "m.gguf", *kinds)
+    assert not list(tmp_path.iterdir())
+    write(tmp_path / "m.gguf", "Q2_0_G128", "Q1_0", "PQ2_0", "Q8_0")  # numbers that differ nowhere
+
+
 def test_a_model_of_another_dialect_becomes_one_of_llama_cpp(tmp_path):
     data = packed("Q2_0_G128")
     tensors = [from_array("x.weight", data, "Q2_0_G128")]

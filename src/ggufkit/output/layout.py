@@ -18,6 +18,7 @@ import numpy as np
 from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError, brief
 from ggufkit.format import types
 from ggufkit.format.coerce import typed
+from ggufkit.format.dialects import SHARED, is_of_one_dialect
 from ggufkit.format.encoding import BYTE_ORDERS, ByteOrder, Encoding, is_utf8
 from ggufkit.format.file_name import parse_shard_name, shard_name
 from ggufkit.format.html import definitions, table
@@ -332,8 +333,16 @@ def _require_one_meaning(tensors: Sequence[Tensor]) -> None:
             raise TensorTypeError(
                 f"tensor {tensor.name!r} is of type {tensor.type}, but type {kind.id} is {kind} in "
                 "another tensor",
-                remedy="Write one of the two as another type, in a file of its own first",
+                remedy="Write one of the two as another type, in a file of its own first; or name "
+                "the program that made the file (--dialect)",
             )
+    kinds = set(rows.values())
+    if not is_of_one_dialect(kinds):
+        names = ", ".join(sorted(kind.name for kind in kinds if kind.id in SHARED))
+        raise TensorTypeError(
+            f"no program reads tensors of all these types in one file: {names}",
+            remedy="Write those of one program as another type",
+        )
 
 
 def _require_writable(tensor: Tensor, encoding: Encoding) -> None:
