@@ -117,6 +117,9 @@ def test_the_last_tensor_of_a_file_tells_too(tmp_path):
     (tmp_path / "m.gguf").write_bytes((tmp_path / "m.gguf").read_bytes() + b"\1" * 1000)
     with ggufkit.open(tmp_path / "m.gguf") as model:  # what follows may be anything
         assert model["x"].type == "TYPE_42"
+    (finding,) = (f for f in ggufkit.check(tmp_path / "m.gguf") if f.rule == "type-dialect")
+    assert "fit no layout" in finding.message
+    assert "llama.cpp refuses" not in finding.message  # it loads such a file
 
 
 def test_sizes_of_an_unknown_layout_leave_the_type_opaque(tmp_path):

@@ -134,6 +134,8 @@ def resolved(infos: Infos, section: DataSection, findings: Findings) -> Infos:
         for number in numbers
         if not best or any(meanings[name][number] != agreed[number] for name in best)
     }
+    is_refused = any(not tensor.is_last for tensor in tensors)  # others may have bytes after them
+    misfit = "no layout, so llama.cpp refuses the file" if is_refused else "no layout"
     for number in sorted(unclear):
         kinds = {f"{rows[number]} ({name})" for name, rows in meanings.items()}
         index = infos.table["type"].tolist().index(number)
@@ -142,7 +144,7 @@ def resolved(infos: Infos, section: DataSection, findings: Findings) -> Infos:
             infos.place(index, "type"),
             id=number,
             layouts=", ".join(sorted(kinds)),
-            fit="several layouts" if best else "no layout, so llama.cpp refuses the file",
+            fit="several layouts" if best else misfit,
         )
     return replace(infos, rows={**agreed, **{number: _unclear(number) for number in unclear}})
 
