@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import ggufkit
-from ggufkit.errors import TensorTypeError
+from forging.builder import Forge, tensor
+from ggufkit.errors import FormatError, TensorTypeError
 from ggufkit.format.types import GGML_TYPES
 from ggufkit.models.tensors.in_memory import as_tensor
 from ggufkit.view import picture
@@ -49,6 +50,17 @@ def shown_by(tensor, place):
 def test_a_tile_shows_the_values_that_numpy_gives(model_page, kind, place):
     tensor = model_page({"a": (VALUES, kind)}).model["a"]
     assert np.array_equal(tile(tensor, place), shown_by(tensor, place))
+
+
+def test_a_forged_offset_beyond_all_files_is_said_so():
+    infos = (
+        tensor("unclear", 256, 2, type=143, offset=0, size=0),  # reaches to the other
+        tensor("far", 256, 2, offset=1 << 63, size=0),
+    )
+    with ggufkit.open(Forge(infos=infos, data=b"").build(), partial=True) as model:
+        for show in (sample_statistics, lambda far: picture.tile(far, TilePlace(0, 0, 0))):
+            with pytest.raises(FormatError, match="the file ends at byte"):
+                show(model["far"])
 
 
 def test_tiles_of_every_real_tensor_show_its_values(gemma3_page):

@@ -191,8 +191,9 @@ def _blocks_of(tensor: Tensor, rows: PixelPlaces, blocks: PixelPlaces) -> Bytes:
         return _picked(np.concatenate(data), blocks, size)
     if isinstance(span.file, RangeFile):
         first, last = int(blocks[0]), int(blocks[-1]) + 1
-        starts = span.offset + rows * tensor.row_bytes + first * size
-        ranges = [ByteRange(int(start), (last - first) * size) for start in starts]
+        begin = span.offset + first * size  # beyond int64 in forged files
+        starts = [begin + row * tensor.row_bytes for row in rows.tolist()]
+        ranges = [ByteRange(start, (last - first) * size) for start in starts]
         return _picked(np.stack(span.file.read_many(ranges)), blocks - first, size)
     whole = span.file.view(span.offset, span.nbytes).reshape(-1, tensor.row_bytes)
     blocks_of_rows = _picked_of(whole, rows, blocks, size)
