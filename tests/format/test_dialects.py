@@ -170,17 +170,17 @@ def test_sizes_that_fit_two_layouts_need_a_choice(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("first", "kept"),
+    ("first", "kind"),
     [
         (tensor("o", 256, 4, type=36, size=600), "TYPE_36"),  # fits any layout
         (tensor("o", 128, 4, type=41, size=72), "Q1_0"),  # the same in all programs
     ],
 )
-def test_bytes_after_the_last_tensor_do_not_tell_the_layout(first, kept):
+def test_bytes_after_the_last_tensor_do_not_tell_the_layout(first, kind):
     last = tensor("x", 128, 40, type=42, size=40 * 34)  # PrismML's; llama.cpp's takes 80 more
     data = bytearray(Forge(infos=(first, last), pad_end=False, tail=b"\1" * 200).build())
     with ggufkit.open(data) as model:
-        assert [model[name].type.name for name in "ox"] == [kept, "TYPE_42"]
+        assert [model[name].type.name for name in "ox"] == [kind, "TYPE_42"]
     data[-200 - 40 * 34 :] = packed("Q2_0_G128", 40, 128).tobytes() + b"\1" * 200
     with ggufkit.open(data) as model:
         assert model["x"].type == "TYPE_42"
@@ -200,9 +200,9 @@ def test_a_vast_alignment_makes_no_vast_reads(tmp_path, monkeypatch):
     reads = []
 
     def counted(data, *arguments):
-        found = bytes(data, *arguments)
-        reads.append(len(found))
-        return found
+        content = bytes(data, *arguments)
+        reads.append(len(content))
+        return content
 
     monkeypatch.setattr(dialects, "bytes", counted, raising=False)
     with ggufkit.open(path) as model:

@@ -32,9 +32,7 @@ LLAMA_CPP: Final = next(iter(DIALECTS))
 # MXFP6 and TQ3_0 under 40 to 42, and ik_llama.cpp IQ2_TN and IQ1_TN under 142 and 143.
 SHARED: Final = frozenset({36, 40, 41, 42, 142, 143})
 _AFTER_I2_S: Final = 32  # bytes: the scale of the whole tensor, and padding
-_LOOK_BYTES: Final = (
-    1 << 14
-)  # of a tensor, for its padding; with the usual alignment 576 are enough
+_LOOK_BYTES: Final = 1 << 14  # of a tensor, for its padding; 576 with the usual alignment
 _DIALECT: Final[ContextVar[str | None]] = ContextVar("dialect", default=None)
 
 

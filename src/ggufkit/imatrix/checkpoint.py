@@ -69,22 +69,20 @@ class SumsCheckpoint(contextlib.ExitStack):
 
         Raises OutputError if another run with the same target replaced or removed the file.
         """
-        path = self._path(number)
+        path, saved = self._path(number), None
         with contextlib.suppress(FileNotFoundError):
             model = self.enter_context(open_model(path))
-            saved = self._key, self._passes[number]
-            if (model.metadata.get(KEY), whole_number(model.metadata.get(DONE))) == saved:
-                if not self.stays:
-                    self.callback(remove, path)
-                    with contextlib.suppress(
-                        OSError
-                    ):  # the open file stays readable, but not on Windows
-                        remove(path)
-                return model
-        raise OutputError(
-            f"another run replaced {path}, which keeps the sums for {self._target}",
-            remedy="Run one after the other, or give each run its own output",
-        )
+            saved = model.metadata.get(KEY), whole_number(model.metadata.get(DONE))
+        if saved != (self._key, self._passes[number]):
+            raise OutputError(
+                f"another run replaced {path}, which keeps the sums for {self._target}",
+                remedy="Run one after the other, or give each run its own output",
+            )
+        if not self.stays:
+            self.callback(remove, path)
+            with contextlib.suppress(OSError):  # the open file stays readable, but not on Windows
+                remove(path)
+        return model
 
     def finish(self) -> None:
         """Remove all files: the result is complete."""

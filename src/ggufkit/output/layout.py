@@ -334,7 +334,7 @@ def _require_one_meaning(tensors: Sequence[Tensor]) -> None:
                 f"tensor {tensor.name!r} is of type {tensor.type}, but type {kind.id} is {kind} in "
                 "another tensor",
                 remedy="Write one of the two as another type, in a file of its own first; or name "
-                "the program that made the file (--dialect)",
+                "the program that made their file (dialect=...)",
             )
     kinds = set(rows.values())
     if not is_of_one_dialect(kinds):
