@@ -179,18 +179,18 @@ def _write_settings(path: Path) -> Path:
 
 def _print_steps() -> Tell:
     """Return what prints a line for each step that did something."""
-    skipped, made = 0, set[str]()
+    skipped, finished = 0, set[str]()
 
     def tell(step: str, state: str, **facts: Any) -> None:
         nonlocal skipped
         if state == "done":
-            made.add(step)
+            finished.add(step)
         if state == "note":
             note(facts["text"])
         elif state == "failed":
             click.echo(f"{step} failed: {printable(facts['text'])}", err=True)
         elif state == "skipped":
-            skipped += step not in made  # by this run
+            skipped += step not in finished  # by this run
         elif state == "begun" and skipped and not is_quiet():
             click.echo(f"continuing: {counted(skipped, 'step')} done already")
             skipped = 0
