@@ -15,7 +15,7 @@ MOST_NESTING = 3
 # Public functions whose keyword-only options are their interface, in one place with their text.
 MANY_OPTIONS = {
     *("compute_imatrix", "convert", "edit", "estimate", "evaluate", "export", "repair", "select"),
-    "load",
+    *("load", "measure_sensitivity"),
     "target",
 }
 BLOCKS = (ast.For, ast.While, ast.If, ast.With, ast.Try, ast.Match)

@@ -92,6 +92,7 @@ def test_sensitivities_come_back_from_a_file(measured, tmp_path):
     [
         *(("divergence", float("nan")), ("divergence", 10**400), ("error", -1.0), ("error", [])),
         *(("bits", "x"), ("type", None), ("error", 5e-324), ("divergence", 1e300)),
+        ("standard_error", -1.0),
     ],
 )
 def test_a_damaged_level_is_refused(measured, tmp_path, key, value):
@@ -101,6 +102,18 @@ def test_a_damaged_level_is_refused(measured, tmp_path, key, value):
     path.write_text(json.dumps(plain))
     with pytest.raises(FormatError, match=r"a\.json: the file has no sensitivities"):
         Sensitivity.open(path)
+
+
+def test_sensitivities_without_standard_errors_are_read(measured, tmp_path):
+    plain = json.loads(measured.to_json())
+    for group in plain["groups"]:
+        for level in group["levels"]:
+            assert level.pop("standard_error") > 0
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(plain))
+    read = Sensitivity.open(path)
+    assert [group.tensors for group in read.groups] == [g.tensors for g in measured.groups]
+    assert {level.standard_error for group in read.groups for level in group.levels} == {0.0}
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', "[" * 100_000, "\xff"])

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
-from xml.etree.ElementTree import tostring
 
 from ggufkit._version import __version__
 from ggufkit.conversion.card.front_matter import yaml_lines
@@ -19,7 +18,7 @@ from ggufkit.quantization.recipe_files import RECIPE_SUFFIX
 from ggufkit.release.journal import Facts, Journal
 from ggufkit.release.sidecars import ADAPTER, DRAFT, PROJECTOR
 from ggufkit.release.source import HUB
-from ggufkit.reports.drawings import quality_drawing
+from ggufkit.reports.drawings import quality_drawing, svg_file
 from ggufkit.reports.report import escaped, table_lines
 from ggufkit.system.text_file import Most, decoded, read_small
 
@@ -40,9 +39,6 @@ _PROOF: Final = (
     "\nThe original has the digest `{content}` (`ggufkit hash --content`). SHA256SUMS has the "
     "digest of each file, and `ggufkit reproduce` proves that a file derives from the original. "
     "llama.cpp came from xllamacpp {llama_cpp}.\n"
-)
-_STYLE: Final = (
-    "text{font:12px sans-serif;fill:#1c1d22}circle{fill:#4653c9}.axis{fill:none;stroke:#5b5e6b}"
 )
 
 
@@ -283,8 +279,7 @@ def chart_of(document: Facts) -> str | None:
     drawing = quality_drawing(rows)
     if drawing is None:
         return None
-    drawing.set("xmlns", "http://www.w3.org/2000/svg")
-    return tostring(drawing, "unicode").replace("><", f"><style>{_STYLE}</style><", 1) + "\n"
+    return svg_file(drawing)
 
 
 def evaluations(document: Facts) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Draws where the bytes are, the types of layers, and quality against size, as SVG."""
+"""Draws where bytes are, the types of layers, quality against size, and sensitivities, as SVG."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import math
 import sys
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
-from xml.etree.ElementTree import Element
+from xml.etree.ElementTree import Element, tostring
 
 from ggufkit.evaluation.quality_rows import QualityRow
+from ggufkit.quantization.losses.sensitivities import Sensitivity
 from ggufkit.reports.elements import element
 
 _BITS: Final = (1, 2, 3, 4, 5, 6, 8, 16, 32)  # the classes of colours in report.css
@@ -19,6 +20,38 @@ _CHART: Final = (640.0, 300.0)
 _MARGIN: Final = (70.0, 30.0, 50.0, 20.0)  # left, right, bottom, top
 _TICKS: Final = 4
 _LINE: Final = 14.0  # units from one label to the next
+_STYLE: Final = (
+    "text{font:12px sans-serif;fill:#1c1d22}circle,rect{fill:#4653c9}"
+    ".axis{fill:none;stroke:#5b5e6b}"
+)
+
+
+def svg_file(drawing: Element) -> str:
+    """Return the text of an SVG file with a drawing: a chart or bars."""
+    drawing.set("xmlns", "http://www.w3.org/2000/svg")
+    return tostring(drawing, "unicode").replace("><", f"><style>{_STYLE}</style><", 1) + "\n"
+
+
+def sensitivity_drawing(sensitivity: Sensitivity) -> Element:
+    """Return a bar for each level of each group: the mean KLD, and a line for its error."""
+    levels = [(group.name, level) for group in sensitivity.groups for level in group.levels]
+    most = max((level.divergence + level.standard_error for _, level in levels), default=0) or 1
+    title = element("title", "Mean KLD with the tensors of one group quantized")
+    size = f"0 0 {_CHART[0]:.0f} {_LINE * (len(levels) + 1):.0f}"
+    svg = element("svg", title, viewBox=size, class_="chart", role="img")
+    left, unit = _CHART[0] * 0.4, _CHART[0] * 0.4 / most
+    for row, (name, level) in enumerate(levels):
+        y, end = _LINE * (row + 1), left + unit * level.divergence
+        reach = unit * level.standard_error
+        svg.append(element("text", f"{name} {level.type}", x=f"{left - 6}", y=f"{y}",
+                           text_anchor="end"))  # fmt: skip
+        svg.append(element("rect", x=f"{left}", y=f"{y - 10}", width=f"{end - left:.2f}",
+                           height="10"))  # fmt: skip
+        line = f"M{end - reach:.2f} {y - 5}H{end + reach:.2f}"
+        svg.append(element("path", d=line, class_="axis"))
+        figure = f"{level.divergence:.6f}"
+        svg.append(element("text", figure, x=f"{end + reach + 6:.2f}", y=f"{y}"))
+    return svg
 
 
 def bits_class(bits: float) -> str:

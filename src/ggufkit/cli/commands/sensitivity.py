@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +14,9 @@ from ggufkit.cli.output import counted, examples, note, paged, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import may_replace, refuse_input, report, require_place
 from ggufkit.errors import printable
+from ggufkit.quantization.losses.sensitivities import Sensitivity
+from ggufkit.reports.drawings import sensitivity_drawing, svg_file
+from ggufkit.system.staging import write_whole
 
 
 @click.command(
@@ -20,6 +24,7 @@ from ggufkit.errors import printable
     epilog=examples(
         "ggufkit sensitivity model-F16.gguf text.txt -o model.sensitivity.json",
         "ggufkit sensitivity model-F16.gguf text.txt --imatrix imatrix.gguf --chunks 4",
+        "ggufkit sensitivity model-F16.gguf text.txt --quant model-Q4_K_M.gguf -o layers.svg",
     ),
 )
 @click.argument("model", metavar="MODEL", type=MODEL)
@@ -27,11 +32,16 @@ from ggufkit.errors import printable
 @shared.output_option("sensitivity.json")
 @click.option("--imatrix", type=FILE, help="Weight errors by this importance matrix.")
 @click.option(
+    "--quant",
+    metavar="QUANT",
+    type=MODEL,
+    help="Measure the layers of this quant of MODEL instead, one at a time.",
+)
+@click.option(
     "--sections",
     type=shared.Count(1),
-    default=4,
-    show_default=True,
-    help="Parts of the layers: tensors of a kind in a part are one group. More parts take longer.",
+    help="Parts of the layers: tensors of a kind in a part are one group. More parts take longer.  "
+    "[default: 4]",
 )
 @click.option(
     "--context",
@@ -49,19 +59,35 @@ def command(model: str, text: str, *, out: str, as_json: bool, **options: Any) -
 
     A group holds the tensors of one kind in some neighbouring layers. The file TEXT is read twice
     for each group, with llama.cpp's Python binding, the extra ggufkit[llama]. MODEL is F32, F16 or
-    BF16. `ggufkit quantize --target-size` uses the result.
+    BF16. `ggufkit quantize --target-size` uses the result. If OUT ends in .svg, it is a
+    bar chart.
     """
-    from ggufkit.quantization.sensitivity import measure_sensitivity  # noqa: PLC0415 (needs the extra)
+    from ggufkit.quantization.sensitivity import (  # noqa: PLC0415 (needs the extra)
+        SECTIONS,
+        measure_sensitivity,
+    )
 
-    refuse_input(out, (model, text, *([options["imatrix"]] if options["imatrix"] else ())))
+    if options["quant"] and options["sections"]:
+        raise click.UsageError("Use either --quant or --sections, not both")
+    options["sections"] = options["sections"] or SECTIONS
+    refuse_input(out, (model, text, *filter(None, (options["imatrix"], options["quant"]))))
     require_place(out)
     with progress_bar("measuring", in_bytes=False) as progress:
         sensitivity = measure_sensitivity(model, text, progress=progress, **options)
-    path = sensitivity.save(out, clobber=may_replace())
+    if Path(out).suffix == ".svg":
+        picture = svg_file(sensitivity_drawing(sensitivity)).encode()
+        write_whole(Path(out), picture, limit=sensitivity.limit, clobber=may_replace())
+    else:
+        sensitivity.save(out, clobber=may_replace())
     streams.work_is_done()
     if as_json:
         click.echo(sensitivity.to_json(), nl=False)
         return
+    _print(sensitivity)
+    report([Path(out)])
+
+
+def _print(sensitivity: Sensitivity) -> None:
     groups = (group for group in sensitivity.groups if group.levels)
     measured = sorted(groups, key=lambda group: -max(level.divergence for level in group.levels))
     rows = [
@@ -70,7 +96,7 @@ def command(model: str, text: str, *, out: str, as_json: bool, **options: Any) -
             level.type,
             f"{level.bits:.2f}",
             f"{level.error:.2%}",
-            f"{level.divergence:.6f}",
+            f"{level.divergence:.6f} ± {level.standard_error:.6f}",
         )
         for group in measured
         for number, level in enumerate(reversed(group.levels))
@@ -83,4 +109,3 @@ def command(model: str, text: str, *, out: str, as_json: bool, **options: Any) -
             note(
                 f"{group.name}: {larger.type} is larger than {smaller.type}, but predicts no better"
             )
-    report([path])

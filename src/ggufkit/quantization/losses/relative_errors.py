@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -119,29 +120,52 @@ def measure(
     ]
     if not rows * width:
         return [Option(kind, 0, 0.0) for kind in possible]
-    least = max(1, min(MIN_ROWS, MAX_SAMPLE // max(width, 1)))
-    count = min(rows, max(least, math.ceil(SAMPLE / max(width, 1))))
-    numbers = (2 * np.arange(count, dtype=np.int64) + 1) * rows // (2 * count)
-    sample = np.concatenate([decoded_rows(tensor, n, n + 1) for n in numbers.tolist()])
-    columns = None if weights is None else weights.reshape(-1, width)
-    owners = numbers * (1 if columns is None else len(columns)) // rows
+    parts = list(_sample(tensor, weights))
     return [
-        Option(kind, rows * kind.row_bytes(width), _relative_error(sample, kind, columns, owners))
+        Option(kind, rows * kind.row_bytes(width), _relative_error(parts, partial(_rounded, kind)))
         for kind in possible
     ]
 
 
-def _relative_error(
-    sample: Floats, kind: TensorType, columns: Floats | None, owners: npt.NDArray[np.int64]
-) -> float:
-    error = energy = 0.0
+def relative_error(tensor: Tensor, values: Floats, weights: Floats | None = None) -> float:
+    """Return the loss, as `measure` defines it, of a tensor whose elements become `values`."""
+    if not tensor.elements:
+        return 0.0
+    matrix = values.reshape(rows_and_width(tensor.shape))
+    return _relative_error(_sample(tensor, weights), lambda part: matrix[part.numbers])
+
+
+class _RowSample(NamedTuple):
+    """Sampled rows that share the weights of their columns, and the numbers of the rows."""
+
+    numbers: npt.NDArray[np.int64]
+    rows: Floats
+    weights: Floats | None
+
+
+def _sample(tensor: Tensor, weights: Floats | None) -> Iterator[_RowSample]:
+    rows, width = rows_and_width(tensor.shape)
+    least = max(1, min(MIN_ROWS, MAX_SAMPLE // width))
+    count = min(rows, max(least, math.ceil(SAMPLE / width)))
+    numbers = (2 * np.arange(count, dtype=np.int64) + 1) * rows // (2 * count)
+    sample = np.concatenate([decoded_rows(tensor, n, n + 1) for n in numbers.tolist()])
+    columns = None if weights is None else weights.reshape(-1, width)
+    owners = numbers * (1 if columns is None else len(columns)) // rows
     for owner in np.unique(owners):
-        rows = sample[owners == owner]
-        weights = None if columns is None else columns[owner]
-        packed = codec.quantize(rows, kind, imatrix=weights, threads=1)
-        loss = rows - codec.dequantize(packed, kind, threads=1)
-        error += weighted_squares(loss, weights)
-        energy += weighted_squares(rows, weights)
+        mine = owners == owner
+        yield _RowSample(numbers[mine], sample[mine], None if columns is None else columns[owner])
+
+
+def _rounded(kind: TensorType, part: _RowSample) -> Floats:
+    packed = codec.quantize(part.rows, kind, imatrix=part.weights, threads=1)
+    return codec.dequantize(packed, kind, threads=1)
+
+
+def _relative_error(parts: Iterable[_RowSample], changed: Callable[[_RowSample], Floats]) -> float:
+    error = energy = 0.0
+    for part in parts:
+        error += weighted_squares(part.rows - changed(part), part.weights)
+        energy += weighted_squares(part.rows, part.weights)
     return error / energy if energy else 0.0
 
 

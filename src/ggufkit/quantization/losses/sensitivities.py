@@ -85,12 +85,16 @@ def _of_kind(name: str) -> float:
 
 @dataclass(frozen=True)
 class Level:
-    """A group as one type: the mean relative error of its tensors, the bits, and the divergence."""
+    """A group as one type: the mean relative error of its tensors, the bits, and the divergence.
+
+    `standard_error` is the standard error of the divergence, as `evaluate` computes it.
+    """
 
     type: str
     bits: float
     error: float
     divergence: float
+    standard_error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -212,10 +216,11 @@ def _group(value: object) -> Group:
 
 
 def _level(value: object) -> Level:
-    row = json_object(value, "a level")
-    bits, error, divergence = (
-        finite_number(row[key], key, least=0, most=MOST) for key in ("bits", "error", "divergence")
+    row = {"standard_error": 0.0, **json_object(value, "a level")}  # which older files lack
+    bits, error, divergence, standard_error = (
+        finite_number(row[key], key, least=0, most=MOST)
+        for key in ("bits", "error", "divergence", "standard_error")
     )
     if divergence > MOST * error > 0:
         raise ValueError(divergence)
-    return Level(short_text(row["type"], "type"), bits, error, divergence)
+    return Level(short_text(row["type"], "type"), bits, error, divergence, standard_error)
