@@ -284,9 +284,7 @@ def test_checkpoint_on_the_hub_names_its_base_model(work, monkeypatch):
 def test_file_that_is_quantized_already_is_a_problem(work):
     measured_llama.save(Path("tiny.gguf"))
     done("quantize", "tiny.gguf", "small.gguf", "Q4_0")
-    result = ggufkit("release", "small.gguf", *OPTIONS)
-    assert result.code == 1
-    assert "quantizing again loses quality" in result.err
-    assert (
-        "quantizing again loses quality" in done("release", "small.gguf", *OPTIONS, "--dry-run").err
-    )
+    for words in (OPTIONS, (*OPTIONS, "--dry-run")):
+        result = ggufkit("release", "small.gguf", *words)
+        assert result.code == 1
+        assert "quantizing again loses quality" in result.err
