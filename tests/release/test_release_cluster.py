@@ -17,6 +17,7 @@ import measured_llama
 import real  # noqa: F401 (marks these tests: they run llama.cpp)
 from ggufkit.release import importance, rung_steps
 from shell import done, ggufkit
+from workers import two_workers
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="kills a worker as POSIX does")
 SETTINGS = """
@@ -31,11 +32,7 @@ COMMAND = ("release", "tiny-F32.gguf", "--config", "release.toml", "--threads", 
 @pytest.fixture(scope="module")
 def cluster():
     """A scheduler and two workers that are processes of their own, in another folder."""
-    from distributed import LocalCluster
-
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=50
-    ) as cluster:
+    with two_workers() as cluster:
         yield cluster
 
 

@@ -23,6 +23,7 @@ from plain_checkpoint import ARCH, CONFIG
 from plain_checkpoint import whole as checkpoint_tensors
 from shell import ggufkit as run_ggufkit
 from tensors_file import write_checkpoint
+from workers import two_workers
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="kills a worker as POSIX does")
 
@@ -30,12 +31,7 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="kills a worker as POSIX
 @pytest.fixture(scope="module")
 def cluster():
     """A scheduler and two workers that are processes of their own."""
-    from distributed import LocalCluster
-
-    # All talk over the loopback alone; port 0 is any, so that two clusters can run at once.
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=50
-    ) as cluster:
+    with two_workers() as cluster:
         yield cluster
 
 

@@ -65,9 +65,9 @@ def dialect_of(types: set[TensorType]) -> str | None:
 
 def is_of_one_dialect(types: set[TensorType]) -> bool:
     """Whether one program gives the numbers of these types these meanings; unclear ones fit any."""
-    known = {kind for kind in types if kind.id in SHARED and kind != _unclear(kind.id)}
-    meanings = _meanings(frozenset(kind.id for kind in known))
-    return any(all(rows[kind.id] == kind for kind in known) for rows in meanings.values())
+    clear = {kind for kind in types if kind.id in SHARED and kind != _unclear(kind.id)}
+    meanings = _meanings(frozenset(kind.id for kind in clear))
+    return any(all(rows[kind.id] == kind for kind in clear) for rows in meanings.values())
 
 
 @dataclass(frozen=True)

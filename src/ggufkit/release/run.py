@@ -73,8 +73,8 @@ class _Release(Runner):
         settings, journal = self.settings, self.journal
         source = ReleaseSource(self.job.source, settings, lambda text: self.tell("note", text=text))
         sidecars = sidecars_of(source)
-        known = {"base", *(sidecar.step for sidecar in sidecars)} <= journal.steps.keys()
-        if source.is_local_file or not known:  # before long work
+        are_made = {"base", *(sidecar.step for sidecar in sidecars)} <= journal.steps.keys()
+        if source.is_local_file or not are_made:  # before long work
             with source.open() as model:
                 rungs, _ = decide_rungs(model, settings, {})
                 others = [*source.layouts(model), *layouts_of(sidecars, model)]
