@@ -9,15 +9,18 @@ import pytest
 
 import ggufkit
 import ik_digests
+import ik_repacked
 from ggufkit import quants
 from ggufkit.errors import ShapeError, TensorTypeError, TruncatedError
 from ggufkit.format.types import IK, TensorType
 from ggufkit.inspection import summary
 from ggufkit.models.byte_ranges import decoded_rows
 from ggufkit.models.sources import from_array
+from ggufkit.quants.ik_interleaved import interleaved, separated
 from shell import done
 
 KINDS = ik_digests.kinds()
+REPACKED = json.loads(ik_repacked.TABLE.read_text(encoding="utf-8"))
 RECORDED = json.loads(ik_digests.TABLE.read_text(encoding="utf-8"))
 
 
@@ -89,6 +92,23 @@ def test_deinterleaved_rows_have_the_same_elements(path, tmp_path):
             assert plain[name].type == (tensor.type.plain or tensor.type)
             expected, actual = (x.numpy() + np.float32(0) for x in (tensor, plain[name]))
             np.testing.assert_array_equal(actual, expected, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ik_repacked.kinds(), ids=str)
+def test_plain_rows_are_interleaved_as_by_ik_llama_and_back(kind):
+    rows = ik_repacked.random_rows(kind)
+    moved = interleaved(rows, kind)
+    assert ik_repacked.digest(moved) == REPACKED[kind]
+    np.testing.assert_array_equal(separated(moved, kind), rows)
+
+
+def test_rows_that_are_no_groups_and_types_of_their_own_are_not_interleaved():
+    with pytest.raises(ShapeError, match="6 rows of Q4_K_R4 are not groups of 4"):
+        interleaved(np.zeros((6, 144), np.uint8), TensorType["Q4_K_R4"])
+    with pytest.raises(ShapeError, match="pairs of columns"):
+        interleaved(np.zeros((16, 6), np.uint8), TensorType["BF16_R16"])
+    with pytest.raises(TensorTypeError, match="no plain form"):
+        interleaved(np.zeros((4, 8), np.uint8), TensorType["IQ1_S_R4"])
 
 
 def test_interleaved_rows_are_read_in_any_part_and_refused_in_part_of_a_group(path):

@@ -108,14 +108,16 @@ def _encoded(library: ctypes.CDLL, kind: TensorType, values: np.ndarray[Any, Any
     return rows
 
 
-class _GgmlOptions(ctypes.Structure):
+class GgmlOptions(ctypes.Structure):
+    """`ggml_init_params` of ggml.h."""
+
     _fields_ = (("size", ctypes.c_size_t), ("buffer", ctypes.c_void_p), ("plain", ctypes.c_bool))
 
 
 def main(path: str) -> None:
     """Compare, and write the table."""
     library = ctypes.CDLL(path)
-    library.ggml_init(_GgmlOptions(1 << 20, None, False))  # fills the table of halves
+    library.ggml_init(GgmlOptions(1 << 20, None, False))  # fills the table of halves
     for kind in TensorType:
         library.ggml_quantize_init(kind.id)
     random = np.random.default_rng(0)

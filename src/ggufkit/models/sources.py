@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -15,8 +15,7 @@ from ggufkit.format.encoding import ByteOrder
 from ggufkit.format.types import TENSOR_TYPES, TensorType, tensor_type
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import AnyFile, ComputedRows, Source, Span, rows_and_width
-from ggufkit.quants import codec
-from ggufkit.quants.ik_interleaved import require_groups, separated
+from ggufkit.quants import codec, ik_interleaved
 from ggufkit.quants.parallel import Floats
 from ggufkit.quants.search import Search
 from ggufkit.system.mapped_file import Bytes
@@ -160,18 +159,18 @@ def in_order(tensor: Tensor, byte_order: ByteOrder) -> Source:
 
 
 @dataclass(frozen=True, eq=False)
-class DecodedRows(ComputedRows):
-    """Rows of a type of another program as float32, interleaved rows together."""
+class GroupedRows(ComputedRows):
+    """Rows that `rewrite` makes from whole groups of `group` rows of a tensor, read together."""
 
     tensor: Tensor
+    group: int
+    rewrite: Callable[[Bytes], Bytes]
 
     def read(self, start: int, stop: int) -> Bytes:
-        """Decode rows `start` to `stop`."""
-        group = self.tensor.type.interleaved
-        first = start // group * group
-        packed = in_order(self.tensor, "little").read(first, -(-stop // group) * group)
-        rows = codec.dequantize(np.ascontiguousarray(packed), self.tensor.type, threads=1)
-        return rows[start - first : stop - first].view(np.uint8)
+        """Read whole groups, and return rows `start` to `stop` of what becomes of them."""
+        first, last = start // self.group * self.group, -(-stop // self.group) * self.group
+        packed = in_order(self.tensor, "little").read(first, last)
+        return self.rewrite(np.ascontiguousarray(packed))[start - first : stop - first]
 
 
 def separable(tensor: Tensor) -> Tensor:
@@ -181,23 +180,13 @@ def separable(tensor: Tensor) -> Tensor:
     """
     if tensor.type.program is None or not codec.can_decode(tensor.type):
         return tensor
-    require_groups(tensor.rows, tensor.type)
-    return Tensor.over(tensor.name, tensor_type("F32"), tensor.shape, DecodedRows(tensor))
-
-
-@dataclass(frozen=True, eq=False)
-class SeparatedRows(ComputedRows):
-    """Rows of interleaved groups, one after the other, with the same bits."""
-
-    tensor: Tensor
-
-    def read(self, start: int, stop: int) -> Bytes:
-        """Read whole groups, and separate their rows."""
-        group = self.tensor.type.interleaved
-        first, last = start // group * group, -(-stop // group) * group
-        packed = in_order(self.tensor, "little").read(first, last)
-        rows = separated(packed, self.tensor.type)
-        return rows[start - first : stop - first]
+    ik_interleaved.require_groups(tensor.rows, tensor.type)
+    source = GroupedRows(
+        tensor,
+        tensor.type.interleaved,
+        lambda rows: codec.dequantize(rows, tensor.type, threads=1).view(np.uint8),
+    )
+    return Tensor.over(tensor.name, tensor_type("F32"), tensor.shape, source)
 
 
 def deinterleaved(tensor: Tensor) -> Tensor:
@@ -208,8 +197,26 @@ def deinterleaved(tensor: Tensor) -> Tensor:
     kind = tensor.type
     if kind.plain is None:
         return tensor
-    require_groups(tensor.rows, kind)
-    return Tensor.over(tensor.name, tensor_type(kind.plain), tensor.shape, SeparatedRows(tensor))
+    return _regrouped(tensor, kind, tensor_type(kind.plain), ik_interleaved.separated)
+
+
+def interleaved(tensor: Tensor, type: TensorType) -> Tensor:
+    """Return rows of `type.plain` as `type`, without loss: the inverse of `deinterleaved`.
+
+    Raises ShapeError where the rows are not whole groups.
+    """
+    return _regrouped(tensor, type, type, ik_interleaved.interleaved)
+
+
+def _regrouped(
+    tensor: Tensor,
+    grouped: TensorType,
+    target: TensorType,
+    rewrite: Callable[[Bytes, TensorType], Bytes],
+) -> Tensor:
+    ik_interleaved.require_groups(tensor.rows, grouped)
+    source = GroupedRows(tensor, grouped.interleaved, lambda rows: rewrite(rows, grouped))
+    return Tensor.over(tensor.name, target, tensor.shape, source)
 
 
 def retyped(
@@ -227,6 +234,8 @@ def retyped(
     target = tensor_type(type)
     if target == tensor.type:
         return tensor
+    if target.plain:
+        return interleaved(retyped(tensor, target.plain, weights, search), target)
     _check_requantize(tensor.type, target)
     source = QuantizedSource(separable(tensor), target, weights, search)
     return Tensor.over(tensor.name, target, tensor.shape, source)

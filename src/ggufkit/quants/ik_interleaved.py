@@ -1,13 +1,12 @@
 """Rows that ik_llama.cpp interleaves in groups of 4, 8 or 16: the same bits in another order.
 
-Most types are blocks of a plain type, which this restores exactly. Others have a layout of their
-own, for which `OWN_LAYOUTS` has the parts of a block.
+Most types are blocks of a plain type, which one table converts exactly in both directions. Others
+have a layout of their own, for which `OWN_LAYOUTS` has the parts of a block.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -20,7 +19,8 @@ from ggufkit.system.mapped_file import Bytes
 
 # The fields of a row's block, in order: its bytes (and which bits of each, if not all), the bit
 # where the field of all rows begins, in bytes, and where each bit of an element's number goes:
-# three bits count bits in a byte, others bytes of the field, the highest ones rows.
+# three bits count bits in a byte, others bytes of the field, the highest ones rows. After `w` the
+# bits of a word are in another order: see `_WORD`.
 _FIELDS: Final = {
     key: fields.split()
     for key, _, fields in (
@@ -50,6 +50,8 @@ _FIELDS: Final = {
     IQ5_KS_R4 8@0:01256734 128@32:01934827ab56 32@544:7893420156
     MXFP4_R8 1@0:012345 16@8:0123489567
     IQ2_XS_R4 2@0:012345 64@8:01234589a67 8@264:01256734
+    IQ3_XXS_R4 2@0:012345 64@136:01234589a67 32w@8:0123478956
+    BF16_R16 4@0:012345678
     IQ1_S_R4 4@0:0125634 2@16:012345
     IQ1_M_R4 4@0:0125634 2@16:012534 1@24:01234
     Q8_K_R8 2@0:0123456 256@16:0123489abcd567
@@ -58,6 +60,20 @@ _FIELDS: Final = {
     """.strip().split("\n    ")
     )
 }
+_FIELDS["IQ2_XXS_R4"] = ["2@0:012345"] + [
+    field
+    for start in range(8, 136, 16)
+    for field in (f"4@{start + 128}:0123456", f"4w@{start}:0123456")
+]
+# A word of 32 bits ends with four bits of the scale, which interleaved are the lowest of each byte.
+_WORD: Final = np.array([8 * (i // 7) + i % 7 + 1 for i in range(28)] + [0, 8, 16, 24])
+# Interleaved bytes with seven signs above another bit. A sign is the difference from the one below.
+_SIGNS: Final = {
+    "IQ2_XXS_R4": slice(8, 136),
+    "IQ3_XXS_R4": slice(8, 136),
+    "IQ2_XS_R4": slice(9, 264, 2),
+}
+_PLAIN_SIGNS: Final = np.array([byte ^ (byte << 1 & 0xFC) for byte in range(256)], np.uint8)
 
 
 def is_interleaved(type: TensorType) -> bool:
@@ -86,74 +102,74 @@ def separated(rows: Bytes, type: TensorType) -> Bytes:
     """
     if type.interleaved == 1:
         raise TensorTypeError(f"{type} is not interleaved", remedy="Leave it as it is")
-    count, row_bytes = type.interleaved, rows.shape[-1]
-    require_groups(rows.size // max(row_bytes, 1), type)
-    groups = np.ascontiguousarray(rows).reshape(-1, count * row_bytes)
-    start = count * type.row_prefix
-    prefix = groups[:, :start].reshape(len(groups), count, type.row_prefix)
-    blocks = groups[:, start:].reshape(-1, count * type.block_bytes)
-    if type.name in _SEPARATE:
-        single = _SEPARATE[type.name](blocks if type.block_size > 1 else groups)
-    else:
-        bits = np.unpackbits(blocks, axis=1, bitorder="little")
-        single = np.packbits(bits.take(_order(type), 1), axis=1, bitorder="little")
-    if type.name == "IQ2_XS_R4":
-        single = np.ascontiguousarray(single)
-        words = single.reshape(-1, 74)[:, 2:66].view("<u2")
-        words ^= (words & 0x7E00) << 1 & 0xFE00
-    single = single.reshape(len(groups), -1, count, type.block_bytes).swapaxes(1, 2)
-    return np.concatenate((prefix, single.reshape(len(groups), count, -1)), 2).reshape(rows.shape)
+    require_groups(rows.size // max(rows.shape[-1], 1), type)
+    groups = rows.reshape(-1, type.interleaved * rows.shape[-1])
+    start, order = type.interleaved * type.row_prefix, _order(type)
+    blocks = groups[:, start:].reshape(-1, len(order) // 8)
+    prefix = groups[:, :start].reshape(len(groups), type.interleaved, type.row_prefix)
+    if type.name in _SIGNS:
+        blocks = _with_signs(blocks, type, _PLAIN_SIGNS)
+    single = _bits_moved(blocks, order).reshape(len(groups), -1, type.interleaved, _unit(type))
+    single = single.swapaxes(1, 2).reshape(len(groups), type.interleaved, -1)
+    return np.concatenate((prefix, single), 2).reshape(rows.shape)
+
+
+def interleaved(rows: Bytes, type: TensorType) -> Bytes:
+    """Return rows of the type `type.plain` as rows of `type`: the inverse of `separated`.
+
+    Raises ShapeError for a part of a group, TensorTypeError for a type without a plain form.
+    """
+    if type.plain is None:
+        raise TensorTypeError(f"{type} has no plain form", remedy="Use a type such as Q4_K_R4")
+    require_groups(rows.size // max(rows.shape[-1], 1), type)
+    groups = rows.reshape(-1, type.interleaved, rows.shape[-1])
+    prefix, single = np.split(groups, [type.row_prefix], axis=2)
+    if single.shape[2] % _unit(type):
+        raise ShapeError(f"{type} interleaves pairs of columns", remedy=f"Use {type.plain}")
+    single = single.reshape(len(groups), type.interleaved, -1, _unit(type)).swapaxes(1, 2)
+    order = np.argsort(_order(type))
+    blocks = _bits_moved(single.reshape(-1, len(order) // 8), order)
+    if type.name in _SIGNS:
+        blocks = _with_signs(blocks, type, np.argsort(_PLAIN_SIGNS).astype(np.uint8))
+    parts = [part.reshape(len(groups), -1) for part in (prefix, blocks)]
+    return np.concatenate(parts, 1).reshape(rows.shape)
+
+
+def _unit(type: TensorType) -> int:
+    """Return the bytes of a row that lie together: a block, or of BF16 two columns."""
+    return type.block_bytes * (2 if type.block_size == 1 else 1)
+
+
+def _bits_moved(blocks: Bytes, order: npt.NDArray[np.int64]) -> Bytes:
+    bits = np.unpackbits(blocks, axis=1, bitorder="little")
+    return np.packbits(bits.take(order, 1), axis=1, bitorder="little")
+
+
+def _with_signs(blocks: Bytes, type: TensorType, signs: Bytes) -> Bytes:
+    changed: Bytes = blocks.copy()
+    changed[:, _SIGNS[type.name]] = signs[blocks[:, _SIGNS[type.name]]]
+    return changed
 
 
 @functools.cache
 def _order(type: TensorType) -> npt.NDArray[np.int64]:
     """Return for each bit of a group's blocks, one after the other, where it is interleaved."""
-    order = np.empty((type.interleaved, type.block_bytes, 8), np.int64)
+    order = np.empty((type.interleaved, _unit(type), 8), np.int64)
     offset = 0
     for field in _FIELDS[type.name]:
         bits, _, place = field.partition("@")
         start, _, digits = place.partition(":")
-        size, first, count = map(int, bits.split(".")) if "." in bits else (int(bits), 0, 8)
+        size, first, count = (
+            map(int, bits.split(".")) if "." in bits else (int(bits.strip("w")), 0, 8)
+        )
         numbers = np.arange(1 << len(digits))
+        if bits.endswith("w"):
+            numbers = numbers & ~31 | _WORD[numbers & 31]
         places = sum(((numbers >> i) & 1) << int(digit, 16) for i, digit in enumerate(digits))
         part = order[:, offset : offset + size, first : first + count]
         part[...] = np.reshape(places + int(8 * float(start)), part.shape)
         offset += size if first + count == 8 else 0  # noqa: PLR2004 (bits)
     return order.reshape(-1)
-
-
-def _with_signs(blocks: Bytes, indexes: int) -> Bytes:
-    """Return blocks of a grid with `indexes` bytes for 32 elements, and a word of signs and scale.
-
-    Interleaved, each byte of that word has seven bits of signs above one of the scale.
-    """
-    halves, words, points = np.split(blocks, [8, 136], axis=1)
-    points = points.reshape(-1, 8, 4, indexes).swapaxes(1, 2)
-    stored = words.reshape(-1, 8, 4, 4).swapaxes(1, 2).astype(np.uint32)
-    signs = ((stored >> 1) ^ (stored & 0x7E)) & 0x7F
-    shifts = np.arange(4, dtype=np.uint32)
-    word = ((signs << 7 * shifts) | ((stored & 1) << (28 + shifts))).sum(-1, dtype=np.uint32)
-    ends = word.astype("<u4")[..., None].view(np.uint8)
-    halves = halves.reshape(-1, 4, 2)
-    if indexes == 4:  # noqa: PLR2004 (IQ2_XXS has the word after each four bytes)
-        parts = [halves, np.concatenate((points, ends), 3).reshape(len(blocks), 4, -1)]
-    else:
-        parts = [halves, points.reshape(len(blocks), 4, -1), ends.reshape(len(blocks), 4, -1)]
-    return np.concatenate(parts, 2)
-
-
-def _pairs(groups: Bytes) -> Bytes:
-    """Return rows of BF16, of which two columns of each row lie together."""
-    pairs = groups.reshape(len(groups), -1, 16, 4).swapaxes(1, 2)
-    rows: Bytes = pairs.reshape(len(groups), 16, -1, 2).swapaxes(1, 2)
-    return rows
-
-
-_SEPARATE: Final[dict[str, Callable[[Bytes], Bytes]]] = {
-    "IQ2_XXS_R4": functools.partial(_with_signs, indexes=4),
-    "IQ3_XXS_R4": functools.partial(_with_signs, indexes=8),
-    "BF16_R16": _pairs,
-}
 
 
 def _on_grid(blocks: Blocks, scales: AnyArray, points: AnyArray, is_down: AnyArray) -> BlockParts:

@@ -14,8 +14,8 @@ from ggufkit.cli.output import examples, note
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.streams import PIPE
 from ggufkit.cli.write_model import deliver, is_folder, report, require_place, stem_of
+from ggufkit.edits.interleave import deinterleaved, interleaved
 from ggufkit.errors import NoRangesError
-from ggufkit.models.sources import deinterleaved
 from ggufkit.output.download import download
 from ggufkit.remote.url import PORTS, scheme_of
 
@@ -60,6 +60,11 @@ _DOWNLOAD_CANNOT: Final = _WORK[2:]
     is_flag=True,
     help="Write ik_llama.cpp's interleaved types (R4, R8, R16) as their plain types, without loss.",
 )
+@click.option(
+    "--interleave",
+    is_flag=True,
+    help="The inverse, as ik_llama.cpp's llama-quantize --repack: Q4_K becomes Q4_K_R4, and so on.",
+)
 @shared.no_tensor_first_split_option
 @shared.no_clobber_option
 @shared.threads_option
@@ -67,7 +72,7 @@ _DOWNLOAD_CANNOT: Final = _WORK[2:]
 @shared.cluster_option
 @shared.dry_run_option
 @shared.json_option
-def command(source: str, out: str, *, version: str | None, deinterleave: bool, **laid: Any) -> None:
+def command(source: str, out: str, *, version: str | None, **laid: Any) -> None:
     """Copy the model IN to OUT, and change only what the options say.
 
     IN is a file, any shard of a set, a folder that holds one set, a URL, or - for stdin. Without a
@@ -78,12 +83,16 @@ def command(source: str, out: str, *, version: str | None, deinterleave: bool, *
     """
     work = {key: laid.pop(key) for key in _WORK}
     laid["version"] = version and int(version)
+    deinterleave, interleave = laid.pop("deinterleave"), laid.pop("interleave")
+    if deinterleave and interleave:
+        raise click.UsageError("Use either --interleave or --deinterleave, not both")
+    change = interleaved if interleave else deinterleaved if deinterleave else None
     if is_folder(out):
         if not work["dry_run"]:
             Path(out).mkdir(parents=True, exist_ok=True)
         out = str(Path(out) / f"{stem_of(source)}.gguf")
     is_plain = not (
-        deinterleave or any(laid.values()) or any(map(work.get, _DOWNLOAD_CANNOT)) or out == PIPE
+        change or any(laid.values()) or any(map(work.get, _DOWNLOAD_CANNOT)) or out == PIPE
     )
     try:
         opened = ggufkit.open(source)
@@ -97,6 +106,4 @@ def command(source: str, out: str, *, version: str | None, deinterleave: bool, *
         report([path])
         return
     with opened as model:
-        if deinterleave:
-            model = model.replace(tensors=map(deinterleaved, model.tensors.values()))  # noqa: PLW2901
-        deliver(model, out, laid=laid, **work)
+        deliver(change(model) if change else model, out, laid=laid, **work)
