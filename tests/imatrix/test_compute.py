@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import types
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ggufkit
-import real  # noqa: F401 (marks these tests: they run llama.cpp)
+import real
 from ggufkit.errors import FormatError, GGUFError, MissingExtraError, ValueTypeError
 from ggufkit.imatrix.compute import compute_imatrix
 from ggufkit.imatrix.hessian import ALL, FITTED, HELD_OUT, SHRINKAGE, Hessian
@@ -293,15 +294,44 @@ def test_reports_overflowing_activations(experts, text, tmp_path):
         compute_imatrix(tmp_path / "x.gguf", text, chunks=1, context=32, threads=1)
 
 
-@pytest.mark.parametrize("version", [None, "2020.1.1"])
-def test_error_for_a_missing_or_wrong_binding_names_the_extra(monkeypatch, version):
-    spec = version and types.SimpleNamespace(origin="/nowhere/__init__.py")
-    monkeypatch.setattr(llama_cpp.importlib.util, "find_spec", lambda _: spec)
-    monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
+def test_error_for_a_missing_binding_names_the_extra(monkeypatch):
+    monkeypatch.setattr(llama_cpp.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(MissingExtraError, match=r"ggufkit\[llama\]"):
         llama_cpp.library.__wrapped__()
 
 
-def test_extra_pins_the_supported_version_of_the_binding():
-    project = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
-    assert f'llama = ["{llama_cpp.BINDING}=={llama_cpp.VERSION}"]' in project
+def test_error_for_a_binding_that_lacks_a_function_names_it(monkeypatch):
+    monkeypatch.setitem(llama_cpp._SIGNATURES, "llama_brew_tea", (None, ()))
+    with pytest.raises(MissingExtraError, match="llama_brew_tea"):
+        llama_cpp.library.__wrapped__()
+
+
+def test_parameters_that_are_laid_out_in_an_unknown_way_are_refused():
+    defaults = bytes(llama_cpp.library().functions.llama_context_default_params())
+    places = llama_cpp.ContextPlaces.find(defaults)
+    for changed in (0, 12, places.cb_eval, places.cb_eval + 16, places.swa_full):
+        other = bytearray(defaults)
+        other[changed] ^= 3
+        assert llama_cpp.ContextPlaces.find(bytes(other)) is None
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("version", ["0.2.14", "2026.6.9538", "2026.8.10229"])
+def test_other_versions_of_the_binding_pass_the_same_tests(version):
+    here = Path(__file__).parents[1]
+    program = f"""if True:
+        import sys, pytest
+        from ggufkit.llama_cpp.library import version
+        assert version() == {version!r}
+        sys.exit(pytest.main(sys.argv[1:]))"""
+    tests = (__file__, str(here / "evaluation"), "-q", "-p", "no:cacheprovider")
+    paths = os.pathsep.join([str(real.older_binding(version)), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", program, *tests],
+        check=False,
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    assert "passed" in done.stdout

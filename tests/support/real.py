@@ -182,6 +182,19 @@ def llama_cpp() -> ctypes.CDLL:
     return ctypes.CDLL(str(installed("xllamacpp") / "xllamacpp.abi3.so"))
 
 
+def older_binding(version: str) -> Path:
+    """Return a folder for `sys.path` with another version of llama.cpp's Python binding."""
+    return _once(f"xllamacpp-{version}", lambda target: _install(f"xllamacpp=={version}", target))
+
+
+def _install(requirement: str, target: Path) -> None:
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary"]
+    command += [":all:", "--disable-pip-version-check", "--target", str(target), requirement]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise FetchError(f"pip cannot install {requirement}:\n{done.stderr.strip()}")
+
+
 def installed(name: str) -> Path:
     """Return the folder of an installed package."""
     spec = importlib.util.find_spec(name)

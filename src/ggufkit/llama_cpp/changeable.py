@@ -23,7 +23,10 @@ class ChangeableSession(Session):
 
     def _model_parameters(self) -> ModelParameters:
         chosen = super()._model_parameters()
-        chosen.load_mode = LOADED_WHOLE
+        if chosen.load_mode:
+            chosen.load_mode = LOADED_WHOLE
+        else:
+            chosen.use_mmap = False
         return chosen
 
     def _find(self, node: GraphTensor, _asks: bool) -> bool:  # noqa: FBT001 (as Watcher has it)

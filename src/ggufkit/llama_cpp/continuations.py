@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from ctypes import c_bool
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -33,11 +34,9 @@ class TextsSession(Session):
         self.cells: int = length * sequences
         super().__init__(path, length=length, batch=batch, sequences=sequences, threads=threads)
 
-    def _parameters(
-        self, length: int, batch: int, sequences: int, threads: int
-    ) -> ContextParameters:
-        chosen = super()._parameters(length, batch, sequences, threads)
-        chosen.kv_unified = True
+    def _parameters(self, length: int, batch: int, sequences: int) -> ContextParameters:
+        chosen = super()._parameters(length, batch, sequences)
+        c_bool.from_buffer(chosen, self.llama.places.kv_unified).value = True
         return chosen
 
 

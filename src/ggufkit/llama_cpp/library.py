@@ -1,7 +1,8 @@
 """The library in llama.cpp's Python binding: its structures, its functions, its errors.
 
 The binding xllamacpp ships all of llama.cpp as one library with its C functions as symbols. The
-structures below match `llama.h` and `ggml.h` of exactly that version.
+structures below match `llama.h` and `ggml.h`; what differs between versions is found in llama.cpp's
+default parameters, and a version without the functions that are needed is refused.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import ctypes
 import functools
 import importlib.metadata
 import importlib.util
+import re
+import struct
 from collections.abc import Callable
 from ctypes import (
     POINTER,
@@ -26,7 +29,7 @@ from ctypes import (
     c_void_p,
 )
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,15 +38,13 @@ from ggufkit.errors import GGUFError, MissingExtraError, TensorTypeError
 from ggufkit.models.model import Tensor
 
 BINDING: Final = "xllamacpp"
-VERSION: Final = "2026.10.11549"  # the extra in pyproject.toml names the same
 LOG_ERROR: Final = 4  # ggml_log_level
 SHOWN_ERRORS: Final = 3  # lines of llama.cpp's log in a message
 F32: Final = 0  # ggml_type
-TYPE_COUNT: Final = 43  # GGML_TYPE_COUNT
 NO_OPERATION: Final = 0  # ggml_op: of weights and inputs
 LOADED_WHOLE: Final = 0  # llama_load_mode: weights are in memory of their own, not mapped
-MODEL_PARAMETERS_BYTES: Final = 256  # more than any version has; passed on unread
-CONTEXT_RESERVE_BYTES: Final = 96
+PARAMETERS_BYTES: Final = 256  # more than any version has; passed on unread
+FIRST_DEFAULTS: Final = (512, 2048, 512, 1)  # n_ctx, n_batch, n_ubatch, n_seq_max
 
 
 class GraphTensor(ctypes.Structure):
@@ -67,49 +68,53 @@ GraphTensor._fields_ = (
 
 
 class ModelParameters(ctypes.Structure):
-    """`llama_model_params`; all but `load_mode` is passed on unchanged."""
+    """`llama_model_params`; until August 2026 it had `use_mmap` and no `load_mode`."""
 
     _fields_ = (
         ("lists", c_void_p * 2),
-        ("devices_and_split", c_int32 * 2),
+        ("layers_and_split", c_int32 * 2),
         ("load_mode", c_int),
-        ("rest", c_int8 * (MODEL_PARAMETERS_BYTES - 28)),
+        ("devices_and_callbacks", c_int8 * 37),
+        ("use_mmap", c_bool),
+        ("rest", c_int8 * PARAMETERS_BYTES),
     )
 
 
 class ContextParameters(ctypes.Structure):
-    """`llama_context_params`."""
+    """`llama_context_params`: what all versions have first, and more at places that differ."""
 
     _fields_ = (
         ("n_ctx", c_uint32),
         ("n_batch", c_uint32),
         ("n_ubatch", c_uint32),
         ("n_seq_max", c_uint32),
-        ("n_rs_seq", c_uint32),
-        ("n_outputs_max", c_uint32),
-        ("n_outputs_max_per_seq", c_uint32),
-        ("n_threads", c_int32),
-        ("n_threads_batch", c_int32),
-        ("types", c_int * 5),
-        ("rope_and_yarn", c_float * 6),
-        ("yarn_orig_ctx", c_uint32),
-        ("defrag_thold", c_float),
-        ("cb_eval", c_void_p),
-        ("cb_eval_user_data", c_void_p),
-        ("type_k", c_int),
-        ("type_v", c_int),
-        ("abort_callback", c_void_p),
-        ("abort_callback_data", c_void_p),
-        ("added", c_void_p),  # not in any published header; defaults to null
-        ("embeddings", c_bool),
-        ("offload_kqv", c_bool),
-        ("no_perf", c_bool),
-        ("op_offload", c_bool),
-        ("swa_full", c_bool),
-        ("kv_unified", c_bool),
-        ("samplers_and_more", c_void_p * 3),
-        ("reserve", c_int8 * CONTEXT_RESERVE_BYTES),
+        ("rest", c_int8 * PARAMETERS_BYTES),
     )
+
+
+class ContextPlaces(NamedTuple):
+    """The offsets of members of `llama_context_params` in a version of llama.cpp."""
+
+    cb_eval: int
+    swa_full: int
+    kv_unified: int
+
+    @classmethod
+    def find(cls, defaults: bytes) -> ContextPlaces | None:
+        """Find the offsets in the default parameters; None if they are laid out otherwise.
+
+        `cb_eval` and its data, both null, lie behind `defrag_thold`, -1.0, and before the types of
+        the cache, F16 both. The first flags after them are `embeddings`, `offload_kqv`, `no_perf`,
+        `op_offload`, `swa_full` and `kv_unified`.
+        """
+        if struct.unpack_from("4I", defaults) != FIRST_DEFAULTS:
+            return None
+        callback = re.search(rb"(?s)\x80\xbf(?:....)?(\x00{16}\x01\x00{3}\x01\x00{3})", defaults)
+        flags = callback and re.search(rb"\x00\x01{4}\x00", defaults[callback.end() :])
+        if not callback or not flags:
+            return None
+        last = callback.end() + flags.end() - 1
+        return cls(callback.start(1), last - 1, last)
 
 
 class TypeTraits(ctypes.Structure):
@@ -164,6 +169,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "llama_model_free": (None, (c_void_p,)),
     "llama_model_get_vocab": (c_void_p, (c_void_p,)),
     "llama_model_load_from_file": (c_void_p, (c_char_p, ModelParameters)),
+    "llama_set_n_threads": (None, (c_void_p, c_int32, c_int32)),
     "llama_synchronize": (None, (c_void_p,)),
     "llama_tokenize": (
         c_int32,
@@ -181,11 +187,15 @@ class Library:
     """The functions of llama.cpp, and the last errors that it logged."""
 
     def __init__(self, path: Path) -> None:
-        """Load the library; OSError if that fails."""
+        """Load the library; OSError if that fails, AttributeError if it lacks a function."""
         self.functions: ctypes.CDLL = ctypes.CDLL(str(path))
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(self.functions, name)
             function.restype, function.argtypes = result, arguments
+        places = ContextPlaces.find(bytes(self.functions.llama_context_default_params()))
+        if not places:
+            raise AttributeError("its parameters of a context are laid out in an unknown way")
+        self.places: ContextPlaces = places
         self.errors: list[str] = []
         self._log = _Log(self._keep)  # kept alive as long as llama.cpp may call it
         self.functions.llama_log_set(self._log, None)
@@ -196,9 +206,12 @@ class Library:
             self.errors = [*self.errors, text.decode(errors="replace").strip()][-SHOWN_ERRORS:]
 
     def require_multiplied(self, tensor: Tensor, remedy: str) -> None:
-        """Raise TensorTypeError for a matrix that ggml cannot multiply: it would crash."""
-        traits = self.functions.ggml_get_type_traits_cpu
-        if tensor.type.id >= TYPE_COUNT or not traits(tensor.type.id).contents.vec_dot:
+        """Raise TensorTypeError for a matrix that ggml cannot multiply: it would crash.
+
+        llama.cpp must have loaded the tensor: ggml reads beyond its tables for a number of a type
+        that it does not know.
+        """
+        if not self.functions.ggml_get_type_traits_cpu(tensor.type.id).contents.vec_dot:
             raise TensorTypeError(
                 f"the type of {tensor.name} is {tensor.type.name}, which llama.cpp cannot multiply",
                 remedy=remedy,
@@ -224,21 +237,28 @@ class Library:
         return GGUFError(f"llama.cpp {what}: {reasons}")
 
 
+def version() -> str | None:
+    """Return the version of the installed binding, None if there is none."""
+    return importlib.metadata.version(BINDING) if importlib.util.find_spec(BINDING) else None
+
+
 @functools.cache
 def library() -> Library:
-    """Return llama.cpp from the binding; MissingExtraError unless its known version is there."""
+    """Return llama.cpp from the binding; MissingExtraError unless it has what is needed."""
     spec = importlib.util.find_spec(BINDING)
-    version = importlib.metadata.version(BINDING) if spec else None
-    if spec is None or spec.origin is None or version != VERSION:
-        problem = (
-            f"{BINDING} {version} is in an unknown layout" if version else f"{BINDING} is missing"
-        )
-        raise MissingExtraError(
-            f"this needs llama.cpp, but {problem}",
-            remedy=f"pip install 'ggufkit[llama]', which takes {BINDING} {VERSION}",
-        )
+    if spec is None or spec.origin is None:
+        raise _missing(f"{BINDING} is missing")
     files = sorted(Path(spec.origin).parent.glob(f"{BINDING}*.so"))
     files += sorted(Path(spec.origin).parent.glob(f"{BINDING}*.pyd"))
     if not files:
-        raise MissingExtraError(f"the package {BINDING} contains no library")
-    return Library(files[0])
+        raise _missing(f"the package {BINDING} contains no library")
+    try:
+        return Library(files[0])
+    except AttributeError as error:
+        raise _missing(f"{BINDING} {version()} cannot be used: {error}") from None
+
+
+def _missing(problem: str) -> MissingExtraError:
+    return MissingExtraError(
+        f"this needs llama.cpp, but {problem}", remedy="pip install --upgrade 'ggufkit[llama]'"
+    )

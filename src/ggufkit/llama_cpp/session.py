@@ -6,7 +6,7 @@ import ctypes
 import os
 import re
 from collections.abc import Sequence
-from ctypes import POINTER, c_int8, c_int32, c_void_p
+from ctypes import POINTER, c_bool, c_int8, c_int32, c_void_p
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -67,40 +67,46 @@ class Session:
         self._model = self._context = None
         self._watcher = watcher
         self._raised: BaseException | None = None
+        self._is_watched = watcher is None
         self._eval = Eval(self._watch)
-        _require_multiplied(path, self.llama)
         call = self.llama.functions
         self._model = call.llama_model_load_from_file(os.fsencode(path), self._model_parameters())
         if not self._model:
             raise self.llama.failure(f"cannot load {path}")
+        try:
+            _require_multiplied(path, self.llama)
+        except BaseException:
+            self.close()
+            raise
         self._vocabulary = call.llama_model_get_vocab(self._model)
         self.vocabulary_size: int = call.llama_vocab_n_tokens(self._vocabulary)
-        parameters = self._parameters(length, batch, sequences, threads)
+        parameters = self._parameters(length, batch, sequences)
         parameters.n_ubatch = micro_batch
         self._context = call.llama_init_from_model(self._model, parameters)
         if not self._context:
             self.close()
             raise self.llama.failure(f"cannot make a context for {path}")
+        call.llama_set_n_threads(self._context, threads, threads)
 
     def _model_parameters(self) -> ModelParameters:
         chosen: ModelParameters = self.llama.functions.llama_model_default_params()
         return chosen
 
-    def _parameters(
-        self, length: int, batch: int, sequences: int, threads: int
-    ) -> ContextParameters:
+    def _parameters(self, length: int, batch: int, sequences: int) -> ContextParameters:
         chosen: ContextParameters = self.llama.functions.llama_context_default_params()
         chosen.n_ctx = length * sequences
         chosen.n_batch = batch
         chosen.n_seq_max = sequences
-        chosen.n_threads = chosen.n_threads_batch = threads
-        chosen.swa_full = False  # as llama.cpp's tools set it
+        places = self.llama.places
+        c_bool.from_buffer(chosen, places.swa_full).value = False  # as llama.cpp's tools set it
         if self._watcher:
-            chosen.cb_eval = ctypes.cast(self._eval, c_void_p)
+            address = ctypes.cast(self._eval, c_void_p).value
+            c_void_p.from_buffer(chosen, places.cb_eval).value = address
         return chosen
 
     def _watch(self, node: Any, asks: bool, _data: object) -> bool:  # noqa: ANN401, FBT001 (ctypes' own)
         """Pass a node on; exceptions must not cross C, so `decode` raises them later."""
+        self._is_watched = True
         if self._raised or not self._watcher:
             return False
         try:
@@ -194,6 +200,8 @@ class Session:
             raise self._raised
         if failed:
             raise self.llama.failure(f"failed to compute (code {failed})")
+        if not self._is_watched:
+            raise self.llama.failure("does not show its graph")
         self._outputs = sum(token.is_output for token in tokens)
 
     def logits(self) -> npt.NDArray[np.float32]:

@@ -13,7 +13,7 @@ from ggufkit.conversion.card.front_matter import yaml_lines
 from ggufkit.errors import FormatError
 from ggufkit.evaluation.quality_rows import QualityRow
 from ggufkit.frameworks.extras import library
-from ggufkit.llama_cpp.library import VERSION
+from ggufkit.llama_cpp.library import version
 from ggufkit.quantization.recipe_files import RECIPE_SUFFIX
 from ggufkit.release.journal import Facts, Journal
 from ggufkit.release.sidecars import ADAPTER, DRAFT, PROJECTOR
@@ -56,7 +56,7 @@ def document_of(journal: Journal) -> Facts:
         "files": [_file(journal, name, texts) for name in chosen["rungs"]],
         "sidecars": [_sidecar(journal, step) for step in chosen["sidecars"] if journal.files(step)],
         "ggufkit": __version__,
-        "llama_cpp": VERSION,
+        "llama_cpp": version(),
     }
 
 
