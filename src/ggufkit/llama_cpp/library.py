@@ -260,5 +260,5 @@ def library() -> Library:
 
 def _missing(problem: str) -> MissingExtraError:
     return MissingExtraError(
-        f"this needs llama.cpp, but {problem}", remedy="pip install --upgrade 'ggufkit[llama]'"
+        f"this needs llama.cpp, but {problem}", remedy="pip install 'ggufkit[llama]'"
     )
