@@ -203,6 +203,7 @@ bench: fetch  ## measure beside llama.cpp, ggml and gguf-py
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/open.py
 	$(BIN)/python benchmarks/codec.py
+	$(BIN)/python benchmarks/limits.py
 	$(BIN)/python benchmarks/quantize.py
 
 COMMIT := HEAD~1
