@@ -8,7 +8,7 @@ import pytest
 
 from ggufkit.checks.chat_template import MAX_TEMPLATES, TEMPLATE, template_faults
 from ggufkit.checks.model_view import ModelView
-from ggufkit.checks.template_sandbox import MAX_CHARACTERS, faults
+from ggufkit.checks.template_sandbox import MAX_CHARACTERS, answer
 from ggufkit.format.metadata import Metadata
 from ggufkit.models.model import Model, Tensors
 from ggufkit.system import sandbox
@@ -23,7 +23,7 @@ def rules(text, key=TEMPLATE, **others):
 
 def rendered(text):
     job = {"template": text, "is_special": False, "bos_token": "<s>", "eos_token": "</s>"}
-    return [fault["rule"] for fault in faults(job)]
+    return [fault["rule"] for fault in answer(job)]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import ggufkit
 import real
 from ggufkit.errors import FormatError, GGUFError, MissingExtraError, ValueTypeError
 from ggufkit.imatrix.compute import compute_imatrix
-from ggufkit.imatrix.hessian import ALL, FITTED, HELD_OUT, SHRINKAGE, Hessian
+from ggufkit.imatrix.hessian import FITTED, HELD_OUT, SHRINKAGE, Hessian
 from ggufkit.imatrix.moments import InputMoments
 from ggufkit.llama_cpp import library as llama_cpp
 from ggufkit.llama_cpp.session import Session
@@ -199,14 +199,15 @@ def test_moments_of_experts_are_those_of_the_tokens_routed_to_them(experts, text
     moments = Hessian.open(file).entries["blk.0.ffn_down_exps.weight"]
     entry = matrix.entries["blk.0.ffn_down_exps.weight"]
     assert moments.tokens().sum(axis=0).tolist() == entry.counts.tolist()
-    pooled = np.array([np.diag(moments.total(expert, ALL)) for expert in range(EXPERTS)])
-    close(pooled, entry.sums)
-    added = SHRINKAGE * HIDDEN
-    for expert, count in enumerate(entry.counts):
-        mean = (entry.sums[expert] + added * entry.sums.sum(axis=0) / entry.counts.sum()) / (
-            count + added
-        )
-        close(np.diag(moments.mean(expert, ALL, moments.pooled(ALL))), mean)
+    squares = np.array(
+        [[np.diag(moments.total(expert, part)) for expert in range(EXPERTS)] for part in (0, 1)]
+    )
+    close(squares.sum(axis=0), entry.sums)
+    added, counts = SHRINKAGE * HIDDEN, moments.tokens()[FITTED]
+    shared = added * squares[FITTED].sum(axis=0) / counts.sum()
+    for expert, count in enumerate(counts):
+        mean = (squares[FITTED, expert] + shared) / (count + added)
+        close(np.diag(moments.mean(expert, FITTED, moments.pooled(FITTED))), mean)
 
 
 def test_file_quantized_with_its_hessian_runs_in_llama_cpp(experts, text, tmp_path):

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 import ggufkit
+from ggufkit.imatrix.hessian_file import moments_tensors
 
 AnyInputs = npt.NDArray[Any]
 
@@ -32,14 +33,13 @@ def save_hessian(
 
     `weights` are those of the model that it says it was computed on.
     """
-    tensors = {}
+    tensors: dict[str, Any] = {}
     for name, matrices in (weights or {}).items():
         tensors[f"{name}.first_row"] = matrices.reshape(-1, matrices.shape[-1])[0]
     for name, rows in inputs.items():
         sums = np.matmul(rows.transpose(0, 1, 3, 2), rows)
-        tensors[f"{name}.moments"] = sums if sums.shape[1] > 1 else sums[:, 0]
         counts = np.full(sums.shape[:2], rows.shape[2], np.int64)
-        tensors[f"{name}.moment_counts"] = counts
+        tensors |= {tensor.name: tensor for tensor in moments_tensors(name, sums, counts)}
     names = ggufkit.typed("array[string]", list(inputs))
     metadata = {
         "general.type": "hessian",

@@ -56,25 +56,17 @@ class OutputLimitError(Exception):
 
 def answer(job: dict[str, Any]) -> list[Fault]:
     """Return the faults of the template of a job."""
-    return list(faults(job))
-
-
-def faults(job: dict[str, Any]) -> Iterator[Fault]:
-    """Yield the faults one by one."""
     try:
         template = environment().from_string(job["template"])
     except MemoryError:
-        yield {"rule": "template-limit", "reason": "parsing takes too much memory"}
-        return
+        return [{"rule": "template-limit", "reason": "parsing takes too much memory"}]
     except Exception as error:  # noqa: BLE001 (jinja2's, or Python's of what jinja2 makes of it)
-        yield {"rule": "template-syntax", "reason": _reason(error)}
-        return
+        return [{"rule": "template-syntax", "reason": _reason(error)}]
     names = (_WITH_TOOL,) if job["is_special"] else tuple(CONVERSATIONS)
     results = [_about(template, name, job) for name in names]
     if all(results) and not job["is_special"]:  # such a template may need another form of tools
-        yield results[0] | {"rule": _ON_ALL.get(results[0]["rule"], results[0]["rule"])}
-    else:
-        yield from (result for result in results if result.get("rule", _REFUSED) != _REFUSED)
+        return [results[0] | {"rule": _ON_ALL.get(results[0]["rule"], results[0]["rule"])}]
+    return [result for result in results if result.get("rule", _REFUSED) != _REFUSED]
 
 
 def _about(template: Any, name: str, job: dict[str, Any]) -> Fault:  # noqa: ANN401
@@ -101,9 +93,8 @@ def _render(template: Any, name: str, job: dict[str, Any]) -> str:  # noqa: ANN4
     for user in (_USER, _PARTS):
         messages = [user if message is _USER else message for message in conversation["messages"]]
         try:
-            rendered = _limited(
-                template.generate(_variables(job) | conversation | {"messages": messages})
-            )
+            variables = _variables(job) | conversation | {"messages": messages}
+            rendered = joined_within(MAX_CHARACTERS, template.generate(variables))
         except (TypeError, AttributeError, RefusedError) as error:
             failure = failure or error
             continue
@@ -114,13 +105,14 @@ def _render(template: Any, name: str, job: dict[str, Any]) -> str:  # noqa: ANN4
     return rendered
 
 
-def _limited(pieces: Iterator[str]) -> str:
+def joined_within(most: int, pieces: Iterator[str]) -> str:
+    """Return all pieces as one text; OutputLimitError if it has more than `most` characters."""
     parts, size = [], 0
     for piece in pieces:
         parts.append(piece)
         size += len(piece)
-        if size > MAX_CHARACTERS:
-            raise OutputLimitError(f"the output is longer than {MAX_CHARACTERS} characters")
+        if size > most:
+            raise OutputLimitError(f"the output is longer than {most} characters")
     return "".join(parts)
 
 
@@ -129,8 +121,6 @@ def _variables(job: dict[str, Any]) -> dict[str, Any]:
         "add_generation_prompt": True,
         "bos_token": job["bos_token"],
         "eos_token": job["eos_token"],
-        "raise_exception": _refuse,
-        "strftime_now": dt.datetime.now(tz=dt.timezone.utc).strftime,
         "tools": None,
         "documents": _DOCUMENTS if job["is_special"] else None,
     }
@@ -163,6 +153,8 @@ def environment() -> Any:  # noqa: ANN401
         autoescape=False,
     )
     environment.filters["tojson"] = _as_json
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = dt.datetime.now(tz=dt.timezone.utc).strftime
     return environment
 
 

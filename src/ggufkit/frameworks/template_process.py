@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-from collections.abc import Iterator
 from typing import Any, Final
 
-from ggufkit.checks.template_sandbox import environment
+from ggufkit.checks.template_sandbox import (
+    OutputLimitError,
+    RefusedError,
+    environment,
+    joined_within,
+)
 
 FAILS: Final = "fails on this conversation"
 MAX_TEXT: Final = 16 << 20  # characters of a rendered conversation
@@ -22,39 +26,23 @@ def answer(job: dict[str, Any]) -> dict[str, str]:
     from jinja2 import TemplateError, TemplateSyntaxError  # noqa: PLC0415 (an extra)
 
     try:
-        return _rendered(_compiled(job["template"]).generate(job["variables"]))
+        pieces = _compiled(job["template"]).generate(job["variables"])
+        return {"text": joined_within(MAX_TEXT, pieces)}
     except TemplateSyntaxError as error:
         return {"what": "has an error", "reason": str(error)[:MAX_REASON]}
-    except TemplateError as error:
+    except (TemplateError, RefusedError) as error:
         return {"what": "refuses", "reason": str(error)[:MAX_REASON]}
+    except OutputLimitError:
+        return {"what": FAILS, "reason": f"its output has more than {MAX_TEXT:,} characters"}
     except MemoryError:
         return {"what": FAILS, "reason": "it needs too much memory"}
     except Exception as error:  # noqa: BLE001 (a template can raise whatever Python can)
         return {"what": FAILS, "reason": str(error)[:MAX_REASON] or type(error).__name__}
 
 
-def _rendered(pieces: Iterator[str]) -> dict[str, str]:
-    texts, size = [], 0
-    for piece in pieces:
-        texts.append(piece)
-        size += len(piece)
-        if size > MAX_TEXT:
-            return {"what": FAILS, "reason": f"its output has more than {MAX_TEXT:,} characters"}
-    return {"text": "".join(texts)}
-
-
 @functools.lru_cache(maxsize=32)
 def _compiled(text: str) -> Any:  # noqa: ANN401 (a template of jinja2)
     jinja = environment()
     now = dt.datetime.now  # the user's own time
-    jinja.globals |= {
-        "raise_exception": _refuse,
-        "strftime_now": lambda form: now().strftime(str(form)),
-    }
+    jinja.globals["strftime_now"] = lambda form: now().strftime(str(form))
     return jinja.from_string(text)
-
-
-def _refuse(message: object) -> None:
-    from jinja2 import TemplateError  # noqa: PLC0415 (an extra)
-
-    raise TemplateError(str(message))

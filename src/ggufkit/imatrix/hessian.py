@@ -36,9 +36,8 @@ from ggufkit.quants.parallel import Floats
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.validation.typed_values import integer
 
-FITTED: Final = (0,)
-HELD_OUT: Final = (1,)
-ALL: Final = (0, 1)
+FITTED: Final = 0  # the part to quantize with
+HELD_OUT: Final = 1
 # In an expert's mean, the mean of all experts counts as this many tokens for each column.
 SHRINKAGE: Final = 0.25
 # The least cosine of the same row in two files of a model. Rounding to one bit leaves 0.8, training
@@ -61,18 +60,18 @@ class Moments:
     @property
     def width(self) -> int:
         """Number of inputs."""
-        return _width_of(self.sums)
+        return self.sums.shape[-1] - 1
 
     def tokens(self) -> Counts:
         """Return the counts: (parts, matrices)."""
         return np.asarray(self.counts.numpy(), np.int64).reshape(PARTS, -1)
 
-    def mean(self, matrix: int, parts: tuple[int, ...], pooled: Floats | None = None) -> Floats:
+    def mean(self, matrix: int, part: int, pooled: Floats | None = None) -> Floats:
         """Return the mean moments of one matrix, shrunk towards `pooled` (of all) if given.
 
         Raises FormatError if they are infinite or not numbers.
         """
-        total, count = self.total(matrix, parts), float(self.tokens()[parts, matrix].sum())
+        total, count = self.total(matrix, part), float(self.tokens()[part, matrix])
         if pooled is not None:
             added = SHRINKAGE * self.width
             total, count = total + np.float32(added) * pooled, count + added
@@ -81,37 +80,27 @@ class Moments:
             raise _not_finite(self.sums.name.removesuffix(MOMENTS), self.sums.path)
         return mean
 
-    def pooled(self, parts: tuple[int, ...]) -> Floats:
+    def pooled(self, part: int) -> Floats:
         """Return the mean moments of all matrices together; reads all of them."""
-        sums = (self.total(matrix, parts) for matrix in range(self.matrices))
-        count = self.tokens()[parts, :].sum()
+        sums = (self.total(matrix, part) for matrix in range(self.matrices))
+        count = self.tokens()[part].sum()
         mean: Floats = functools.reduce(np.add, sums) / np.float32(max(int(count), 1))
         return mean
 
-    def total(self, matrix: int, parts: tuple[int, ...]) -> Floats:
-        """Return the sums of some parts of one matrix."""
-        sums = self._stored(matrix, parts)
-        return unfolded(sums) if self._is_folded else sums
+    def total(self, matrix: int, part: int) -> Floats:
+        """Return the sums of a part of one matrix."""
+        return unfolded(self._folded(matrix, part))
 
-    @property
-    def _is_folded(self) -> bool:
-        return self.sums.shape[-1] != self.width
-
-    def _stored(self, matrix: int, parts: tuple[int, ...]) -> Floats:
-        arrays: list[Floats] = []
-        for part in parts:
-            sums = self.sums[part]
-            arrays.append(np.asarray((sums[matrix] if self.matrices > 1 else sums).numpy()))
-        return functools.reduce(np.add, arrays)
+    def _folded(self, matrix: int, part: int) -> Floats:
+        sums = self.sums[part]
+        return np.asarray((sums[matrix] if self.matrices > 1 else sums).numpy())
 
     def squares(self) -> Entry:
         """Return the sums of squares of all parts, as importance data has them."""
-        shape = (self.matrices, self.width)
-        total = np.zeros(shape, np.float32)
+        total = np.zeros((self.matrices, self.width), np.float32)
         for part in range(PARTS):
             for matrix in range(self.matrices):
-                sums = self._stored(matrix, (part,))
-                total[matrix] += diagonal(sums) if self._is_folded else np.einsum("ii->i", sums)
+                total[matrix] += diagonal(self._folded(matrix, part))
         return Entry(total, self.tokens().sum(axis=0))
 
 
@@ -131,17 +120,17 @@ class Hessian:
 
     def moments(self, name: str) -> Moments | None:
         """Return the moments of a tensor, None if it has none or the name is not selected."""
-        return self.entries.get(name) if self._counts(name) else None
+        return self.entries.get(name) if self._selects(name) else None
 
-    def _counts(self, name: str) -> bool:
+    def _selects(self, name: str) -> bool:
         return is_selected(name, self.include, self.exclude)
 
     @classmethod
     def open(cls, path: AnyPath) -> Hessian:
         """Read the header of a file.
 
-        Raises FormatError (a ValueError) for a file that is no Hessian, is damaged, or has tensors
-        that no token reached; OSError as the builtin `open` does.
+        Raises FormatError (a ValueError) for a file that is not a Hessian, is damaged, or has
+        tensors that no token reached; OSError as the builtin `open` does.
         """
         location = as_path(path)
         source = open_model(location)
@@ -180,7 +169,7 @@ class Hessian:
         `tensors` are pairs of the name in the Hessian's model, and the tensor. A row of each is
         read: if most differ from the model that the Hessian was computed on, it is another model.
         """
-        pairs = [(name, tensor) for name, tensor in tensors if self._counts(name)]
+        pairs = [(name, tensor) for name, tensor in tensors if self._selects(name)]
         misfits = [t.name for name, t in pairs if name in self.entries and not self._fits(name, t)]
         if misfits:
             raise ShapeError(
@@ -257,16 +246,10 @@ def _moments(source: Model, owner: str, path: Path) -> Moments:
     stack = (matrices,) if matrices > 1 else ()
     expected = (PARTS, max(matrices, 1))
     kinds = (sums.type.name, counts.type.name)
-    width = _width_of(sums)
-    shapes = [(PARTS, *stack, *shape) for shape in ((width, width), folded_shape(width))]
-    if kinds != ("F32", "I64") or sums.shape not in shapes or counts.shape != expected:
+    columns = sums.shape[-1] if sums.shape else 0
+    shape = (PARTS, *stack, *folded_shape(columns - 1))
+    if kinds != ("F32", "I64") or sums.shape != shape or counts.shape != expected:
         raise _wrong(f"the data of {owner!r} in this Hessian does not fit together", path)
     if (counts.numpy() < 0).any():
         raise _wrong(f"a token count of {owner!r} is negative", path)
     return Moments(sums, counts)
-
-
-def _width_of(sums: Tensor) -> int:
-    """Return the width of matrices that are stored whole, or else folded."""
-    rows, columns = (0, 0, *sums.shape)[-2:]
-    return columns if rows == columns else columns - 1

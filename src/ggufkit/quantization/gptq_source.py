@@ -129,12 +129,12 @@ class GptqSource(ComputedRows):
             feedback = None if factor is None else Gptq.of(factor, self.plain.type)
             return _Feedback(feedback, self._mean(matrix, HELD_OUT))
 
-    def _mean(self, matrix: int, parts: tuple[int, ...]) -> Floats:
+    def _mean(self, matrix: int, part: int) -> Floats:
         if self.moments.matrices == 1:
-            return self.moments.mean(matrix, parts)
-        pooled = functools.partial(self.moments.pooled, parts)
-        shared = self.memory.pooled.get((self._inputs, parts), pooled)
-        return self.moments.mean(matrix, parts, shared)
+            return self.moments.mean(matrix, part)
+        pooled = functools.partial(self.moments.pooled, part)
+        shared = self.memory.pooled.get((self._inputs, part), pooled)
+        return self.moments.mean(matrix, part, shared)
 
 
 class _Feedback(NamedTuple):

@@ -210,7 +210,7 @@ def _render(job: dict[str, Any], writing: int) -> None:
     try:
         resource.setrlimit(resource.RLIMIT_CPU, (TEMPLATE_SECONDS, TEMPLATE_SECONDS))
         sandbox.limit(sandbox.MAX_BYTES)
-        os.write(writing, json.dumps([*template_sandbox.faults(job)]).encode())
+        os.write(writing, json.dumps(template_sandbox.answer(job)).encode())
         os._exit(0)
     except MemoryError:
         os._exit(1)
