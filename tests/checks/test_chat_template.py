@@ -18,7 +18,7 @@ SOUND = "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
 
 def rules(text, key=TEMPLATE, **others):
     metadata = Metadata({key: text, **others})
-    return [broken.rule for broken in template_faults(ModelView.of(Model(metadata, Tensors())))]
+    return [broken.rule for broken in template_faults(ModelView(Model(metadata, Tensors())))]
 
 
 def rendered(text):

@@ -14,7 +14,7 @@ import ggufkit
 import projector_folders
 import real
 from ggufkit.checks.projector import read_names
-from ggufkit.checks.requirements import any_block, projector_types
+from ggufkit.checks.requirements import any_block, names_in_llama_cpp
 from ggufkit.models.sources import from_array
 
 CASES = projector_folders.cases()
@@ -60,14 +60,18 @@ def test_key_is_required_exactly_if_llama_cpp_does_not_load_without_it(projector
 
 def test_kinds_are_those_of_llama_cpp():
     content = Path(real.llama_cpp()._name).read_bytes()
-    missing = [kind for kind in projector_types() if f"{kind}\0".encode() not in content]
+    missing = [
+        kind
+        for kind in names_in_llama_cpp("projector_types")
+        if f"{kind}\0".encode() not in content
+    ]
     assert not missing
 
 
 def test_converter_has_no_other_kind():
     text = (real.llama_cpp_source() / "gguf-py/gguf/constants.py").read_text()
     body = text.split("class VisionProjectorType:")[1].split("\n\n\n")[0]
-    assert set(re.findall(r'= "([^"]+)"', body)) <= {*projector_types()}
+    assert set(re.findall(r'= "([^"]+)"', body)) <= {*names_in_llama_cpp("projector_types")}
 
 
 def test_names_of_tensors_are_those_that_llama_cpp_reads():

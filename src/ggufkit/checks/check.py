@@ -247,7 +247,7 @@ def _about_whole(
 
 
 def _faults(model: Model, options: CheckOptions) -> Iterator[Violation]:
-    view = ModelView.of(model)
+    view = ModelView(model)
     if not is_diffusion(model.architecture, model.tensors):
         yield from about_missing_architecture(view)
     yield from about_adapter(view)

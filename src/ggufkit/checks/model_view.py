@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -44,19 +45,18 @@ def at_tensor(rule: str, tensor: Tensor, **details: object) -> Violation:
 class ModelView:
     """A model as the rules read it."""
 
-    metadata: Metadata
     model: Model
-    layers: int = field(init=False)
 
-    def __post_init__(self) -> None:
+    @property
+    def metadata(self) -> Metadata:
+        """The keys of the model."""
+        return self.model.metadata
+
+    @cached_property
+    def layers(self) -> int:
+        """The number of layers that have tensors, counted from the first."""
         matches = (BLOCK.match(name) for name in self.model.tensors)
-        layers = max((int(match[1]) + 1 for match in matches if match), default=0)
-        object.__setattr__(self, "layers", layers)
-
-    @classmethod
-    def of(cls, model: Model) -> ModelView:
-        """Read a model."""
-        return cls(model.metadata, model)
+        return max((int(match[1]) + 1 for match in matches if match), default=0)
 
     def text(self, key: str) -> str:
         """Return the text of a key, "" if it is missing or not a text."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ggufkit.checks.model_view import ARCHITECTURE, ModelView, Violation, at_key, at_tensor
-from ggufkit.checks.requirements import any_block, projector_types
+from ggufkit.checks.requirements import any_block, names_in_llama_cpp
 from ggufkit.models.model import PROJECTOR
 
 # The encoders, the beginning of the names of their tensors, and the keys that each needs.
@@ -52,7 +52,7 @@ def _about_encoder(view: ModelView, encoder: str) -> Iterator[Violation]:
     kind = view.text(kind_key)
     if kind_key not in view.metadata:
         yield _missing(kind_key)
-    elif kind not in projector_types():
+    elif kind not in names_in_llama_cpp("projector_types"):
         yield at_key("projector-unknown", kind_key, kind=kind)
     for name in (*_KEYS, *own):
         if f"clip.{encoder}.{name}" not in view.metadata:

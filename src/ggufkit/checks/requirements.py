@@ -71,14 +71,13 @@ def requirements(architecture: str) -> Requirements | None:
         TensorRequirement(
             row["name"], tuple(row["shape"]), row.get("dense", False), row.get("unless", "")
         )
-        for row in _tensors_of(architecture)
+        for row in (_parsed(text) for text in _sections()[1:] if f'"{architecture}"' in text)
     )
     others = (key for key, who in table["optional"].items() if architecture in who)
-    kinds = {key: name for name, keys in table["types"].items() for key in keys}
-    kinds_read = {key: kinds.get(key, "uint32") for key in (*table["common"], *own, *others)}
+    types = {key: name for name, keys in table["types"].items() for key in keys}
     return Requirements(
         keys=(*_OF_ALL, *own),
-        types=kinds_read,
+        types={key: types.get(key, "uint32") for key in (*table["common"], *own, *others)},
         arrays=frozenset(table["arrays"]),
         has_equal_heads=architecture in table["equal_heads"],
         rotates_whole_heads=architecture in table["whole_rope"],
@@ -86,34 +85,16 @@ def requirements(architecture: str) -> Requirements | None:
     )
 
 
-def tokenizers() -> list[str]:
-    """Return the kinds of tokenizers that llama.cpp knows."""
-    names: list[str] = _table()["tokenizers"]
-    return names
-
-
-def pre_tokenizers() -> list[str]:
-    """Return the names of pre-tokenizers that llama.cpp knows."""
-    names: list[str] = _table()["pre_tokenizers"]
-    return names
-
-
-def projector_types() -> list[str]:
-    """Return the types of projectors that llama.cpp knows."""
-    names: list[str] = _table()["projector_types"]
+def names_in_llama_cpp(kind: str) -> list[str]:
+    """Return the "tokenizers", "pre_tokenizers" or "projector_types" that llama.cpp knows."""
+    names: list[str] = _table()[kind]
     return names
 
 
 @functools.cache
 def _table() -> dict[str, Any]:
-    """Return all tables but those of tensors."""
+    """Return all tables except for the tensors."""
     return _parsed(_sections()[0])
-
-
-def _tensors_of(architecture: str) -> list[dict[str, Any]]:
-    """Return the tables of an architecture's tensors; those of all others are not parsed."""
-    own = (text for text in _sections()[1:] if f'"{architecture}"' in text)
-    return [_parsed(text) for text in own]
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from ggufkit.checks.model_view import NO_TOKENS, TOKENS, ModelView, Violation, at_key
-from ggufkit.checks.requirements import pre_tokenizers, tokenizers
+from ggufkit.checks.requirements import names_in_llama_cpp
 from ggufkit.format.values import Strings
 
 KIND: Final = "tokenizer.ggml.model"
@@ -33,9 +33,9 @@ def about_tokenizer(view: ModelView) -> Iterator[Violation]:
         yield Violation("tokenizer-missing", {"key": KIND}, key=TOKENS)
     if not isinstance(kind, str):
         return  # the wrong type is a separate finding
-    if kind not in tokenizers():
+    if kind not in names_in_llama_cpp("tokenizers"):
         yield at_key("tokenizer-unknown", KIND, found=kind)
-    if kind in _CUTTING and pre and pre not in pre_tokenizers():
+    if kind in _CUTTING and pre and pre not in names_in_llama_cpp("pre_tokenizers"):
         yield at_key("pre-unknown", PRE, found=pre)
     if kind not in _MERGING or pre == _WITHOUT_MERGES:
         return
@@ -65,10 +65,7 @@ def _about_duplicates(tokens: list[str]) -> Iterator[Violation]:
     if len(set(tokens)) == len(tokens):
         return
     places: dict[str, int] = {}
-    again: list[int] = []
-    for index, token in enumerate(tokens):
-        if token and places.setdefault(token, index) != index:
-            again.append(index)
+    again = [i for i, token in enumerate(tokens) if token and places.setdefault(token, i) != i]
     if again:
         token = tokens[again[0]]
         details = {"first": places[token], "second": again[0], "others": len(again) - 1}

@@ -64,7 +64,7 @@ def require_loadable(model: Model, folder: Path, say: Notify, *, exactly: bool =
 
     A missing key is only a note, for the converter writes such files too; so is all `exactly`.
     """
-    broken = list(inconsistencies(ModelView.of(model)))
+    broken = list(inconsistencies(ModelView(model)))
     if (problems := _messages(broken, REFUSED)) and not exactly:
         raise CheckpointError(f"{folder} cannot be converted", problems)
     for problem in problems:
@@ -86,7 +86,7 @@ def about_missing(model: Model, facts: ConfigFacts) -> list[str]:
     if not missing:
         return []
     listed = " ".join(missing)
-    refusals = _messages(inconsistencies(ModelView.of(model)), REFUSED)
+    refusals = _messages(inconsistencies(ModelView(model)), REFUSED)
     refused = [text for text in refusals if not any(n in listed for n in _QUOTED.findall(text))]
     return [*missing, *refused]
 

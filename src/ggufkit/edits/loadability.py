@@ -26,14 +26,14 @@ _NEEDED: Final = ("tokenizer.ggml.model", TOKENS, ARCHITECTURE)
 
 def obstacles(before: Model, after: Model) -> list[str]:
     """Return one sentence for each thing that an edit breaks; none if the model still loads."""
-    old, new = ModelView.of(before), ModelView.of(after)
+    old, new = ModelView(before), ModelView(after)
     broken = [*_newly_refused(old, new), *_broken_templates(old, new)]
     return [*_newly_missing(old, new), *_sentences(broken)]
 
 
 def refusals(before: Model, after: Model) -> list[str]:
     """Return the reasons why llama.cpp refuses the new model, if it accepted the old one."""
-    return list(_sentences(_newly_refused(ModelView.of(before), ModelView.of(after))))
+    return list(_sentences(_newly_refused(ModelView(before), ModelView(after))))
 
 
 def _newly_refused(old: ModelView, new: ModelView) -> list[Violation]:

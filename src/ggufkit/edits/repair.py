@@ -48,7 +48,7 @@ def plan_repair(path: AnyPath) -> EditPlan:
 
 def repairs(model: Model) -> Edits:
     """Return the edits that repair a model; none if nothing is wrong, or no repair is safe."""
-    view = ModelView.of(model)
+    view = ModelView(model)
     values: dict[str, object] = {}
     removed: list[str] = []
     for broken in _faults(view) if view.is_language_model else ():

@@ -6,8 +6,10 @@ integers, all tokens, and for each counted position a scale, a minimum and 16-bi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
+import tempfile
 from pathlib import Path
 from typing import IO, Final
 
@@ -19,6 +21,7 @@ from ggufkit.evaluation.log_probabilities import HEAD, LogitCodes, decode, units
 from ggufkit.evaluation.scores import counted
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.descriptors import ShortReadError, naming, read_at, write_at
+from ggufkit.system.staging import require_space
 
 TokenChunks = npt.NDArray[np.int32]
 MAGIC: Final = b"_logits_"
@@ -30,6 +33,7 @@ MOST_TOKENS: Final = 1 << 26  # of a file: log probabilities of more take teraby
 TOKEN_BYTES: Final = 4
 CODE_BYTES: Final = 2
 REMEDY: Final = "Write the base file again"
+MORE_SPACE: Final = "Read fewer chunks, or name a file on another disk (base_logits=...)"
 WRITE: Final = "Write one: `ggufkit eval --base MODEL --text FILE --base-logits OUT`"
 
 
@@ -97,6 +101,15 @@ class BaseFile:
 
     def _offset_of(self, chunk: int, position: int) -> int:
         return self._start + (chunk * counted(self.context) + position) * self._row_bytes
+
+
+def temporary_base(tokens: TokenChunks, vocabulary: int, opened: contextlib.ExitStack) -> BaseFile:
+    """Return a base without a header in a file without a name; DiskSpaceError if it cannot fit."""
+    file = opened.enter_context(tempfile.TemporaryFile(prefix="ggufkit-"))  # noqa: SIM115 (`opened` closes it)
+    folder = tempfile.gettempdir()
+    base = BaseFile(folder, file.fileno(), tokens, vocabulary)
+    require_space(Path(folder), base.nbytes, MORE_SPACE)
+    return base
 
 
 def open_base(path: Path, file: IO[bytes], chunks: int | None = None) -> BaseFile:

@@ -6,7 +6,6 @@ checksum and its scores.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import zlib
@@ -21,8 +20,6 @@ from ggufkit.system.descriptors import read_at, write_at
 from ggufkit.system.staging import Staging
 
 SUFFIX: Final = ".eval"
-_CHECK_BYTES: Final = 4
-_VALUE_BYTES: Final = 8
 
 
 def key_of(facts: Iterable[object]) -> bytes:
@@ -40,23 +37,17 @@ class EvaluationCheckpoint:
     """The scores of one model in the file of `stage`, which stays until it is discarded."""
 
     def __init__(self, model: Path, key: bytes, chunks: int, context: int) -> None:
-        self._shape = (counted(context), len(FIELDS))
-        self._record = _CHECK_BYTES + counted(context) * len(FIELDS) * _VALUE_BYTES
+        shape = (counted(context), len(FIELDS))
+        self._record = np.dtype([("checksum", "<u4"), ("values", "<f8", shape)])
         self.stage: Staging = Staging(model.with_name(model.name + SUFFIX), resumable=True)
-        self._key, self._start = key, len(key)
-        records: list[bytes] = []
-        with contextlib.suppress(OSError):
-            descriptor = self.stage.descriptor
-            is_same = read_at(descriptor, len(key), 0) == key
-            count = (os.fstat(descriptor).st_size - self._start) // self._record
-            for chunk in range(min(count, chunks) if is_same else 0):
-                record = read_at(descriptor, self._record, self._start + chunk * self._record)
-                if _check(record[_CHECK_BYTES:]) != record[:_CHECK_BYTES]:
-                    break
-                records.append(record[_CHECK_BYTES:])
-        values = np.frombuffer(b"".join(records), np.float64)
-        self._scores = Scores(values.reshape(len(records), *self._shape))
-        self.count: int = len(self._scores.values)
+        self._key = key
+        content = read_at(self.stage.descriptor, os.fstat(self.stage.descriptor).st_size, 0)
+        stored = len(content.removeprefix(key)) // self._record.itemsize
+        count = min(stored, chunks) if content.startswith(key) else 0
+        records = np.frombuffer(content, self._record, count, len(key) if count else 0)
+        sound = [zlib.crc32(record["values"]) == record["checksum"] for record in records]
+        self.count: int = (*sound, False).index(False)
+        self._scores = Scores(records["values"][: self.count])
 
     def first(self, chunks: int) -> Scores:
         """Return the scores of the first chunks; `add` appends to them."""
@@ -65,14 +56,12 @@ class EvaluationCheckpoint:
 
     def add(self, scores: Scores) -> None:
         """Append the scores of the next chunks."""
-        records = [values.tobytes() for values in scores.values]
-        data = b"".join(_check(record) + record for record in records)
+        records = np.empty(len(scores.values), self._record)
+        records["values"] = scores.values
+        records["checksum"] = [zlib.crc32(values) for values in scores.values]
         if not self.count:
             self.stage.resize(0)
             write_at(self.stage.descriptor, self._key, 0)
-        write_at(self.stage.descriptor, data, self._start + self.count * self._record)
+        place = len(self._key) + self.count * self._record.itemsize
+        write_at(self.stage.descriptor, records.tobytes(), place)
         self.count += len(records)
-
-
-def _check(data: bytes) -> bytes:
-    return zlib.crc32(data).to_bytes(_CHECK_BYTES, "little")

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from ggufkit.errors import DiskSpaceError, GGUFError, ValueTypeError
-from ggufkit.evaluation.base_file import BaseFile, TokenChunks, open_base
+from ggufkit.errors import GGUFError, ValueTypeError
+from ggufkit.evaluation.base_file import (
+    MORE_SPACE,
+    BaseFile,
+    TokenChunks,
+    open_base,
+    temporary_base,
+)
 from ggufkit.evaluation.evaluation_checkpoint import EvaluationCheckpoint, key_of, status_of
-from ggufkit.evaluation.log_probabilities import compare, encode, surprise, surprise_beside_codes
-from ggufkit.evaluation.reading import Meter, Prediction, TextReader
+from ggufkit.evaluation.log_probabilities import encode, surprise, surprise_beside_codes
+from ggufkit.evaluation.reading import CONTEXT, Meter, Prediction, TextReader, comparing_with
 from ggufkit.evaluation.scores import Scores
 from ggufkit.evaluation.task import EvaluationTask
 from ggufkit.models.open import open as open_model
 from ggufkit.models.rows import closing_on_error
-from ggufkit.system.staging import Staging, staged
+from ggufkit.system.staging import Staging, require_space, staged
 from ggufkit.system.text_file import Most, read_small
 from ggufkit.system.threads import Progress
 
-CONTEXT: Final = 512  # tokens of a chunk, as in llama-perplexity
 ROUNDING: Final = 1e-3  # of a log probability in 16 bits: 16 / 65535, and half of that
 SATURATED: Final = 15.0  # log probabilities below are cut in a base file
 
@@ -80,32 +83,18 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
     def read(self, path: Path) -> Scores:
         """Return the scores of a model, compared with the base if there is one."""
         base = self.base
-
-        def beside(prediction: Prediction) -> tuple[float, ...]:
-            assert base is not None  # noqa: S101 (for mypy)
-            expected = base.log_probabilities(prediction.chunk, prediction.position)
-            return compare(prediction.logits, expected, prediction.token)
-
-        def alone(prediction: Prediction) -> tuple[float, ...]:
-            return (surprise(prediction.logits, prediction.token),)
-
         with self._reader(path) as reader:
-            facts = status_of(Path(base.name)) if base is not None and base.name else None
-            return self._pass(reader, alone if base is None else beside, facts)
+            if base is None:
+                return self._pass(reader, _surprise, None)
+            return self._pass(reader, comparing_with(base), status_of(Path(base.name)))
 
     def _read_base_model(self, path: Path) -> Scores:
         target = self._task.base_logits
         with self._reader(path) as reader:
             if target is not None:
                 return self._write_base(reader, target)
-            folder = Path(tempfile.gettempdir())
-            file = tempfile.TemporaryFile(prefix="ggufkit-")  # noqa: SIM115 (the stack closes it)
-            self._stack.enter_context(file)
-            self.base = BaseFile(
-                str(folder), file.fileno(), self.tokens, reader.session.vocabulary_size
-            )
-            _require_space(folder, self.base.nbytes)
-            self.base.begin()
+            size = reader.session.vocabulary_size
+            self.base = temporary_base(self.tokens, size, self._stack)
             return self._pass(reader, _writing(self.base), None)
 
     def _write_base(self, reader: TextReader, target: Path) -> Scores:
@@ -119,7 +108,7 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
                 str(target), stage.descriptor, self.tokens, reader.session.vocabulary_size
             )
             if stage.is_new or not base.is_begun():
-                _require_space(target.parent, base.nbytes)
+                require_space(target.parent, base.nbytes, MORE_SPACE)
                 stage.resize(0)
                 base.begin()
             return self._pass(reader, _writing(base), _facts_of(stage.descriptor), base)
@@ -184,11 +173,8 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
         start = 0
         if checkpoint:
             self._checkpoints.append(checkpoint)
-            start = (
-                checkpoint.count
-                if base is None
-                else _agreeing(base, checkpoint.first(checkpoint.count))
-            )
+            start = checkpoint.count
+            start = start if base is None else _agreeing(base, checkpoint.first(start))
             start = start if start == len(tokens) else start // sequences * sequences
             parts.append(checkpoint.first(start))
         self._report(start)
@@ -211,6 +197,10 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
         tokens = self.tokens
         key = key_of((files, tokens.shape, tokens.tobytes(), self._task.micro_batch, facts))
         return EvaluationCheckpoint(reader.path, key, len(tokens), tokens.shape[1])
+
+
+def _surprise(prediction: Prediction) -> tuple[float, ...]:
+    return (surprise(prediction.logits, prediction.token),)
 
 
 def _writing(base: BaseFile) -> Meter:
@@ -241,12 +231,3 @@ def _agreeing(base: BaseFile, scores: Scores) -> int:
         if surprises[0] < SATURATED and abs(stored - surprises[0]) > ROUNDING:
             return chunk
     return len(scores.values)
-
-
-def _require_space(folder: Path, nbytes: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < nbytes:
-        raise DiskSpaceError(
-            f"{folder} has {free:,} bytes free, and the base's logits need {nbytes:,}",
-            remedy="Read fewer chunks, or name a file on another disk (base_logits=...)",
-        )

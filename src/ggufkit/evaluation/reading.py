@@ -18,13 +18,15 @@ from typing import Final
 import numpy as np
 
 from ggufkit.errors import GGUFError, ValueTypeError
-from ggufkit.evaluation.base_file import TokenChunks
+from ggufkit.evaluation.base_file import BaseFile, TokenChunks
+from ggufkit.evaluation.log_probabilities import compare
 from ggufkit.evaluation.scores import FIELDS, Scores
 from ggufkit.llama_cpp.session import Session
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.cancellation import check_cancelled
 from ggufkit.system.threads import in_turn, pool_of
 
+CONTEXT: Final = 512  # tokens of a chunk, as in llama-perplexity
 BATCH: Final = 2048  # tokens that llama-perplexity hands over at once
 MOST_SEQUENCES: Final = 64  # llama.cpp computes at most 256 together
 
@@ -40,6 +42,16 @@ class Prediction:
 
 
 Meter = Callable[[Prediction], tuple[float, ...]]  # returns the figures at a position
+
+
+def comparing_with(base: BaseFile) -> Meter:
+    """Return a meter that compares a model with a base."""
+
+    def meter(prediction: Prediction) -> tuple[float, ...]:
+        expected = base.log_probabilities(prediction.chunk, prediction.position)
+        return compare(prediction.logits, expected, prediction.token)
+
+    return meter
 
 
 class TextReader(contextlib.AbstractContextManager["TextReader"]):

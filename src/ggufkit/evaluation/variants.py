@@ -1,23 +1,21 @@
 """Measure what changes to single tensors do, in one model that stays loaded.
 
-For choices that need many measurements: the model is loaded and read once, and then read again for
-each change. What is measured here, a written file has too, if it holds the same values.
+For choices that need many measurements: the model is loaded once, and reads the text once unchanged
+and once for each change. A file with the same values gives the same figures.
 """
 
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Mapping
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ggufkit.errors import MissingTensorError, ShapeError
-from ggufkit.evaluation.base_file import BaseFile
-from ggufkit.evaluation.log_probabilities import compare, encode, surprise
-from ggufkit.evaluation.reading import Meter, Prediction, TextReader
+from ggufkit.evaluation.base_file import temporary_base
+from ggufkit.evaluation.log_probabilities import encode, surprise
+from ggufkit.evaluation.reading import CONTEXT, Meter, Prediction, TextReader, comparing_with
 from ggufkit.evaluation.scores import Scores
 from ggufkit.llama_cpp.changeable import ChangeableSession
 from ggufkit.llama_cpp.session import MICRO_BATCH
@@ -26,8 +24,6 @@ from ggufkit.quants.codec import quantize
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.text_file import Most, read_small
-
-CONTEXT: Final = 512  # tokens of a chunk, as in llama-perplexity
 
 
 class Variants(contextlib.AbstractContextManager["Variants"]):
@@ -46,11 +42,10 @@ class Variants(contextlib.AbstractContextManager["Variants"]):
         micro_batch: int = MICRO_BATCH,
         threads: int | None = None,
     ) -> None:
-        """Load the model, and read the text with it as it is. Raises as `evaluate` does."""
+        """Load the model, and read the text with it unchanged. Raises as `evaluate` does."""
         content = read_small(as_path(text), Most.CALIBRATION).removesuffix(b"\n")
         with contextlib.ExitStack() as opened:
             self._model = opened.enter_context(open_model(model))
-            file = opened.enter_context(tempfile.TemporaryFile(prefix="ggufkit-"))
             self._reader = opened.enter_context(
                 TextReader(
                     as_path(model),
@@ -64,14 +59,12 @@ class Variants(contextlib.AbstractContextManager["Variants"]):
             self._session = self._reader.session
             self._changed: set[str] = set()
             tokens = self._reader.tokenize(content, chunks)
-            self._base = BaseFile(
-                tempfile.gettempdir(), file.fileno(), tokens, self._session.vocabulary_size
-            )
+            self._base = temporary_base(tokens, self._session.vocabulary_size, opened)
             self.scores: Scores = self._read(self._write)
             self._opened = opened.pop_all()
 
     def measure(self, tensors: Mapping[str, npt.ArrayLike]) -> Scores:
-        """Return the scores of the model with these tensors, beside the model as it is.
+        """Return the scores of the model with these tensors, compared with the unchanged model.
 
         Values are stored in the types of the model's tensors, so it should be F32, F16 or BF16.
         """
@@ -104,8 +97,8 @@ class Variants(contextlib.AbstractContextManager["Variants"]):
             self._session.replace({name: bytes(self._model.tensors[name].raw())})
 
     def predict(self) -> Scores:
-        """Return the scores of the model as it is changed now, beside the unchanged one."""
-        return self._read(self._compare)
+        """Return the scores of the model with all changes, compared with the unchanged model."""
+        return self._read(comparing_with(self._base))
 
     def _read(self, meter: Meter) -> Scores:
         parts = [scores.values for _, scores in self._reader.read(self._base.tokens, meter)]
@@ -114,10 +107,6 @@ class Variants(contextlib.AbstractContextManager["Variants"]):
     def _write(self, prediction: Prediction) -> tuple[float, ...]:
         self._base.put(prediction.chunk, prediction.position, encode(prediction.logits))
         return (surprise(prediction.logits, prediction.token),)
-
-    def _compare(self, prediction: Prediction) -> tuple[float, ...]:
-        base = self._base.log_probabilities(prediction.chunk, prediction.position)
-        return compare(prediction.logits, base, prediction.token)
 
     def __exit__(self, *_: object) -> None:
         self._opened.close()
