@@ -6,8 +6,11 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
-from ggufkit.evaluation.passes import Passes
+from ggufkit.errors import OutputError, ValueTypeError
+from ggufkit.evaluation.base_file import LEAST_CONTEXT
+from ggufkit.evaluation.passes import EvaluationTask, Passes
 from ggufkit.evaluation.scores import Scores, counted
 from ggufkit.evaluation.statistics import (
     Comparison,
@@ -18,11 +21,16 @@ from ggufkit.evaluation.statistics import (
     perplexity,
     perplexity_beside_base,
 )
-from ggufkit.evaluation.task import EvaluationTask, nbytes_of, require_sensible
+from ggufkit.format.values import Strings
 from ggufkit.llama_cpp.session import MICRO_BATCH
+from ggufkit.models.any_model import require_weights
+from ggufkit.models.open import open as open_model
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.descriptors import AnyPath, as_path
+from ggufkit.system.staging import exists_already
 from ggufkit.system.threads import Progress
+
+VOCABULARY: Final = "tokenizer.ggml.tokens"
 
 
 @dataclass(frozen=True)
@@ -91,7 +99,7 @@ def evaluate(  # noqa: PLR0913 (the options of llama-perplexity)
         resume=resume,
         clobber=clobber,
     )
-    require_sensible(task)
+    _require_sensible(task)
     with Passes(task, progress) as passes:
         base_scores = passes.read_base()
         scores = {str(path): passes.read(path) for path in task.paths}
@@ -107,7 +115,7 @@ def _evaluation(
     base = None
     if task.base is not None and base_scores is not None:
         value = perplexity(base_scores)
-        base = Quality(str(task.base), nbytes_of(task.base), value, None, base_scores)
+        base = Quality(str(task.base), _nbytes_of(task.base), value, None, base_scores)
     return Evaluation(
         context=context,
         chunks=chunks,
@@ -120,6 +128,56 @@ def _evaluation(
 
 def _quality(path: Path, scores: Scores, *, with_base: bool) -> Quality:
     value = perplexity_beside_base(scores) if with_base else perplexity(scores)
-    return Quality(
-        str(path), nbytes_of(path), value, divergence(scores) if with_base else None, scores
-    )
+    distance = divergence(scores) if with_base else None
+    return Quality(str(path), _nbytes_of(path), value, distance, scores)
+
+
+def _nbytes_of(path: Path) -> int:
+    with open_model(path) as model:
+        return sum(file.nbytes for file in model.files)
+
+
+def _require_sensible(task: EvaluationTask) -> None:
+    """Raise a GGUFError for arguments or models that do not go together."""
+    if not task.paths and (task.base is None or task.base_logits is None):
+        raise ValueTypeError("no model is named", remedy="Name the models to measure")
+    if task.text is None and (task.base is not None or task.base_logits is None):
+        raise ValueTypeError("no text is named", remedy="Name a file of text to read (text=...)")
+    if task.context is not None and task.context < LEAST_CONTEXT:
+        raise ValueTypeError(
+            f"a chunk of {task.context} tokens is too short",
+            remedy=f"Use at least {LEAST_CONTEXT}; 512 is usual",
+        )
+    if task.resume and task.base is not None and task.base_logits is None:
+        raise ValueTypeError(
+            "to resume, the base needs a file that stays",
+            remedy="Name the file to write (base_logits=...)",
+        )
+    if len(set(task.all_paths)) < len(task.all_paths):
+        raise ValueTypeError("a model is named twice", remedy="Name each model once")
+    _require_other_output(task)
+    # Before hours of work; `open` also refuses what llama.cpp would abort on.
+    vocabularies: dict[Path, object] = {}
+    for path in task.all_paths:
+        with open_model(path) as model:
+            require_weights(model)
+            vocabulary = model.metadata.get(VOCABULARY)
+            vocabularies[path] = list(vocabulary) if isinstance(vocabulary, Strings) else vocabulary
+    first = task.all_paths[0]
+    for path, tokens in vocabularies.items():
+        if tokens != vocabularies[first]:
+            raise ValueTypeError(
+                f"{path} has another vocabulary than {first}",
+                remedy="Compare models with the same tokenizer",
+            )
+
+
+def _require_other_output(task: EvaluationTask) -> None:
+    out = task.base_logits
+    if task.base is None or out is None or not out.exists():
+        return
+    inputs = (*task.all_paths, *((task.text,) if task.text else ()))
+    if any(path.exists() and out.samefile(path) for path in inputs):
+        raise OutputError(f"{out} is also an input", remedy="Write to another name")
+    if not task.clobber and not task.resume:  # a resumed run may find its finished base there
+        raise exists_already(out)

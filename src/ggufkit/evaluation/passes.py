@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,6 @@ from ggufkit.evaluation.evaluation_checkpoint import EvaluationCheckpoint, key_o
 from ggufkit.evaluation.log_probabilities import encode, surprise, surprise_beside_codes
 from ggufkit.evaluation.reading import CONTEXT, Meter, Prediction, TextReader, comparing_with
 from ggufkit.evaluation.scores import Scores
-from ggufkit.evaluation.task import EvaluationTask
 from ggufkit.models.open import open as open_model
 from ggufkit.models.rows import closing_on_error
 from ggufkit.system.staging import Staging, require_space, staged
@@ -30,6 +30,27 @@ from ggufkit.system.threads import Progress
 
 ROUNDING: Final = 1e-3  # of a log probability in 16 bits: 16 / 65535, and half of that
 SATURATED: Final = 15.0  # log probabilities below are cut in a base file
+
+
+@dataclass(frozen=True)
+class EvaluationTask:
+    """The arguments of `evaluate`."""
+
+    paths: tuple[Path, ...]
+    text: Path | None
+    base: Path | None
+    base_logits: Path | None
+    context: int | None
+    chunks: int | None
+    micro_batch: int
+    threads: int
+    resume: bool
+    clobber: bool
+
+    @property
+    def all_paths(self) -> tuple[Path, ...]:
+        """The models in the order of their reading."""
+        return self.paths if self.base is None else (self.base, *self.paths)
 
 
 class Passes(contextlib.AbstractContextManager["Passes"]):

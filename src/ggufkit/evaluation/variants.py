@@ -32,14 +32,13 @@ class Variants(contextlib.AbstractContextManager["Variants"]):
     `scores` describe the unchanged model.
     """
 
-    def __init__(  # noqa: PLR0913 (the options of `evaluate`)
+    def __init__(
         self,
         model: AnyPath,
         text: AnyPath,
         *,
         context: int = CONTEXT,
         chunks: int | None = None,
-        micro_batch: int = MICRO_BATCH,
         threads: int | None = None,
     ) -> None:
         """Load the model, and read the text with it unchanged. Raises as `evaluate` does."""
@@ -50,7 +49,7 @@ class Variants(contextlib.AbstractContextManager["Variants"]):
                 TextReader(
                     as_path(model),
                     context,
-                    micro_batch=micro_batch,
+                    micro_batch=MICRO_BATCH,
                     threads=worker_count(threads),
                     kind=ChangeableSession,
                 )

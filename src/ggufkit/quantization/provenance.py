@@ -130,14 +130,18 @@ def content_digest(
 
 def with_provenance(result: Quantization, options: QuantizeOptions, content: str) -> Quantization:
     """Return the result with keys for its settings and for a source with the digest `content`."""
-    data = opened_imatrix(options.get("imatrix"))
-    settings = _settings(result.recipe, options)
-    hessian = hessian_of(options)
-    digests = (
+    data, hessian = opened_imatrix(options.get("imatrix")), hessian_of(options)
+    provenance = Provenance(
+        content,
         imatrix_digest(data) if data else "",
+        _settings(result.recipe, options),
         content_digest(hessian.source) if hessian else "",
     )
-    provenance = Provenance(content, digests[0], settings, digests[1])
+    return with_keys(result, provenance)
+
+
+def with_keys(result: Quantization, provenance: Provenance) -> Quantization:
+    """Return the result with the keys of a provenance."""
     model = result.model
     metadata = model.metadata.without(*KEYS, missing_ok=True).updated(provenance.keys())
     return replace(result, model=model.replace(metadata=metadata))

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ggufkit.evaluation.reading import CONTEXT
 from ggufkit.evaluation.scores import ScoreValues
 from ggufkit.evaluation.statistics import interval
-from ggufkit.evaluation.variants import CONTEXT, Variants
+from ggufkit.evaluation.variants import Variants
 from ggufkit.format.types import TensorType
 from ggufkit.models.model import Model
 from ggufkit.models.open import open as open_model

@@ -15,14 +15,14 @@ from ggufkit.models.any_model import AnyModel, opened
 from ggufkit.models.rows import AnyFile
 from ggufkit.output.layout import PlannedFile, layout
 from ggufkit.quantization.provenance import (
-    KEYS,
     Provenance,
     content_digest,
     imatrix_digest,
     options_of,
     provenance_of,
+    with_keys,
 )
-from ggufkit.quantization.quantize import QuantizeOptions, decide
+from ggufkit.quantization.quantize import decide, opened_imatrix
 from ggufkit.system.descriptors import AnyPath
 from ggufkit.system.threads import Progress
 
@@ -83,13 +83,11 @@ def reproduce(  # noqa: PLR0913 (two files, and what the first was made with)
                 "this file does not say what it derives from",
                 remedy="`quantize --provenance` writes files that do",
             )
-        data: QuantizeOptions = {
-            "imatrix": _data(provenance, imatrix, model.metadata),
-            "hessian": _hessian(provenance, hessian, model.metadata),
-        }
+        own_imatrix = _imatrix(provenance, opened_imatrix(imatrix), model.metadata)
+        own_hessian = _hessian(provenance, hessian, model.metadata)
         content = content_digest(origin, threads, progress)
         recipe, options = options_of(provenance.settings)
-        options.update(data)
+        options["imatrix"], options["hessian"] = own_imatrix, own_hessian
         try:
             remade = decide(origin, recipe, **options)
         except (GGUFError, *MISFORMED) as error:
@@ -97,9 +95,7 @@ def reproduce(  # noqa: PLR0913 (two files, and what the first was made with)
                 f"the settings in the file do not fit this source: {str(error).rstrip('.')}",
                 remedy="Name the source that the file was quantized from",
             ) from error
-        keys = replace(provenance, source=content).keys()
-        metadata = remade.model.metadata.without(*KEYS, missing_ok=True).updated(keys)
-        again = replace(remade, model=remade.model.replace(metadata=metadata))
+        again = with_keys(remade, replace(provenance, source=content))
         compared = diff(again.model, model, threads=threads, progress=progress)
         order = {name: number for number, name in enumerate(model.tensors)}
         changed = sorted(compared.tensors, key=lambda change: order.get(change.name, -1))
@@ -117,28 +113,25 @@ def reproduce(  # noqa: PLR0913 (two files, and what the first was made with)
         )
 
 
-def _data(
-    origin: Provenance, imatrix: Imatrix | AnyPath | None, metadata: Metadata
-) -> Imatrix | None:
-    if not origin.imatrix:
-        if imatrix is not None:
-            raise ValueTypeError(
-                "the file was made without importance data", remedy="Leave the imatrix out"
-            )
+def _imatrix(origin: Provenance, imatrix: Imatrix | None, metadata: Metadata) -> Imatrix | None:
+    if imatrix is None and not origin.imatrix:
         return None
+    if not origin.imatrix:
+        raise ValueTypeError(
+            "the file was made without importance data", remedy="Leave the imatrix out"
+        )
     if imatrix is None:
         raise MissingImportanceError(
             "the file was made with importance data", remedy="Give its imatrix too"
         )
-    data = imatrix if isinstance(imatrix, Imatrix) else Imatrix.open(imatrix)
-    if (actual := imatrix_digest(data)) != origin.imatrix:
+    if (actual := imatrix_digest(imatrix)) != origin.imatrix:
         raise MissingImportanceError(
             f"the file was made with other importance data: its digest is {origin.imatrix}, and "
             f"the given data has {actual}",
             remedy="Give the importance matrix that the file was made with",
         )
     path = metadata.text(IMATRIX_FILE, "")
-    return replace(data, path=Path(path) if path else None)
+    return replace(imatrix, path=Path(path) if path else None)
 
 
 def _hessian(origin: Provenance, path: AnyPath | None, metadata: Metadata) -> Hessian | None:

@@ -18,7 +18,8 @@ import numpy as np
 
 from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
 from ggufkit.evaluation import statistics
-from ggufkit.evaluation.variants import CONTEXT, Variants
+from ggufkit.evaluation.reading import CONTEXT
+from ggufkit.evaluation.variants import Variants
 from ggufkit.format.types import tensor_type
 from ggufkit.imatrix.matrix import Imatrix
 from ggufkit.models.layers import LAYER_NAME, layer_of, tensor_names
