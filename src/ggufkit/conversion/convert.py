@@ -30,8 +30,8 @@ from ggufkit.conversion.checkpoint.folder import (
     opened_config,
     shown_as,
 )
+from ggufkit.conversion.checkpoint.fp4 import SCALES, is_nvfp4, with_modelopt_settings
 from ggufkit.conversion.checkpoint.local_folder import local_folder
-from ggufkit.conversion.checkpoint.nvfp4 import SCALES, is_nvfp4, with_modelopt_settings
 from ggufkit.conversion.checkpoint.state_dict import saved_parts, tensors_of
 from ggufkit.conversion.choices import Choices
 from ggufkit.conversion.diffusion.checkpoint_files import (
@@ -41,8 +41,7 @@ from ggufkit.conversion.diffusion.checkpoint_files import (
     is_diffusion_source,
     place_of,
 )
-from ggufkit.conversion.diffusion.convert_diffusion import convert_diffusion
-from ggufkit.conversion.diffusion.convert_for_sd_cpp import convert_for_sd_cpp
+from ggufkit.conversion.diffusion.convert_diffusion import convert_diffusion, convert_for_sd_cpp
 from ggufkit.conversion.fuse import fused_experts, fused_qkv
 from ggufkit.conversion.ggufkit_json import restored
 from ggufkit.conversion.map_tensors import in_file_order, map_tensors, with_fields

@@ -17,12 +17,11 @@ from ggufkit.conversion.architecture.config_json import Draft, candidates, entri
 from ggufkit.conversion.architecture.functions import MODEL, bound
 from ggufkit.conversion.card.front_matter import model_card
 from ggufkit.conversion.checkpoint.folder import EXTRAS
-from ggufkit.conversion.checkpoint.mxfp4 import MXFP4, kept_experts, parted, quantization_config
+from ggufkit.conversion.checkpoint.fp4 import MXFP4, kept_experts, parted, quantization_config
 from ggufkit.conversion.checkpoint.safetensors import as_json, lay_folder
 from ggufkit.conversion.choices import Choices
 from ggufkit.conversion.convert import converted
-from ggufkit.conversion.diffusion.original_shapes import with_original_shapes
-from ggufkit.conversion.diffusion.rename import with_diffusers_names
+from ggufkit.conversion.diffusion.rename import with_diffusers_names, with_original_shapes
 from ggufkit.conversion.ggufkit_json import json_content
 from ggufkit.conversion.invert_mapping import invert_mapping
 from ggufkit.conversion.map_tensors import with_fields

@@ -67,14 +67,6 @@ class DiffusionArchitecture:
         """Whether a tensor of this name is not quantized."""
         return name in self.kept_names or any(part in name for part in self.kept)
 
-    def is_precise(self, name: str) -> bool:
-        """Whether a tensor of this name is stored in F32."""
-        return any(part in name for part in self.precise)
-
-    def is_dropped(self, name: str) -> bool:
-        """Whether a tensor of this name is not written."""
-        return any(part in name for part in self.dropped)
-
     def keeps_ones(self, name: str) -> bool:
         """Whether a tensor of this name keeps its leading axes of length 1 when it is quantized."""
         return any(fnmatchcase(name, pattern) for pattern in self.leading_ones)

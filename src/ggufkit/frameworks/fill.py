@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from ggufkit.conversion.diffusion.original_shapes import original_shape
+from ggufkit.conversion.diffusion.rename import original_shape
 from ggufkit.errors import TensorTypeError, ValueTypeError
 from ggufkit.format.types import DTYPES, TensorType, tensor_type
 from ggufkit.models.any_model import AnyModel, opened

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ggufkit.conversion.checkpoint.state_dict import TorchRows, of_torch
-from ggufkit.conversion.diffusion.original_shapes import original_shape
+from ggufkit.conversion.diffusion.rename import original_shape
 from ggufkit.errors import TensorTypeError, ValueTypeError
 from ggufkit.format.arguments import old_arguments
 from ggufkit.format.types import DTYPES, TORCH_DTYPES, TensorType, tensor_type

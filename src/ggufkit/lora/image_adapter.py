@@ -16,8 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from ggufkit.conversion.checkpoint.folder import CheckpointFolder
 from ggufkit.conversion.checkpoint.safetensors import open_safetensors, read_notes
-from ggufkit.conversion.diffusion.original_shapes import original_shape
-from ggufkit.conversion.diffusion.rename import last_blocks, rows_of_parts, swapped
+from ggufkit.conversion.diffusion.rename import last_blocks, original_shape, rows_of_parts, swapped
 from ggufkit.conversion.tensors.moves import reshape
 from ggufkit.diffusion.architecture import Shapes, architecture_of, prefix_of, recognize
 from ggufkit.errors import AdapterError, brief, first_names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ggufkit.conversion.checkpoint.mxfp4 import FORMS, joined, kept_experts, parted
+from ggufkit.conversion.checkpoint.fp4 import FORMS, joined, kept_experts, parted
 from ggufkit.conversion.checkpoint.safetensors import open_safetensors
 from ggufkit.models.sources import from_array
 from tensors_file import safetensors_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ggufkit.conversion.checkpoint.nvfp4 import is_nvfp4, nvfp4_blocks
+from ggufkit.conversion.checkpoint.fp4 import is_nvfp4, nvfp4_blocks
 from ggufkit.conversion.checkpoint.safetensors import open_safetensors
 from ggufkit.errors import CheckpointError
 from tensors_file import safetensors_bytes

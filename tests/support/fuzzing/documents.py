@@ -18,8 +18,7 @@ import ggufkit
 import plain_checkpoint
 import tensors_file
 from fuzzing.checkpoints import MOST_BYTES, TENSORS, write_tensors
-from ggufkit.conversion.diffusion.convert_diffusion import convert_diffusion
-from ggufkit.conversion.diffusion.convert_for_sd_cpp import convert_for_sd_cpp
+from ggufkit.conversion.diffusion.convert_diffusion import convert_diffusion, convert_for_sd_cpp
 from ggufkit.evaluation.quality_rows import read_evaluation
 from ggufkit.lora.peft import CONFIG
 from ggufkit.quantization.losses.sensitivities import FORMAT, Sensitivity

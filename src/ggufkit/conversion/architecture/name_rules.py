@@ -32,10 +32,10 @@ _PARTS: Final = {" first": FIRST, " joined": ALL}
 
 
 class Step(NamedTuple):
-    """One operation and the expressions of its arguments."""
+    """One operation and its arguments: expressions in a rule, their values when it is undone."""
 
     name: str
-    arguments: tuple[str, ...]
+    arguments: tuple[Any, ...]
 
 
 class Target(NamedTuple):

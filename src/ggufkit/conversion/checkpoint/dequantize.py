@@ -15,8 +15,13 @@ import numpy.typing as npt
 
 import ggufkit._native as _native
 from ggufkit.conversion.checkpoint.bitsandbytes import bitsandbytes
-from ggufkit.conversion.checkpoint.mxfp4 import MXFP4_FORMAT, joined
-from ggufkit.conversion.checkpoint.nvfp4 import NVFP4_FORMAT, is_nvfp4, nvfp4_blocks
+from ggufkit.conversion.checkpoint.fp4 import (
+    MXFP4_FORMAT,
+    NVFP4_FORMAT,
+    is_nvfp4,
+    joined,
+    nvfp4_blocks,
+)
 from ggufkit.conversion.checkpoint.packed_weights import awq, bitnet, gptq, pack_quantized
 from ggufkit.conversion.checkpoint.safetensors import F8_E4M3, F8_E5M2, F8_E8M0
 from ggufkit.conversion.tensors.arithmetic import read_floats

@@ -1,7 +1,12 @@
-"""Converts an image or video model to a lazy model, with the bytes of ComfyUI-GGUF's script."""
+"""Converts image and video models with the bytes of ComfyUI-GGUF's script, or of `sd --convert`.
+
+The first gives one diffusion model with keys; the second (stable-diffusion.cpp) a whole checkpoint
+or one part of it, without keys.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -13,18 +18,21 @@ import numpy as np
 from ggufkit.conversion.checkpoint.bitsandbytes import STATE_MARK, bitsandbytes
 from ggufkit.conversion.checkpoint.comfy_quant import comfy_quant, is_comfy_quant
 from ggufkit.conversion.checkpoint.dequantize import decoded
+from ggufkit.conversion.checkpoint.safetensors import F8_E4M3, F8_E5M2, U8
 from ggufkit.conversion.diffusion.checkpoint_files import (
     SD_CPP,
     DiffusionFiles,
     open_diffusion_files,
 )
 from ggufkit.conversion.diffusion.rename import with_published_names
-from ggufkit.conversion.diffusion.storage import MAX_AXES, StoredTensor, stored_tensor
+from ggufkit.conversion.diffusion.storage import MAX_AXES, cast, stored_tensor
+from ggufkit.conversion.tensors.moves import renamed, reshape
 from ggufkit.diffusion.architecture import (
     MODEL,
     DiffusionArchitecture,
     architectures,
     incomplete_parts,
+    parts_of,
     prefix_of,
     recognize,
     unknown_architecture,
@@ -38,8 +46,11 @@ from ggufkit.format.file_types import (
     VERSION_KEY,
 )
 from ggufkit.format.metadata import Metadata
-from ggufkit.models.model import Model, Tensor, Tensors
+from ggufkit.format.types import tensor_type
+from ggufkit.models.model import Model, Tensor, Tensors, as_ggml_counts
 from ggufkit.models.rows import closing_on_error
+from ggufkit.models.sources import retyped
+from ggufkit.quantization.quantize import quantize
 
 OUTTYPES: Final[dict[str, str | None]] = {"auto": None, "f16": "F16", "bf16": "BF16", "f32": "F32"}
 
@@ -59,7 +70,7 @@ def convert_diffusion(
     links in a folder that lead out of it.
     Raises CheckpointError for anything that is not a whole, known diffusion model.
     """
-    kind = outtype_of(outtype)
+    kind = _outtype_of(outtype)
     if part not in (None, MODEL):
         raise CheckpointError(
             f"ComfyUI-GGUF does not read {brief(part)} of a checkpoint as GGUF",
@@ -67,9 +78,10 @@ def convert_diffusion(
         )
     source = open_diffusion_files(place, follow_links=follow_links)
     with closing_on_error(*(file.close for file in source.files)):
-        tensors = decoded_tensors(source)
+        tensors = _decoded(source)
         architecture = _architecture(place, tensors, arch)
-        stored = _in_order(tensors, architecture, kind)
+        ordered = _in_order(tensors, architecture)
+        stored = [stored_tensor(tensor, architecture, kind) for tensor in ordered]
         most = Counter(tensor.type.name for tensor in tensors).most_common(1)[0][0]
         main = kind or ("BF16" if most == "BF16" else "F16")
         metadata = {
@@ -77,17 +89,16 @@ def convert_diffusion(
             VERSION_KEY: np.uint32(QUANTIZATION_VERSION),
             FILE_TYPE_KEY: np.uint32(NUMBER_OF[main]),
             **{
-                f"{SHAPE_KEY}{entry.tensor.name}": np.array(entry.original_shape, np.int32)
-                for entry in stored
-                if entry.original_shape
+                f"{SHAPE_KEY}{before.name}": np.array(before.shape, np.int32)
+                for before, after in zip(ordered, stored, strict=True)
+                if before.shape != after.shape
             },
         }
-        model = Model(Metadata(metadata), Tensors(entry.tensor for entry in stored))
-        return model.reading(source.files)
+        return Model(Metadata(metadata), Tensors(stored)).reading(source.files)
 
 
-def outtype_of(outtype: str) -> str | None:
-    """Return the type of matrices, None for the source's; ValueTypeError for an unknown one."""
+def _outtype_of(outtype: str) -> str | None:
+    """Return the type of matrices, None for the source's."""
     if outtype not in OUTTYPES:
         raise ValueTypeError(
             f"image and video models cannot be converted to {outtype}",
@@ -96,11 +107,8 @@ def outtype_of(outtype: str) -> str | None:
     return OUTTYPES[outtype]
 
 
-def decoded_tensors(source: DiffusionFiles) -> list[Tensor]:
-    """Return the tensors of the diffusion model with the publisher's names, weights decoded.
-
-    Raises CheckpointError for weights that cannot be decoded, and names that are unknown.
-    """
+def _decoded(source: DiffusionFiles) -> list[Tensor]:
+    """Return the tensors of the diffusion model with the publisher's names, weights decoded."""
     prefix = prefix_of({tensor.name: tensor for tensor in source.tensors})
     own = (
         replace(tensor, name=tensor.name.removeprefix(prefix))
@@ -137,11 +145,10 @@ def _architecture(place: Path, tensors: list[Tensor], arch: str | None) -> Diffu
     return architecture
 
 
-def _in_order(
-    tensors: Iterable[Tensor], architecture: DiffusionArchitecture, outtype: str | None
-) -> list[StoredTensor]:
+def _in_order(tensors: Iterable[Tensor], architecture: DiffusionArchitecture) -> list[Tensor]:
     """Return the tensors to write: a tensor with more than four axes comes after its bias."""
-    written = {t.name: t for t in tensors if not architecture.is_dropped(t.name)}
+    dropped = architecture.dropped
+    written = {t.name: t for t in tensors if not any(part in t.name for part in dropped)}
     large = {name: tensor for name, tensor in written.items() if len(tensor.shape) > MAX_AXES}
     ordered: list[Tensor] = []
     for name, tensor in written.items():
@@ -151,4 +158,96 @@ def _in_order(
         weight = name.replace(".bias", ".weight")
         if weight in large:
             ordered.append(large.pop(weight))
-    return [stored_tensor(tensor, architecture, outtype) for tensor in (*ordered, *large.values())]
+    return [*ordered, *large.values()]
+
+
+# Beginnings of names that stable-diffusion.cpp leaves out.
+_UNUSED: Final = (
+    "betas", "alphas_cumprod_prev", "sqrt_alphas_cumprod", "sqrt_one_minus_alphas_cumprod",
+    "log_one_minus_alphas_cumprod", "sqrt_recip_alphas_cumprod", "sqrt_recipm1_alphas_cumprod",
+    "posterior_variance", "posterior_log_variance_clipped", "posterior_mean_coef1",
+    "posterior_mean_coef2", "cond_stage_model.transformer.text_model.embeddings.position_ids",
+    "cond_stage_model.1.model.text_model.embeddings.position_ids",
+    "cond_stage_model.transformer.vision_model.embeddings.position_ids",
+    "cond_stage_model.model.logit_scale",
+    "conditioner.embedders.0.transformer.text_model.embeddings.position_ids",
+    "conditioner.embedders.0.model.logit_scale", "conditioner.embedders.1.model.logit_scale",
+    "model.diffusion_model.time_embedding.cond_proj.weight",
+    "unet.time_embedding.cond_proj.weight", "model_ema.decay", "model_ema.num_updates",
+    "model_ema.diffusion_model", "embedding_manager", "denoiser.sigmas",
+    "text_encoders.t5xxl.transformer.encoder.embed_tokens.weight", "ztsnr", "edm_vpred.sigma_min",
+    "text_encoders.llm.output.weight", "text_encoders.llm.lm_head.", "first_stage_model.bn.",
+)  # fmt: skip
+# The types that it stores, and as which; U8 is left out, and others are refused.
+_STORED: Final = {
+    **{kind: kind for kind in ("F32", "F16", "BF16", "I32")},
+    "F64": "F32",
+    "I64": "I32",
+    F8_E4M3.name: "F16",
+    F8_E5M2.name: "F16",
+}
+
+
+def convert_for_sd_cpp(
+    place: Path, part: str | None = None, *, outtype: str = "auto", follow_links: bool = False
+) -> Model:
+    """Return all tensors of a checkpoint, or of one `part`, as a lazy model without keys.
+
+    A part has the names that stable-diffusion.cpp expects in a file of its own, a whole checkpoint
+    keeps its names. Raises CheckpointError for a part that it does not contain, and for types that
+    stable-diffusion.cpp cannot store.
+    """
+    kind = _outtype_of(outtype)
+    source = open_diffusion_files(place, follow_links=follow_links)
+    with closing_on_error(*(file.close for file in source.files)):
+        tensors = _tensors(place, source, part)
+        own = [t for t in tensors if not t.name.startswith(_UNUSED) and t.type != U8]
+        stored = [_stored(tensor) for tensor in own]
+        if not stored:
+            raise CheckpointError(f"{place} contains no tensors", remedy="Download it again")
+        stored.sort(key=lambda tensor: tensor.name.encode(errors="surrogatepass"))
+        model = Model(Metadata({}), Tensors(stored)).reading(source.files)
+        return quantize(model, kind) if kind else model
+
+
+def _tensors(place: Path, source: DiffusionFiles, part: str | None) -> list[Tensor]:
+    if place.is_dir():
+        return _decoded(source)
+    by_name = {tensor.name: tensor for tensor in source.tensors}
+    tensors = list(source.tensors)
+    if source.layers or is_comfy_quant(by_name):
+        tensors = [
+            tensor if by_name[tensor.name].type == tensor.type else cast(tensor, "F16")
+            for tensor in comfy_quant(by_name, source.layers)
+        ]
+    if part is None:
+        return tensors
+    parts = parts_of(by_name)
+    if part not in parts:
+        raise CheckpointError(
+            f"{place} has no part {brief(part)}",
+            remedy=f"Use one of {', '.join(parts)}" if parts else "Leave out the part",
+        )
+    return [
+        renamed(tensor, tensor.name.removeprefix(parts[part]))
+        for tensor in tensors
+        if tensor.name.startswith(parts[part])
+    ]
+
+
+def _stored(tensor: Tensor) -> Tensor:
+    """Return a tensor in a type and with at most the axes that ggml has."""
+    kind = _STORED.get(tensor.type.name)
+    if kind is None:
+        raise CheckpointError(
+            f"{brief(tensor.name)} is {tensor.type}, which stable-diffusion.cpp cannot store",
+            remedy="Use a checkpoint in F32, F16, BF16 or FP8",
+        )
+    if kind in ("F32", "F16", "BF16"):
+        tensor = cast(tensor, kind)
+    elif tensor.type.name != kind:
+        tensor = retyped(tensor, tensor_type("I32"))
+    extra = len(tensor.shape) - MAX_AXES
+    if extra > 0:
+        tensor = reshape(tensor, (math.prod(tensor.shape[: extra + 1]), *tensor.shape[extra + 1 :]))
+    return as_ggml_counts(tensor)

@@ -1,14 +1,14 @@
-"""Renames tensors from diffusers' names to the publisher's, and back."""
+"""Renames and reshapes tensors from diffusers' names and shapes to the publisher's, and back."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
 
-from ggufkit.conversion.diffusion.original_shapes import with_original_shapes
 from ggufkit.conversion.tensors.moves import concat, renamed, reshape, take
 from ggufkit.diffusion.architecture import (
     Shapes,
@@ -18,8 +18,40 @@ from ggufkit.diffusion.architecture import (
     recognize,
 )
 from ggufkit.diffusion.diffusers_names import DiffusersNames
+from ggufkit.diffusion.pipeline_facts import SHAPE_KEY
 from ggufkit.errors import CheckpointError, brief
+from ggufkit.format.coerce import plain
+from ggufkit.format.metadata import Metadata
 from ggufkit.models.model import Model, Tensor
+
+
+def with_original_shapes(model: Model) -> list[Tensor]:
+    """Return the plain tensors of a model, whose keys `comfy.gguf.orig_shape.*` give their shapes.
+
+    Raises CheckpointError for a key that contradicts its tensor.
+    """
+    return [
+        reshape(tensor, original_shape(tensor, model.metadata)) for tensor in model.tensors.values()
+    ]
+
+
+def original_shape(tensor: Tensor, metadata: Metadata) -> tuple[int, ...]:
+    """Return the shape of a tensor in the checkpoint: its own, if no key gives another.
+
+    Raises CheckpointError for a key that contradicts the tensor.
+    """
+    key = f"{SHAPE_KEY}{tensor.name}"
+    if key not in metadata:
+        return tensor.shape
+    shape = plain(metadata[key])
+    is_shape = isinstance(shape, list) and all(type(n) is int and n > 0 for n in shape)
+    if not is_shape or math.prod(shape) != tensor.elements:
+        raise CheckpointError(
+            f"the shape {brief(shape)} in {SHAPE_KEY}* does not fit {brief(tensor.name)} of shape "
+            f"{tensor.shape}"
+        )
+    return tuple(shape)
+
 
 _UNKNOWN: Final = "ggufkit does not know the names that diffusers gives the tensors of"
 _BLOCK: Final = re.compile(r"(\w+)\.(\d+)\.")

@@ -6,7 +6,7 @@ Source: `handle_tensors` of ComfyUI-GGUF's `tools/convert.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -27,13 +27,6 @@ MIN_RESHAPED_ELEMENTS: Final = 512
 RESHAPED_WIDTH: Final = 256  # of a superblock
 MAX_AXES: Final = 4  # of ggml; tensors with more axes are stored in F32
 _INFINITE_BITS: Final = 0x7C00  # the exponent of infinities and NaN in F16
-
-
-class StoredTensor(NamedTuple):
-    """A tensor as stored, and its original shape if it is stored in another one."""
-
-    tensor: Tensor
-    original_shape: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,35 +69,25 @@ class Half(ComputedRows):
 
 def stored_tensor(
     tensor: Tensor, architecture: DiffusionArchitecture, outtype: str | None = None
-) -> StoredTensor:
+) -> Tensor:
     """Return a tensor as it is stored; `outtype` is F16, BF16 or F32, None for the source's.
 
     Raises CheckpointError for a tensor of a packed type without scales.
     """
     if len(tensor.shape) > MAX_AXES:
-        return StoredTensor(cast(tensor, "F32"))
-    original = tensor.shape if _is_reshaped(tensor, architecture) else None
-    output = cast(tensor, _stored_type(tensor, architecture, outtype))
-    if original:
-        output = reshape(output, (tensor.elements // RESHAPED_WIDTH, RESHAPED_WIDTH))
-    return StoredTensor(output, original)
-
-
-def _stored_type(tensor: Tensor, architecture: DiffusionArchitecture, outtype: str | None) -> str:
+        return cast(tensor, "F32")
     is_small = len(tensor.shape) == 1 or tensor.elements <= SMALL_ELEMENTS
-    if tensor.type.name in ("F32", "BF16") and (is_small or architecture.is_precise(tensor.name)):
-        return "F32"
-    return outtype or ("BF16" if tensor.type.name == "BF16" else "F16")
-
-
-def _is_reshaped(tensor: Tensor, architecture: DiffusionArchitecture) -> bool:
-    return (
+    is_precise = is_small or any(part in tensor.name for part in architecture.precise)
+    kind = outtype or ("BF16" if tensor.type.name == "BF16" else "F16")
+    output = cast(tensor, "F32" if tensor.type.name in ("F32", "BF16") and is_precise else kind)
+    is_reshaped = (
         architecture.rows_of_256
         and len(tensor.shape) > 1
         and tensor.elements >= MIN_RESHAPED_ELEMENTS
         and tensor.elements % RESHAPED_WIDTH == 0
         and tensor.shape[-1] % RESHAPED_WIDTH != 0
     )
+    return reshape(output, (-1, RESHAPED_WIDTH)) if is_reshaped else output
 
 
 def cast(tensor: Tensor, kind: str) -> Tensor:

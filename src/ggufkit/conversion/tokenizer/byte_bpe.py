@@ -7,13 +7,13 @@ from typing import Final
 
 from ggufkit.conversion.tokenizer.entries import TokenEntries, Tokens, looks_special
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
-from ggufkit.conversion.tokenizer.hub_tokenizer import AddedToken, HubTokenizer, hub_tokenizer
+from ggufkit.conversion.tokenizer.hub_tokenizer import HubTokenizer, hub_tokenizer
 from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import pre_tokenizer_name
 from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceType
 from ggufkit.conversion.tokenizer.special_tokens import Specials, merges_of
 
-# The template of llama.cpp's converter, to the byte.
-_CHATML: Final = (
+# The template of llama.cpp's converter for Qwen 3 ASR, to the byte.
+CHATML: Final = (
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
     "message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
@@ -52,18 +52,15 @@ def hub_tokens(files: TokenizerFiles, tokenizer: HubTokenizer) -> Tokens:
         token = tokenizer.added_texts.get(text)
         if token is None:
             tokens.put(number, text, 0.0, PieceType.NORMAL)
+            continue
+        decoded = token.content if token.normalized else tokenizer.decoded(token.content)
+        if token.special or looks_special(decoded):
+            tokens.put(number, decoded, 0.0, PieceType.CONTROL)
         else:
-            tokens.put(number, *_added_token(tokenizer, token))
+            tokens.put(number, decoded.replace(SPACE, " "), 0.0, PieceType.USER_DEFINED)
     if rows > len(tokenizer.texts):
         files.say(f"{rows - len(tokenizer.texts)} of {rows} tokens are padding")
     return tokens
-
-
-def _added_token(tokenizer: HubTokenizer, token: AddedToken) -> tuple[str, float, PieceType]:
-    text = token.content if token.normalized else tokenizer.decoded(token.content)
-    if token.special or looks_special(text):
-        return text, 0.0, PieceType.CONTROL
-    return text.replace(SPACE, " "), 0.0, PieceType.USER_DEFINED
 
 
 def templated(files: TokenizerFiles, entries: TokenEntries) -> None:
@@ -76,24 +73,12 @@ def templated(files: TokenizerFiles, entries: TokenEntries) -> None:
         )
 
 
-def templateless(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write the same without a chat template: the model reads texts aloud and does not answer."""
-    byte_pairs(files, entries)
-    entries.chat(None)
-
-
 def chatml(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write a BPE tokenizer whose <|im_end|> begins and ends texts, whatever its files say."""
     byte_pairs(files, entries)
     ends = [n for n, token in files.described.items() if token.get("content") == "<|im_end|>"]
     for role in ("bos", "eos") if ends else ():
         entries.identifier(role, int(ends[0]))
-
-
-def qwen3_asr(files: TokenizerFiles, entries: TokenEntries) -> None:
-    """Write Qwen 3 ASR's BPE tokenizer, with ChatML as its template, whatever its files say."""
-    chatml(files, entries)
-    entries.chat(_CHATML)
 
 
 def hunyuan(files: TokenizerFiles, entries: TokenEntries) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -96,10 +97,6 @@ class TokenEntries:
         types = [*tokens.types, *[PieceType.CONTROL] * count]
         self.items[PREFIX + "token_type"] = np.array(types, np.int32)
 
-    def no_scores(self, count: int) -> None:
-        """Set scores that llama.cpp does not read: whole numbers, as its converter writes them."""
-        self.items[PREFIX + "scores"] = np.zeros(count, np.int32)
-
     def chat(self, template: str | Sequence[Mapping[str, str]] | None) -> None:
         """Set the chat template, or several by name; `default` becomes the unnamed one.
 
@@ -111,8 +108,11 @@ class TokenEntries:
             return
         if isinstance(template, str):
             template = [{"name": "default", "template": template}]
-        templates = [(_key_part(t.get("name", "")), t.get("template")) for t in template]
-        texts = {name: text for name, text in templates if name and text is not None}
+        texts = {
+            re.sub("[^0-9A-Za-z]", "_", entry["name"]): entry["template"]
+            for entry in template
+            if entry.get("name") and entry.get("template") is not None
+        }
         default = texts.pop("default", None)
         self.items |= {f"{key}.{name}": typed("string", t) for name, t in texts.items() if t}
         if texts:
@@ -126,7 +126,3 @@ def looks_special(text: str) -> bool:
     return text in _CONTROL or any(
         text.startswith(first) and text.endswith(last) for first, last in _CONTROL_ENDS
     )
-
-
-def _key_part(name: str) -> str:
-    return "".join(c if c.isascii() and c.isalnum() else "_" for c in name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import methodcaller
 from typing import Final
 
 from ggufkit.conversion.checkpoint.folder import Checkpoint, checking_types
@@ -15,7 +16,7 @@ from ggufkit.conversion.tokenizer import byte_bpe, sentencepiece, wordpiece_unig
 from ggufkit.conversion.tokenizer.byte_bpe import byte_pairs
 from ggufkit.conversion.tokenizer.entries import PREFIX, TokenEntries
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
-from ggufkit.conversion.tokenizer.own import lines, ranks, tekken
+from ggufkit.conversion.tokenizer.own import lines, ranks
 from ggufkit.conversion.tokenizer.sentencepiece import (
     SENTENCE_PIECE,
     byte_fallback,
@@ -89,14 +90,11 @@ def either(
     return lambda files, entries: (kind if test(files) else other)(files, entries)
 
 
-def _has_pieces(files: TokenizerFiles) -> bool:
-    return files.has(SENTENCE_PIECE)
-
-
 def _has_only_pieces(files: TokenizerFiles) -> bool:
     return not files.tokenizer and files.has(SENTENCE_PIECE)
 
 
+_has_pieces: Final = methodcaller("has", SENTENCE_PIECE)
 _END: Final = "<|endoftext|>"
 _GEMMA2: Final = in_turn(sentence_pieces, fixed(add_space_prefix=False))
 KINDS: Final[Mapping[str, TokenizerKind]] = {
@@ -132,7 +130,7 @@ KINDS: Final[Mapping[str, TokenizerKind]] = {
     "llada": in_turn(byte_pairs, fixed(add_bos_token=True)),
     "llama": sentencepiece.llama,
     "mamba": either(_has_only_pieces, sentence_pieces, byte_pairs),
-    "mistral": tekken.mistral,
+    "mistral": ranks.mistral,
     "modern-bert": in_turn(
         fixed(add_bos_token=True, add_eos_token=True, add_sep_token=True), byte_pairs
     ),
@@ -155,7 +153,7 @@ KINDS: Final[Mapping[str, TokenizerKind]] = {
     "plamo2": lines.plamo2,
     "plamo3": lines.plamo3,
     "qwen": ranks.qwen,
-    "qwen3-asr": byte_bpe.qwen3_asr,
+    "qwen3-asr": in_turn(byte_bpe.chatml, lambda _, entries: entries.chat(byte_bpe.CHATML)),
     "roberta": either(
         lambda files: files.tokenizer,
         in_turn(byte_pairs, wordpiece_unigram.count_types),
@@ -168,7 +166,8 @@ KINDS: Final[Mapping[str, TokenizerKind]] = {
     "spaced-sentencepiece": in_turn(sentence_pieces, sentencepiece.space_prefix),
     "t5": wordpiece_unigram.t5,
     "templated": byte_bpe.templated,
-    "templateless": byte_bpe.templateless,
+    # Such a model reads texts aloud and does not answer.
+    "templateless": in_turn(byte_pairs, lambda _, entries: entries.chat(None)),
     "xlm-roberta": wordpiece_unigram.xlm_roberta,
     "xverse": sentencepiece.xverse,
 }

@@ -9,7 +9,7 @@ from ggufkit.conversion.tokenizer.byte_bpe import byte_pairs
 from ggufkit.conversion.tokenizer.entries import ADDED_SCORE, TokenEntries, Tokens, looks_special
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.conversion.tokenizer.hub_tokenizer import HubTokenizer, hub_tokenizer
-from ggufkit.conversion.tokenizer.own.tekken import TEKKEN, mistral
+from ggufkit.conversion.tokenizer.own.ranks import TEKKEN, mistral
 from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import DEFAULT
 from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceModel, PieceType
 from ggufkit.conversion.tokenizer.special_tokens import Specials, merges_of

@@ -8,8 +8,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from ggufkit.conversion.tokenizer.hub_tokenizer import HubTokenizer
-from ggufkit.conversion.tokenizer.pre.pre_tokenize import words
-from ggufkit.conversion.tokenizer.pre.split_rules import SplitRule, UntranslatableError
+from ggufkit.conversion.tokenizer.pre.pre_tokenize import SplitRule, UntranslatableError, words
 
 _MAX_WORD: Final = 100  # longer words are unknown to WordPiece
 _MOST_AROUND: Final = 64  # ids that a template may add to a text

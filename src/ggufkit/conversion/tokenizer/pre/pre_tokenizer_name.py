@@ -19,11 +19,11 @@ import ggufkit._toml as _toml
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.conversion.tokenizer.hub_tokenizer import HubTokenizer
 from ggufkit.conversion.tokenizer.pre.encode import encode
-from ggufkit.conversion.tokenizer.pre.pre_tokenize import words
-from ggufkit.conversion.tokenizer.pre.split_rules import (
+from ggufkit.conversion.tokenizer.pre.pre_tokenize import (
     UntranslatableError,
     compiled,
     spans,
+    words,
 )
 from ggufkit.conversion.tokenizer.token_text import BYTE_OF
 from ggufkit.errors import brief

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ggufkit.conversion.tensors.inverses import MadeTensor, UndoStep, undone
+from ggufkit.conversion.architecture.name_rules import Step
+from ggufkit.conversion.invert_mapping import MadeTensor, undone
 from ggufkit.conversion.tensors.operations import OPERATIONS, perform
 from ggufkit.errors import CheckpointError, ShapeError
 from ggufkit.models.sources import from_array
@@ -74,7 +75,7 @@ CASES = {
 def steps(texts):
     """Return operations spelled as `name number ...`."""
     words = [text.split() for text in texts]
-    return tuple(UndoStep(name, tuple(map(float if name.startswith("scale") else int, arguments)))
+    return tuple(Step(name, tuple(map(float if name.startswith("scale") else int, arguments)))
                  for name, *arguments in words)  # fmt: skip
 
 
@@ -142,4 +143,4 @@ def test_refuses_an_operation_without_an_inverse():
     with pytest.raises(CheckpointError, match="reshape cannot be undone"):
         undone([piece(numbers(4, 6), ["reshape 3 8"])])
     with pytest.raises(ShapeError):
-        undone([MadeTensor(from_array("x", numbers(4, 6)), (UndoStep("rows", (9, 20)),))])
+        undone([MadeTensor(from_array("x", numbers(4, 6)), (Step("rows", (9, 20)),))])
