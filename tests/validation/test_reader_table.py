@@ -64,8 +64,8 @@ TABLE = {
     "conversion/tokenizer/own/lines.py": (
         "conversion.checkpoint.folder:MAX_FILE_BYTES", "tokenizer",
     ),
+    "conversion/tokenizer/pre/pre_tokenize.py": ("system.sandbox:MAX_WAIT", "tokenizer"),
     "conversion/tokenizer/pre/pre_tokenizer_name.py": (OWN, OWN),
-    "conversion/tokenizer/pre/split_rules.py": ("system.sandbox:MAX_WAIT", "tokenizer"),
     "diffusion/architecture.py": (OWN, OWN),
     "diffusion/diffusers_names.py": (OWN, OWN),
     "edits/in_place.py": (JOURNAL, "journal"),
