@@ -97,6 +97,10 @@ class TokenEntries:
         types = [*tokens.types, *[PieceType.CONTROL] * count]
         self.items[PREFIX + "token_type"] = np.array(types, np.int32)
 
+    def no_scores(self, count: int) -> None:
+        """Set scores that llama.cpp does not read: whole numbers, as its converter writes them."""
+        self.items[PREFIX + "scores"] = np.zeros(count, np.int32)
+
     def chat(self, template: str | Sequence[Mapping[str, str]] | None) -> None:
         """Set the chat template, or several by name; `default` becomes the unnamed one.
 

@@ -14,10 +14,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final
 
-import numpy as np
-
 from ggufkit.conversion.tokenizer.byte_bpe import byte_pairs
-from ggufkit.conversion.tokenizer.entries import PREFIX, TokenEntries, Tokens
+from ggufkit.conversion.tokenizer.entries import TokenEntries, Tokens
 from ggufkit.conversion.tokenizer.files import MAX_ROWS, TokenizerFiles
 from ggufkit.conversion.tokenizer.sentencepiece_model import PieceType
 from ggufkit.conversion.tokenizer.special_tokens import Specials
@@ -162,8 +160,7 @@ def _tekken(files: TokenizerFiles, entries: TokenEntries) -> str:
     entries.head("gpt2", files.asked_pre or "tekken")
     entries.merges(list(_tekken_merges(ranks)))
     _write(files, entries, tokens, {role: specials.index(t) for role, t in _ROLES.items()})
-    # llama.cpp does not read these scores: its converter writes whole numbers.
-    entries.items[PREFIX + "scores"] = np.zeros(len(tokens), np.int32)
+    entries.no_scores(len(tokens))
     return str(config["version"])
 
 
