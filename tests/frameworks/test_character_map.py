@@ -51,9 +51,9 @@ def test_a_sound_map_replaces_characters() -> None:
     [
         (b"\1", "cannot have 1 bytes"),
         (struct.pack("<I", 400) + b"\0" * 8, "cannot have 400 bytes"),
-        (charsmap({0: 512 << 10}), "leads out of it"),
-        (charsmap({}), "leads out of it"),
-        (charsmap({0: 256 << 10}, count=300), "leads out of it"),
+        (charsmap({0: 512 << 10}), "points out of it"),
+        (charsmap({}), "points out of it"),
+        (charsmap({0: 256 << 10}, count=300), "points out of it"),
         (of_a(3), "not where a replacement begins"),
         (of_a(1 << 30), "not where a replacement begins"),
         (charsmap({0: 0}, b"\xff"), "not UTF-8"),

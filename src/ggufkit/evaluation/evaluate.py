@@ -19,7 +19,7 @@ from ggufkit.evaluation.statistics import (
     comparisons,
     divergence,
     perplexity,
-    perplexity_beside_base,
+    perplexity_with_base,
 )
 from ggufkit.format.values import Strings
 from ggufkit.llama_cpp.session import MICRO_BATCH
@@ -127,7 +127,7 @@ def _evaluation(
 
 
 def _quality(path: Path, scores: Scores, *, with_base: bool) -> Quality:
-    value = perplexity_beside_base(scores) if with_base else perplexity(scores)
+    value = perplexity_with_base(scores) if with_base else perplexity(scores)
     distance = divergence(scores) if with_base else None
     return Quality(str(path), _nbytes_of(path), value, distance, scores)
 

@@ -41,7 +41,7 @@ def surprise(logits: Floats, token: int) -> float:
     return log_sum(logits, highest) - float(logits[token] - highest)
 
 
-def surprise_beside_codes(logits: Floats, token: int) -> float:
+def surprise_with_codes(logits: Floats, token: int) -> float:
     """Return the same in single precision, as llama-perplexity does while it writes a base."""
     highest = logits.max()
     return float(highest + np.float32(log_sum(logits, highest)) - logits[token])

@@ -19,7 +19,7 @@ from ggufkit.evaluation.base_file import (
     temporary_base,
 )
 from ggufkit.evaluation.evaluation_checkpoint import EvaluationCheckpoint, key_of, status_of
-from ggufkit.evaluation.log_probabilities import encode, surprise, surprise_beside_codes
+from ggufkit.evaluation.log_probabilities import encode, surprise, surprise_with_codes
 from ggufkit.evaluation.reading import CONTEXT, Meter, Prediction, TextReader, comparing_with
 from ggufkit.evaluation.scores import Scores
 from ggufkit.models.open import open as open_model
@@ -227,7 +227,7 @@ def _surprise(prediction: Prediction) -> tuple[float, ...]:
 def _writing(base: BaseFile) -> Meter:
     def write(prediction: Prediction) -> tuple[float, ...]:
         base.put(prediction.chunk, prediction.position, encode(prediction.logits))
-        return (surprise_beside_codes(prediction.logits, prediction.token),)
+        return (surprise_with_codes(prediction.logits, prediction.token),)
 
     return write
 

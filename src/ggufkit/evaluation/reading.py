@@ -1,8 +1,8 @@
 """Run a model over the chunks of a text, and note figures at each counted position.
 
 Source: `perplexity` and `kl_divergence` in llama.cpp's `tools/perplexity/perplexity.cpp`. The
-tokens are handed over in the pieces that llama.cpp computes at once. So the logits are the same,
-but only those of one piece are in memory, whatever the context.
+tokens are passed in the pieces that llama.cpp computes at once. So the logits are the same, and
+only the logits of one piece are in memory, however long the context is.
 """
 
 from __future__ import annotations

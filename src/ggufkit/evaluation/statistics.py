@@ -68,7 +68,7 @@ def perplexity(scores: Scores) -> Measurement:
     return _exponential(Measurement(mean, _root(variance / (values.size - 1))))
 
 
-def perplexity_beside_base(scores: Scores) -> Measurement:
+def perplexity_with_base(scores: Scores) -> Measurement:
     """Return the perplexity of a pass with a base, which llama-perplexity rounds differently."""
     return _exponential(_mean_in_single(scores.field("surprise")))
 

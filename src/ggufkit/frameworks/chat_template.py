@@ -72,10 +72,10 @@ class ChatTemplate:
             )
         chosen = name or (FOR_TOOLS if bool(tools) and FOR_TOOLS in self.templates else DEFAULT)
         if chosen not in self.templates:
-            known = ", ".join(self.templates)
+            names = ", ".join(self.templates)
             raise ChatTemplateError(
                 f"the model has no chat template {brief(chosen)}",
-                remedy=f"Use one of its names: {known}",
+                remedy=f"Use one of its names: {names}",
             )
         text = self.templates[chosen]
         values = {

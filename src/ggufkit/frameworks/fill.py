@@ -23,7 +23,7 @@ from ggufkit.system.cancellation import check_cancelled
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.threads import Progress, in_turn, pool_of
 
-PIECE: Final = 1 << 20  # elements: large enough that a read is cheap, small beside any model
+PIECE: Final = 1 << 20  # elements: large enough that a read is cheap, far smaller than any model
 AHEAD: Final = 4  # pieces per thread that are decoded while the first is waited for
 BITS16: Final = np.dtype(np.uint16)  # NumPy has no bfloat16: its bits take the place
 FLOATS: Final = {DTYPES[kind]: kind for kind in ("F32", "F16", "BF16", "F64")}
@@ -41,13 +41,13 @@ class _Piece:
     out: Numbers  # of shape (rows, width)
 
 
-def float_type(dtype: object, known: Mapping[str, str] = FLOATS) -> str | None:
+def float_type(dtype: object, types: Mapping[str, str] = FLOATS) -> str | None:
     """Return the tensor type of a library's float dtype, or of its name; None for None."""
     name = str(dtype).rpartition(".")[2]
-    if dtype is not None and name not in known:
-        remedy = f"Use None or one of {', '.join(known)}"
+    if dtype is not None and name not in types:
+        remedy = f"Use None or one of {', '.join(types)}"
         raise ValueTypeError(f"cannot decode to {dtype}", remedy=remedy)
-    return None if dtype is None else known[name]
+    return None if dtype is None else types[name]
 
 
 def decoded_type(tensor: Tensor, floats: str | None) -> TensorType:
@@ -100,7 +100,7 @@ def decoded_model(
 
 
 def _empty(tensor: Tensor, type: TensorType) -> Numbers:
-    """Return an array for a tensor, whose last axis counts bytes where it holds bytes."""
+    """Return an array for a tensor; the last axis counts bytes if the array holds bytes."""
     is_bytes = tensor.shape and dtype_of(type) == np.uint8
     shape = (*tensor.shape[:-1], tensor.row_bytes) if is_bytes else tensor.shape
     return aligned(shape, dtype_of(type))

@@ -59,8 +59,8 @@ def as_in_llama_cpp(rules: TokenizerRules, keys: VocabularyKeys) -> TokenizerRul
     """Return the rules of a tokenizer, changed where llama.cpp does more than the file says."""
     added = {token["id"]: token for token in rules["added_tokens"]}
     for number in found_by_text(keys):
-        known = added.get(number) or {"id": number, **added_token(keys, number)}
-        added[number] = {**known, "special": True, "normalized": False}
+        token = added.get(number) or {"id": number, **added_token(keys, number)}
+        added[number] = {**token, "special": True, "normalized": False}
     ordinary_texts = ordinary(keys)
     tokens = [
         _with_spaces(added[n], keys) for n in sorted(added) if keys.texts[n] not in ordinary_texts
@@ -88,8 +88,8 @@ def found_by_text(keys: VocabularyKeys) -> Iterator[int]:
 def _with_spaces(token: dict[str, Any], keys: VocabularyKeys) -> dict[str, Any]:
     """Return an added token with the spaces that it takes along."""
     content = token["content"]
-    for key, names, taking in _TAKING_LEFT:
-        if content == taking and _names_one(keys, key, names):
+    for key, names, mask in _TAKING_LEFT:
+        if content == mask and _names_one(keys, key, names):
             return {**token, "lstrip": True}
     is_phi3 = _names_one(keys, "general.name", _PHI3)
     return {**token, "rstrip": is_phi3 and content not in _PHI3_NOT}

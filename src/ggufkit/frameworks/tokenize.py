@@ -65,7 +65,7 @@ class TokenPieces:
         return _of_bytes(text) if self._is_byte_level else _utf8(text.replace(SPACE, " "))
 
     def text(self, numbers: Iterable[int]) -> bytes:
-        """Return the text of tokens, special tokens included; the bytes may be no valid UTF-8."""
+        """Return the text of tokens, special tokens included; the bytes may not be valid UTF-8."""
         pieces = [self.piece(number) for number in numbers]
         if pieces and self._adds_space:
             pieces[0] = pieces[0].removeprefix(b" ")

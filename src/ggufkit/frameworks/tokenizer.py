@@ -62,7 +62,7 @@ def errors_of_library(
         yield
     except (KeyboardInterrupt, SystemExit, GGUFError):
         raise
-    except BaseException as error:  # a panic of Rust is no Exception
+    except BaseException as error:  # a panic of Rust is not an Exception
         raise CheckpointError(
             f"{problem}: {shortened(str(error), MAX_PROBLEM)}",
             remedy="`ggufkit check` lists what is wrong with a file",
@@ -80,11 +80,11 @@ Units = npt.NDArray[np.int64]
 
 
 def require_charsmap(data: bytes) -> None:
-    """Raise CheckpointError for a `precompiled_charsmap` that is damaged; an empty one is none.
+    """Raise CheckpointError for a `precompiled_charsmap` that is damaged; it may be empty.
 
     It is the size of a trie, the trie (a double array of 32-bit units), and replacements that each
-    end with a zero byte. Hugging Face's library trusts it: a unit that leads out of the array, or a
-    replacement that begins within a character, would end its thread by a panic.
+    end with a zero byte. Hugging Face's library does not check it: a unit that points out of the
+    array, or a replacement that begins within a character, would end its thread by a panic.
     """
     if data and (fault := _fault(data)):
         raise CheckpointError(
@@ -94,7 +94,7 @@ def require_charsmap(data: bytes) -> None:
 
 
 def _fault(data: bytes) -> str:
-    """Return what is wrong with a map, nothing if it is sound."""
+    """Return what is wrong with a map, empty if it is sound."""
     size = int.from_bytes(data[:_UNIT_BYTES], "little")
     start, end = _UNIT_BYTES, _UNIT_BYTES + size
     if size < _UNIT_BYTES or size % _UNIT_BYTES or end > len(data):
@@ -111,7 +111,7 @@ def _fault(data: bytes) -> str:
     shifts = (units[inner] & (1 << 9)) >> 6
     reached = inner ^ (units[inner] >> 10 << shifts)
     if not len(inner) or inner[0] or (reached | (_BLOCK - 1)).max() >= len(units):
-        return "a unit of its trie leads out of it"
+        return "a unit of its trie points out of it"
     starts = np.append(np.frombuffer(replacements, np.uint8) & _CONTINUED != _CONTINUATION, True)
     values = units[reached[(units[inner] & _HAS_LEAF) > 0]] & (_VALUE - 1)
     if (values >= len(starts)).any() or not starts[values].all():

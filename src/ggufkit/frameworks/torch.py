@@ -252,7 +252,7 @@ def _packed(
 
 
 class safe_open:  # noqa: N801 (so safetensors calls it)
-    """Opens a model, of which `get_tensor` and `get_slice` read and decode only what they return.
+    """Opens a model; `get_tensor` and `get_slice` read and decode only what they return.
 
     Use it as a context manager, as `safetensors.safe_open`: code written for that runs with a GGUF
     file. Tensors become `dtype` on `device`, as `load` gives them.
@@ -292,7 +292,7 @@ class safe_open:  # noqa: N801 (so safetensors calls it)
         return _loaded(self._model, self._model[name], self._options)
 
     def get_slice(self, name: str) -> TensorSlice:
-        """Return a tensor of which indexing reads only the rows of the first axis that it names."""
+        """Return a tensor; an index reads only the rows of the first axis that it selects."""
         return TensorSlice(self._model, self._model[name], self._options)
 
 

@@ -54,7 +54,7 @@ class PackedTensor(TorchTensor):  # type: ignore[misc]  # mypy runs without torc
         return packed
 
     def __init__(self, *_: object, **__: object) -> None:
-        """Do nothing more: torch would."""
+        """Do nothing: `__new__` has made the tensor."""
 
     def dequantize(self, dtype: torch.dtype | None = None) -> TorchTensor:
         """Return the elements as `dtype` (its own if None), the same bits as on a processor."""
@@ -77,7 +77,7 @@ class PackedTensor(TorchTensor):  # type: ignore[misc]  # mypy runs without torc
     def _like(self, blocks: TorchTensor, dtype: torch.dtype | None = None) -> PackedTensor:
         return PackedTensor(blocks, self.tensor_type, self.shape, dtype or self.dtype)
 
-    # How torch takes such a tensor apart, for torch.compile, and puts it together.
+    # torch.compile flattens such a tensor and builds it again.
 
     def __tensor_flatten__(self) -> tuple[list[str], tuple[str, tuple[int, ...], torch.dtype]]:
         return ["blocks"], (self.tensor_type.name, tuple(self.shape), self.dtype)

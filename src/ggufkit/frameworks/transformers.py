@@ -130,9 +130,9 @@ def _model(
     return loaded
 
 
-def _spelled(name: str, known: Sequence[str]) -> str:
+def _spelled(name: str, names: Sequence[str]) -> str:
     """Return a class by its name in transformers; some models spell it with other capitals."""
-    return next((own for own in known if own.lower() == name.lower()), name)
+    return next((own for own in names if own.lower() == name.lower()), name)
 
 
 def _config(draft: Draft) -> Any:  # noqa: ANN401 (a class of transformers)
@@ -163,7 +163,7 @@ def _tokenizer(draft: Draft) -> Any:  # noqa: ANN401 (a class of transformers)
 
 
 class _Uncopied:
-    """A tokenizer that transformers does not copy: that takes as long as to make it."""
+    """A tokenizer that transformers does not copy, because copying takes as long as loading."""
 
     def __init__(self, tokenizer: Any) -> None:  # noqa: ANN401 (of the library tokenizers)
         self.tokenizer = tokenizer

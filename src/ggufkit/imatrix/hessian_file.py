@@ -2,7 +2,7 @@
 
 `OWNER.moments` holds sums of products (F32, shape (parts, [matrices,] rows, columns), folded as
 `folded_shape` says) and `OWNER.moment_counts` the numbers of tokens. The first part is to quantize
-with, the second was held out. `hessian.matrices` and `hessian.owners` list each matrix with the
+with, the second is held out. `hessian.matrices` and `hessian.owners` list each matrix with the
 owner of its inputs, and `NAME.first_row` holds the first row of its weights, which shows whether
 the Hessian is of another model.
 """

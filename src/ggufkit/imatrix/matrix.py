@@ -187,8 +187,8 @@ def _means(entry: Entry, unseen: Floats | np.float32) -> Floats:
 def merge(imatrices: Iterable[Imatrix], *, chunk_size: int | None = None) -> Imatrix:
     """Add up several importance matrices (or one), as `llama-imatrix --in-file` does.
 
-    Legacy entries count `chunk_size` tokens for each chunk: by default what the others tell, or
-    512. Raises ShapeError where two do not fit each other.
+    Legacy entries count `chunk_size` tokens for each chunk: by default the one size that the
+    matrices name, or 512. Raises ShapeError where two do not fit each other.
     """
     imatrices_given = list(imatrices)
     sizes = {matrix.chunk_size for matrix in imatrices_given if matrix.chunk_size}

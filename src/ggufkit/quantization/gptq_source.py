@@ -1,7 +1,7 @@
 """Quantize tensors with a Hessian: feed errors back where that helps on inputs held out.
 
-Errors are fed back by the moments to quantize with. By those held out, errors of a sample of rows
-are measured with feedback and without; if they grow, the rows are quantized without.
+The moments to quantize with decide how errors are fed back. The held-out moments measure the errors
+of a sample of rows, with feedback and without; if feedback does not reduce them, it is not used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LEAST_ROWS: Final = 64  # of them: fewer would waste the time that reading momen
 
 
 class GptqMemory:
-    """What the tensors of one quantization share: outcomes, and the last parts of the work.
+    """What the tensors of one quantization share: outcomes, and the latest results.
 
     It is pickled empty: other processes do their own work.
     """
@@ -138,7 +138,7 @@ class GptqSource(ComputedRows):
 
 
 class _Feedback(NamedTuple):
-    """How errors of one matrix are fed back, None if they cannot be, and the moments held out."""
+    """The feedback of one matrix, None if moments are not positive, and the held-out moments."""
 
     gptq: Gptq | None
     held_out: Floats

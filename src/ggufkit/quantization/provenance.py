@@ -40,7 +40,7 @@ SOURCE: Final = f"{PREFIX}source"
 IMATRIX: Final = f"{PREFIX}imatrix"
 SETTINGS: Final = f"{PREFIX}settings"
 HESSIAN: Final = f"{PREFIX}hessian"
-UNREAD: Final = "0" * 64  # as long as the digest of data that was not read
+UNREAD: Final = "0" * 64  # stands for a digest in forecasts of a file's size
 KEYS: Final = (SOURCE, IMATRIX, HESSIAN, SETTINGS)
 IMATRIX_FORM: Final = b"ggufkit importance data 1\0"
 # Options that name files are recorded in another way: as a digest, and as `types`. In the settings

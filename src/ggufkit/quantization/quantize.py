@@ -71,7 +71,7 @@ _HESSIAN_OPTIONS: Final = ("hessian", "include_weights", "exclude_weights")
 
 
 class QuantizeOptions(TypedDict, total=False):
-    """The options besides the recipe; see `quantize`."""
+    """The options of `quantize` after the recipe."""
 
     imatrix: Imatrix | AnyPath | None
     include_weights: Sequence[str]
@@ -171,8 +171,8 @@ def decide(
     metadata = pruned.metadata if facts.is_sd_cpp else metadata
     result = Model(metadata, Tensors(d.after for d in decisions), byte_order=model.byte_order)
     shard_counts = _shard_counts(model, decisions) if options.get("keep_split") else None
-    known = {**model.tensors, **pruned.tensors}
-    require_names(known, requests, mapping("types", options.get("types")))
+    names_before_and_after = {**model.tensors, **pruned.tensors}
+    require_names(names_before_and_after, requests, mapping("types", options.get("types")))
     idle += unmatched((tensor.name for tensor in tensors), chosen, requests)
     inputs = (*model.inputs, *(hessian.source.inputs if hessian else ()))
     result.derived_from(inputs, model.readers_limit, *([data[0].limit] if data else []))

@@ -1,9 +1,9 @@
 """Improve the types for a target size by trying them on a text.
 
-Sensitivities are of single groups, and errors do not only add up. So whole choices of types are
-tried in a loaded model: those of several losses, and the recipes that fit. Then the sensitivity of
-one group after the other is raised or lowered, and what predicts the text better is kept. Each try
-solves the problem of sizes again, so all results have the target size.
+Sensitivities are measured for single groups, but errors interact. So whole choices of types are
+tried in a loaded model: the best types by several losses, and the recipes that fit. Then the
+sensitivity of one group after the other is raised or lowered, and a change that predicts the text
+better stays. Each try solves the problem of sizes again, so all results have the target size.
 """
 
 from __future__ import annotations

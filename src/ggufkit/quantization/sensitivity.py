@@ -131,7 +131,7 @@ def _compared(model: Model, quant: Model | None) -> list[Tensor]:
 
 
 def _layers(tensors: Sequence[Tensor]) -> dict[str, list[Tensor]]:
-    """Return the tensors of each layer after those outside layers, each of which stays alone."""
+    """Return tensors outside layers, one in a group, and then the tensors of each layer."""
     layers: dict[str, list[Tensor]] = defaultdict(list)
     for tensor in sorted(tensors, key=lambda t: -1 if (n := layer_of(t.name)) is None else n):
         match = LAYER_NAME.fullmatch(tensor.name)

@@ -82,7 +82,7 @@ class Blocks:
         return self.library.bits(self.data[:, start:stop], "int8")
 
     def fields(self, start: int, stop: int, bits: int, stride: int) -> AnyArray:
-        """Return fields of `bits`: those in one byte belong to elements `stride` apart."""
+        """Return fields of `bits`; the fields of one byte belong to elements `stride` apart."""
         return self.spread(self.data[:, start:stop], bits, stride)
 
     def spread(self, data: AnyArray, bits: int, stride: int) -> AnyArray:

@@ -176,7 +176,7 @@ def _on_grid(
 ) -> BlockParts:
     """Return parts: `signs` has a byte for every eight elements, `scales` are as stored.
 
-    The groups of IQ3_S have the scales 1, 3, 5 and so on; those of the others begin at one half.
+    Scales of groups are 1, 3, 5 and so on in IQ3_S, and a multiple of 0.5, 1.5, 2.5 in the others.
     """
     d = blocks.half(0)
     levels = blocks.library.lookup(grid, points).reshape(points.shape[0], 256)

@@ -35,7 +35,7 @@ LEAST_DAMPING: Final = 0.006  # of the mean of all columns, for columns that are
 
 
 def factor_of(moments: Floats, damping: float = DAMPING, threads: int = 1) -> Floats | None:
-    """Return U of damped `moments`; None if there is no U."""
+    """Return U of damped `moments`; None if they are not positive."""
     damped = moments.copy()
     diagonal = np.einsum("ii->i", damped)
     diagonal += damping * diagonal + LEAST_DAMPING * diagonal.mean()

@@ -80,7 +80,7 @@ class LiveWeights:
             self._compute(group)
 
     def finish(self) -> None:
-        """Let the other processes go on."""
+        """Let the other processes continue."""
         if self._is_shared:
             _tell(None)
 
@@ -153,29 +153,29 @@ def _saved(parts: dict[str, LivePart], model: Any) -> dict[str, LivePart]:  # no
 
 
 def _origins(tensors: Mapping[str, Any]) -> Any:  # noqa: ANN401 (a class that needs torch)
-    """Return a context that records of which `tensors` others are made."""
+    """Return a context that records from which `tensors` others are computed."""
     mode = library("torch.utils._python_dispatch", EXTRA).TorchDispatchMode
     leaves = library("torch.utils._pytree", EXTRA).tree_leaves
-    known = {id(tensor): (tensor, frozenset({name})) for name, tensor in tensors.items()}
+    origins = {id(tensor): (tensor, frozenset({name})) for name, tensor in tensors.items()}
 
     class Origins(mode):  # type: ignore[misc, valid-type]
         """Follows tensors through the operations that make new ones of them."""
 
         def of(self, tensor: Any) -> frozenset[str]:  # noqa: ANN401
-            """Return the names of the tensors that this one is made of."""
-            return known.get(id(tensor), (None, frozenset[str]()))[1]
+            """Return the names of the tensors that this one is computed from."""
+            return origins.get(id(tensor), (None, frozenset[str]()))[1]
 
         def __torch_dispatch__(self, function: Any, _: object, args: Any, options: Any) -> Any:  # noqa: ANN401
             result = function(*args, **(options or {}))
             names = frozenset[str]().union(*map(self.of, leaves((args, options))))
-            known.update({id(tensor): (tensor, names) for tensor in leaves(result)})
+            origins.update({id(tensor): (tensor, names) for tensor in leaves(result)})
             return result
 
     return Origins()
 
 
 def _tell(group: frozenset[str] | None) -> Any:  # noqa: ANN401
-    """Send what the first process says to the others; return it."""
+    """Broadcast a group of weights, None at the end, from the first process; return it."""
     message = [group]
     library("torch", EXTRA).distributed.broadcast_object_list(message, src=0)
     return message[0]

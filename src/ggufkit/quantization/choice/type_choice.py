@@ -189,7 +189,7 @@ def choose(
 
 @dataclass
 class _Walk:
-    """One pass over a model's tensors, counting those of each role as it meets them."""
+    """One pass over a model's tensors that counts the tensors of each role."""
 
     facts: ModelFacts
     recipe: Recipe

@@ -111,7 +111,8 @@ class Group:
     def loss(self, error: float) -> float:
         """Return the divergence for a relative error of one tensor: its part of the group's.
 
-        Lines join the measured levels; the last one goes on. More error never loses less.
+        It is interpolated between the measured levels, and extrapolated from zero beyond the last.
+        More error never loses less.
         """
         errors = [0.0, *(level.error for level in self.levels)]
         losses = [0.0, *np.maximum.accumulate([level.divergence for level in self.levels])]
@@ -123,7 +124,7 @@ class Group:
 
     @property
     def disagreements(self) -> list[tuple[Level, Level]]:
-        """Pairs of levels of which the larger type diverges no less."""
+        """Pairs of levels in which the larger type does not diverge less."""
         ordered = sorted(self.levels, key=operator.attrgetter("bits"))
         pairs = itertools.pairwise(ordered)
         return [pair for pair in pairs if pair[1].divergence >= pair[0].divergence > 0]
