@@ -1,32 +1,8 @@
 """The exceptions of ggufkit.
 
 If a file cannot be opened, the error of the system comes unchanged, as from the builtin `open`.
-Every other error names a place and a remedy, and also is the builtin that a caller would catch::
-
-    GGUFError
-    ├── FormatError (ValueError)          the bytes of a file break the format
-    │   ├── NotGGUFError                  the file is something else: HTML, safetensors, zip, ...
-    │   ├── TruncatedError (EOFError)     the file ends too early
-    │   ├── LimitError                    a count or size is beyond a named limit
-    │   └── ShardError                    a shard is missing or does not belong to its set
-    ├── ValueTypeError (TypeError, ValueError)   a value does not fit the GGUF type it should have
-    ├── TensorTypeError (TypeError, ValueError)  a tensor type that is unknown or unfit here
-    ├── MissingImportanceError (ValueError)      a type needs importance data that is missing
-    ├── ShapeError (ValueError)           a shape or width that does not fit
-    ├── MissingKeyError (KeyError)        no such metadata key
-    ├── MissingTensorError (KeyError)     no such tensor
-    ├── MissingModelError (FileNotFoundError)   no cache holds a model of this name
-    ├── ClosedError (ValueError)          the model was closed
-    ├── CheckpointError (ValueError)      a Hugging Face checkpoint that cannot be read or converted
-    ├── ChatTemplateError (ValueError)    a chat template is missing, refuses or fails
-    ├── ClusterError (ConnectionError)    no cluster answers, or it lost too many machines
-    ├── OutputError (OSError)             the output cannot be written
-    │   └── DiskSpaceError                not enough free space, found before writing
-    ├── RemoteError (OSError)             a server cannot be reached, refuses, or answers wrongly
-    │   ├── RemoteMissingError (FileNotFoundError)  the server has no such file
-    │   ├── RemoteDeniedError (PermissionError)     the server wants a login, or refuses this one
-    │   └── NoRangesError                 the server sends only whole files
-    └── MissingExtraError (ImportError)   an optional dependency is not installed
+Every other error is a GGUFError: it names a place and a remedy, and also is the builtin that a
+caller would catch.
 """
 
 from __future__ import annotations

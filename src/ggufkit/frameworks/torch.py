@@ -66,13 +66,11 @@ def load(  # noqa: PLR0913 (one argument for each choice of a user)
         shapes = [original_shape(tensor, source.metadata) for tensor in tensors]
         if place.type == "cpu":
             arrays = _mapped(tensors, types) if mmap else {}
-            others = [
-                pair for pair in zip(tensors, types, strict=True) if pair[0].name not in arrays
-            ]
-            chosen, kinds = [tensor for tensor, _ in others], [kind for _, kind in others]
-            decoded = decoded_arrays(chosen, kinds, threads=threads, progress=progress)
-            names = [tensor.name for tensor in chosen]
-            arrays |= dict(zip(names, map(as_torch, decoded, kinds), strict=True))
+            rest = [tensor for tensor in tensors if tensor.name not in arrays]
+            kinds = [decoded_type(tensor, floats) for tensor in rest]
+            decoded = decoded_arrays(rest, kinds, threads=threads, progress=progress)
+            for tensor, kind, array in zip(rest, kinds, decoded, strict=True):
+                arrays[tensor.name] = as_torch(array, kind)
         else:
             arrays = {
                 tensor.name: _on_device(tensor, kind, place)

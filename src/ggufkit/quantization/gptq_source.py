@@ -10,7 +10,7 @@ import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -211,30 +211,23 @@ def why_not_fed_back(outcomes: list[GptqOutcome]) -> str:
 T = TypeVar("T")
 
 
-@dataclass
-class _SharedResult(Generic[T]):
-    """A result that threads wait for: one computes it, and holds the lock meanwhile."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    values: list[T] = field(default_factory=list)
-
-
 class ResultCache(Generic[T]):
     """The last `size` results, by keys; each is made once, and other threads wait for it."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._lock = threading.Lock()
-        self._results: OrderedDict[Hashable, _SharedResult[T]] = OrderedDict()
+        # Each result once it is there, and a lock that its thread holds until then.
+        self._results: OrderedDict[Hashable, tuple[threading.Lock, list[T]]] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the result of a key; make it if it is not there."""
         with self._lock:
-            result = self._results.setdefault(key, _SharedResult())
+            lock, results = self._results.setdefault(key, (threading.Lock(), []))
             self._results.move_to_end(key)
             if len(self._results) > self._size:
                 self._results.popitem(last=False)
-        with result.lock:
-            if not result.values:
-                result.values.append(make())
-            return result.values[0]
+        with lock:
+            if not results:
+                results.append(make())
+            return results[0]

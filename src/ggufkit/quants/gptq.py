@@ -287,11 +287,6 @@ class LevelCodes:
         """Elements whose levels are chosen together."""
         return self.points * int(self.table.shape[1])
 
-    @property
-    def codes(self) -> int:
-        """Numbers that a unit stores."""
-        return self.points + bool(self.signs)
-
     def nearest(self, values: Floats, weights: Floats) -> tuple[CodeNumbers | Floats, Floats]:
         """Return codes (codes, n) and levels (unit, n) that are nearest to `values` (unit, n).
 
