@@ -1,63 +1,36 @@
 """The classes of what functions return, for annotations: `ggufkit.results.Estimate`."""
 
-from ggufkit.edits.changes import Change
-from ggufkit.edits.in_place import Edited
-from ggufkit.evaluation.evaluate import Evaluation, Quality
-from ggufkit.evaluation.statistics import Comparison, Distribution, Divergence, Measurement
-from ggufkit.format.file_name import FileName
-from ggufkit.format.values import Arrays, Strings
-from ggufkit.frameworks.chat_template import ChatTemplate
-from ggufkit.frameworks.tokenize import TokenizedText
-from ggufkit.inspection.diff import Deviation, Difference, KeyChange, TensorChange
-from ggufkit.inspection.digest import Digests
-from ggufkit.inspection.estimate import Estimate
-from ggufkit.inspection.histogram import Histogram
-from ggufkit.inspection.tensor_block import TensorBlock
-from ggufkit.inspection.tensor_statistics import TensorStatistics
-from ggufkit.models.hub.repository import CachedModel
-from ggufkit.models.model import ModelFile, Tensors
-from ggufkit.output.layout import Layout
-from ggufkit.quantization.losses.sensitivities import Sensitivity
-from ggufkit.quantization.plan import Plan
-from ggufkit.quantization.plan_memory import PlannedMemory
-from ggufkit.quantization.provenance import Provenance
-from ggufkit.quantization.repair import Repaired, Trial
-from ggufkit.quantization.reproduce import Reproduction
-from ggufkit.rules.findings import Finding
-
-__all__ = [
-    "Arrays",
-    "CachedModel",
-    "Change",
-    "ChatTemplate",
-    "Comparison",
-    "Deviation",
-    "Difference",
-    "Digests",
-    "Distribution",
-    "Divergence",
-    "Edited",
-    "Estimate",
-    "Evaluation",
-    "FileName",
-    "Finding",
-    "Histogram",
-    "KeyChange",
-    "Layout",
-    "Measurement",
-    "ModelFile",
-    "Plan",
-    "PlannedMemory",
-    "Provenance",
-    "Quality",
-    "Repaired",
-    "Reproduction",
-    "Sensitivity",
-    "Strings",
-    "TensorBlock",
-    "TensorChange",
-    "TensorStatistics",
-    "Tensors",
-    "TokenizedText",
-    "Trial",
-]
+from ggufkit.edits.changes import Change as Change
+from ggufkit.edits.in_place import Edited as Edited
+from ggufkit.evaluation.evaluate import Evaluation as Evaluation
+from ggufkit.evaluation.evaluate import Quality as Quality
+from ggufkit.evaluation.statistics import Comparison as Comparison
+from ggufkit.evaluation.statistics import Distribution as Distribution
+from ggufkit.evaluation.statistics import Divergence as Divergence
+from ggufkit.evaluation.statistics import Measurement as Measurement
+from ggufkit.format.file_name import FileName as FileName
+from ggufkit.format.values import Arrays as Arrays
+from ggufkit.format.values import Strings as Strings
+from ggufkit.frameworks.chat_template import ChatTemplate as ChatTemplate
+from ggufkit.frameworks.tokenize import TokenizedText as TokenizedText
+from ggufkit.inspection.diff import Deviation as Deviation
+from ggufkit.inspection.diff import Difference as Difference
+from ggufkit.inspection.diff import KeyChange as KeyChange
+from ggufkit.inspection.diff import TensorChange as TensorChange
+from ggufkit.inspection.digest import Digests as Digests
+from ggufkit.inspection.estimate import Estimate as Estimate
+from ggufkit.inspection.histogram import Histogram as Histogram
+from ggufkit.inspection.tensor_block import TensorBlock as TensorBlock
+from ggufkit.inspection.tensor_statistics import TensorStatistics as TensorStatistics
+from ggufkit.models.hub.repository import CachedModel as CachedModel
+from ggufkit.models.model import ModelFile as ModelFile
+from ggufkit.models.model import Tensors as Tensors
+from ggufkit.output.layout import Layout as Layout
+from ggufkit.quantization.losses.sensitivities import Sensitivity as Sensitivity
+from ggufkit.quantization.plan import Plan as Plan
+from ggufkit.quantization.plan_memory import PlannedMemory as PlannedMemory
+from ggufkit.quantization.provenance import Provenance as Provenance
+from ggufkit.quantization.repair import Repaired as Repaired
+from ggufkit.quantization.repair import Trial as Trial
+from ggufkit.quantization.reproduce import Reproduction as Reproduction
+from ggufkit.rules.findings import Finding as Finding

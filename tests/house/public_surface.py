@@ -39,7 +39,8 @@ def surface():
 def _listed(package):
     if package is ggufkit.errors:
         return [name for name, _ in inspect.getmembers(package, _is_error)]
-    return package.__all__
+    public = (name for name in vars(package) if not name.startswith("_"))
+    return getattr(package, "__all__", None) or sorted(public)
 
 
 def _is_error(value):
