@@ -26,7 +26,7 @@ from ggufkit.quantization import gptq_source
 from ggufkit.quantization.explain import explain
 from ggufkit.quantization.gptq_source import GptqSource, outcome_text, outcomes_of
 from ggufkit.quantization.quantize import decide
-from ggufkit.quants.blas import blas_threads
+from ggufkit.quants.blas import thread_count
 from ggufkit.quants.gptq import moment_errors
 from hessian_files import inputs_of, save_hessian
 from shell import done
@@ -143,13 +143,13 @@ def test_nothing_keeps_a_quantization_once_it_is_written(source, hessian, tmp_pa
     assert not any(reference() for reference in sources + moments)
 
 
-@pytest.mark.skipif(blas_threads() is None, reason="NumPy has another BLAS than OpenBLAS")
+@pytest.mark.skipif(thread_count() is None, reason="NumPy has another BLAS than OpenBLAS")
 def test_blas_uses_no_more_threads_than_were_asked_for(source, hessian, tmp_path, monkeypatch):
     seen = set()
     real = gptq_source.factor_of
 
     def factor_of(*arguments, **options):
-        seen.add(blas_threads())
+        seen.add(thread_count().get())
         return real(*arguments, **options)
 
     monkeypatch.setattr(gptq_source, "factor_of", factor_of)

@@ -8,16 +8,16 @@ import threading
 
 import pytest
 
-from ggufkit.quants.blas import blas_limited, blas_threads
+from ggufkit.quants.blas import blas_limited, thread_count
 
 CODE = """
-from ggufkit.quants.blas import blas_limited, blas_threads
-seen = [blas_threads()]
+from ggufkit.quants.blas import blas_limited, thread_count
+seen = [thread_count().get()]
 with blas_limited(1):
-    seen.append(blas_threads())
-print(*seen, blas_threads())
+    seen.append(thread_count().get())
+print(*seen, thread_count().get())
 """
-limited = pytest.mark.skipif(blas_threads() is None, reason="NumPy has another BLAS than OpenBLAS")
+limited = pytest.mark.skipif(thread_count() is None, reason="NumPy has another BLAS than OpenBLAS")
 
 
 @limited
@@ -30,7 +30,7 @@ def test_number_is_limited_in_a_block_and_restored():
 
 @limited
 def test_blocks_of_several_threads_may_end_in_any_order():
-    before = blas_threads()
+    before = thread_count().get()
     inside, leave = threading.Barrier(2), threading.Event()
 
     def longer():
@@ -42,14 +42,14 @@ def test_blocks_of_several_threads_may_end_in_any_order():
     with blas_limited(1):
         thread.start()
         inside.wait()
-    assert blas_threads() == 1
+    assert thread_count().get() == 1
     leave.set()
     thread.join()
-    assert blas_threads() == before
+    assert thread_count().get() == before
 
 
 def test_an_error_restores_the_number_too():
-    before = blas_threads()
+    before = thread_count().get()
     with pytest.raises(ValueError, match="broken"), blas_limited(1):
         raise ValueError("broken")
-    assert blas_threads() == before
+    assert thread_count().get() == before

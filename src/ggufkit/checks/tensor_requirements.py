@@ -105,7 +105,7 @@ def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def sizes(view: ModelView) -> list[KeySizes]:
-    """Return the size that each word of the tables means in this model, None if blocks may differ.
+    """Return the size for each word of the tables in this model, None if blocks may differ.
 
     The result has two sets if blocks with a sliding window have heads of another size.
     """

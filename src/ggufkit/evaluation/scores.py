@@ -1,4 +1,4 @@
-"""What a pass over a text notes at each position."""
+"""The figures that a pass over a text records at each position."""
 
 from __future__ import annotations
 

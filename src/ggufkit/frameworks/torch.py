@@ -112,7 +112,7 @@ def packed_tensors(
 def dequantize(data: torch.Tensor, type: AnyType, dtype: torch.dtype | None = None) -> torch.Tensor:
     """Return the elements of packed `data`: uint8 of shape (..., bytes of a row), on any device.
 
-    The float32 values are the same bits as those of `ggufkit.quants.dequantize`, also under
+    The float32 values have the same bits as from `ggufkit.quants.dequantize`, also under
     `torch.compile`. `dtype` (float32 if None) is what they are rounded to.
     """
     from ggufkit.frameworks.torch_blocks import decode  # noqa: PLC0415 (it imports torch)
@@ -202,7 +202,7 @@ class PrivateMaps:
         self._maps: dict[MappedFile, Any] = {}
 
     def bytes_of(self, tensor: Tensor) -> torch.Tensor | None:
-        """Return a tensor's bytes in the map of its file; None if no map has all of them so."""
+        """Return a tensor's bytes in the map of its file; None unless they lie there unchanged."""
         torch = library("torch", EXTRA)
         span = tensor.source.span
         is_plain = tensor.is_whole and tensor.source.byte_order == "little"

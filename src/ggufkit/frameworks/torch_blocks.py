@@ -1,6 +1,6 @@
 """Decode the blocks of every tensor type with PyTorch's own operations, on any device.
 
-The layouts are those of `quants/block_parts.py`, and the values those of `native/quants/types`, bit
+It uses the layouts of `quants/block_parts.py`, and gives the values of `native/quants/types`, bit
 for bit. Scales are halves and levels are small integers, so every product fits into a float
 exactly: a compiler that fuses a multiplication with an addition changes nothing.
 """

@@ -300,7 +300,7 @@ class _TextPasses:
     def _read_all(self, number: int, passes: int) -> None:
         """Add up the pass `number` of several, or what its checkpoint does not have yet."""
         total = passes * sum(map(len, self.groups))
-        restored, unsaved = self._restored(number), 0
+        restored, unsaved = self._restore(number), 0
         parted = enumerate(zip(self.groups, parts_of(self.groups), strict=True), 1)
         for place, (group, part) in itertools.islice(parted, restored, None):
             if self.collector.moments is not None:
@@ -314,7 +314,8 @@ class _TextPasses:
             if self.progress:
                 self.progress(self.done, total)
 
-    def _restored(self, number: int) -> int:
+    def _restore(self, number: int) -> int:
+        """Continue with what a checkpoint has of a pass; return the number of its groups."""
         model, count = self.checkpoint.restored(number)
         if model:
             self.collector.restore(model.tensors)

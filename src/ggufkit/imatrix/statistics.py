@@ -29,7 +29,7 @@ class Statistics:
     `active` is the share of inputs that are used at all, `entropy` in bits says how evenly,
     `evenness` the same relative to the most that is possible, `z_density` the share of inputs
     more than a standard deviation above the mean, `similarity` the cosine to the same tensor one
-    layer before (0 where there is none).
+    layer before, 0 in the first layer.
     """
 
     name: str

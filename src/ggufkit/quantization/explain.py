@@ -1,7 +1,7 @@
-"""Explain a quantized model: why each tensor has its type, and what it loses by that.
+"""Explain a quantized model: why each tensor has its type, and its error.
 
-The loss is the one that `target` minimizes: the relative error of a tensor, weighted by importance
-data if there is some, times the sensitivity of predictions to it. It is measured on all rows, from
+The loss is what `target` minimizes: the relative error of a tensor, weighted by importance data
+if there is some, times the sensitivity of predictions to it. It is measured on all rows, from
 the blocks as written.
 """
 

@@ -53,7 +53,7 @@ def largest_recipe(
 ) -> PlannedMemory | None:
     """Return the largest recipe with which all layers fit on a device, None if there is none.
 
-    `memory` is that of the device, or of several together, in bytes. `options` are those of
+    `memory` is the memory of the device, or of each of several, in bytes. `options` work as in
     `estimate`, such as `context`. The recipe None means that the model fits as it is.
     """
     context = options.get("context")

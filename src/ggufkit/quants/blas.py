@@ -18,11 +18,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 _lock: Final = threading.Lock()
-_limits: Final[list[int]] = []  # the number before all blocks, then those of the open blocks
+_limits: Final[list[int]] = []  # the number before all blocks, then the limits of the open ones
 
 
 class _ThreadCount(NamedTuple):
-    """How to read and set the number of threads."""
+    """Functions that read and set the number of threads."""
 
     get: Callable[[], int]
     set: Callable[[int], object]
@@ -30,8 +30,8 @@ class _ThreadCount(NamedTuple):
 
 @contextlib.contextmanager
 def blas_limited(threads: int) -> Iterator[None]:
-    """Let BLAS use at most so many threads in this block; of blocks at once, the least counts."""
-    count = _thread_count()
+    """Limit the threads of BLAS in this block; of several open blocks, the least limit counts."""
+    count = thread_count()
     if count is None:
         yield
         return
@@ -54,14 +54,9 @@ def limited_blocks() -> int:
         return max(len(_limits) - 1, 1)
 
 
-def blas_threads() -> int | None:
-    """Return the number of threads that BLAS uses now, None if it is not known."""
-    count = _thread_count()
-    return count and count.get()
-
-
 @functools.cache
-def _thread_count() -> _ThreadCount | None:
+def thread_count() -> _ThreadCount | None:
+    """Return how to read and set the number of BLAS's threads, None for an unknown BLAS."""
     affixes = list(itertools.product(("scipy_", ""), ("64_", "")))
     with contextlib.suppress(OSError):
         for library, (prefix, suffix) in itertools.product(map(ctypes.CDLL, _libraries()), affixes):

@@ -14,7 +14,7 @@ _UNLOAD: Final = "unload_and_optionally_merge_module"  # of PEFT's wrappers arou
 
 
 class LivePart(NamedTuple):
-    """A tensor as the model holds it, its whole shape and its dtype, and what returns it whole."""
+    """A tensor as the model holds it, its whole shape and dtype, and a function that gathers it."""
 
     tensor: Any
     shape: tuple[int, ...]
@@ -23,7 +23,7 @@ class LivePart(NamedTuple):
 
 
 def model_parts(model: Any) -> dict[str, LivePart]:  # noqa: ANN401 (a model of transformers)
-    """Return the tensors of a model by name; those of PEFT's layers as if they were merged."""
+    """Return the tensors of a model by name, with the adapters of PEFT merged."""
     quantizer = getattr(model, "hf_quantizer", None)
     state = quantizer.get_state_dict_and_metadata(model)[0] if quantizer else None
     state = state or model.state_dict(keep_vars=True)

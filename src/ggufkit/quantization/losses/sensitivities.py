@@ -135,7 +135,7 @@ class Sensitivity:
     """The result of `measure_sensitivity`, which explains the terms.
 
     `context` is in tokens; `predictions` is the number of tokens that were predicted; `limit` says
-    who may read what is made of the model, `path` where this was read.
+    who may read outputs made from the model, `path` is the file that was read.
     """
 
     groups: tuple[Group, ...]
