@@ -238,11 +238,13 @@ def _about_whole(
         return
     yield from _about_split_keys(parts[0])
     model = unwritten or model_of(parts)
-    noted: dict[Path, Findings] = {}
-    for broken in _faults(model, options):
-        path, offset = _place(broken, model, parts[0], offsets)
-        noted.setdefault(path, Findings()).add(broken.rule, offset, **broken.details)
-    for path, findings in noted.items():
+    findings_by_path: dict[Path, Findings] = {}
+    for violation in _faults(model, options):
+        path, offset = _place(violation, model, parts[0], offsets)
+        findings_by_path.setdefault(path, Findings()).add(
+            violation.rule, offset, **violation.details
+        )
+    for path, findings in findings_by_path.items():
         yield from (finding.at(path) for finding in findings.all())
 
 
@@ -263,14 +265,14 @@ def _faults(model: Model, options: CheckOptions) -> Iterator[Violation]:
 
 
 def _place(
-    broken: Violation, model: Model, first: ParsedFile, offsets: Mapping[str, int]
+    violation: Violation, model: Model, first: ParsedFile, offsets: Mapping[str, int]
 ) -> tuple[Path, int]:
-    if broken.tensor in offsets:
-        return first.file.path, offsets[broken.tensor]
-    tensor = model.tensors.get(broken.tensor)
+    if violation.tensor in offsets:
+        return first.file.path, offsets[violation.tensor]
+    tensor = model.tensors.get(violation.tensor)
     if tensor is not None and tensor.path is not None:
         return tensor.path, tensor.offset or 0
-    entry = first.header.entries.get(broken.key)
+    entry = first.header.entries.get(violation.key)
     return first.file.path, entry.value_at if entry else 0
 
 

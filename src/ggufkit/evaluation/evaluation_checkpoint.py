@@ -49,8 +49,8 @@ class EvaluationCheckpoint:
         self.count: int = (*sound, False).index(False)
         self._scores = Scores(records["values"][: self.count])
 
-    def first(self, chunks: int) -> Scores:
-        """Return the scores of the first chunks; `add` appends to them."""
+    def truncated(self, chunks: int) -> Scores:
+        """Drop all but the first chunks, to which `add` appends, and return their scores."""
         self.count = chunks
         return Scores(self._scores.values[:chunks])
 

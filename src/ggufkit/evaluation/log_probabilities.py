@@ -77,14 +77,14 @@ def compare(logits: Floats, base: Floats, token: int) -> tuple[float, float, flo
     """
     highest = logits.max()
     total = highest + np.float32(log_sum(logits, highest))
-    mine, theirs = total - logits[token], -base[token]
+    surprise_here, surprise_of_base = total - logits[token], -base[token]
     likely = base > -DEEPEST
     likely_base = base[likely]
     terms = exponentials(likely_base) * (likely_base - logits[likely] + total)
-    difference = exponentials(-mine) - exponentials(-theirs)
+    difference = exponentials(-surprise_here) - exponentials(-surprise_of_base)
     return (
-        float(mine),
-        float(theirs),
+        float(surprise_here),
+        float(surprise_of_base),
         float(terms.sum(dtype=np.float64)),
         float(difference),
         bool(logits.argmax() == base.argmax()),

@@ -132,7 +132,7 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
                 require_space(target.parent, base.nbytes, MORE_SPACE)
                 stage.resize(0)
                 base.begin()
-            return self._pass(reader, _writing(base), _facts_of(stage.descriptor), base)
+            return self._pass(reader, _writing(base), _identity_of(stage.descriptor), base)
 
         scores = staged(target, fill, resumable=self._task.resume, clobber=self._task.clobber)
         self._open_base(target)
@@ -142,13 +142,13 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
         if not self._task.resume or not target.exists():
             return None
         with target.open("rb") as file:
-            checkpoint = self._keep(reader, _facts_of(file.fileno()))
+            checkpoint = self._checkpoint_for(reader, _identity_of(file.fileno()))
         if checkpoint.count < len(self.tokens):
             checkpoint.stage.leave()
             return None
         self._checkpoints.append(checkpoint)
         self._open_base(target)
-        return checkpoint.first(checkpoint.count)
+        return checkpoint.truncated(checkpoint.count)
 
     def _open_base(self, target: Path, chunks: int | None = None) -> BaseFile:
         file = self._stack.enter_context(target.open("rb"))
@@ -186,18 +186,18 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
             )
 
     def _pass(
-        self, reader: TextReader, meter: Meter, facts: object, base: BaseFile | None = None
+        self, reader: TextReader, meter: Meter, base_identity: object, base: BaseFile | None = None
     ) -> Scores:
         tokens, sequences = self.tokens, reader.sequences
         parts: list[Scores] = []
-        checkpoint = self._keep(reader, facts) if self._task.resume else None
+        checkpoint = self._checkpoint_for(reader, base_identity) if self._task.resume else None
         start = 0
         if checkpoint:
             self._checkpoints.append(checkpoint)
             start = checkpoint.count
-            start = start if base is None else _agreeing(base, checkpoint.first(start))
+            start = start if base is None else _agreeing(base, checkpoint.truncated(start))
             start = start if start == len(tokens) else start // sequences * sequences
-            parts.append(checkpoint.first(start))
+            parts.append(checkpoint.truncated(start))
         self._report(start)
         for chunk, scores in reader.read(tokens, meter, start):
             parts.append(scores)
@@ -212,11 +212,11 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
             total = len(self._task.all_paths) * len(self.tokens)
             self._progress(self._chunks_before + passed, total)
 
-    def _keep(self, reader: TextReader, facts: object) -> EvaluationCheckpoint:
+    def _checkpoint_for(self, reader: TextReader, base_identity: object) -> EvaluationCheckpoint:
         with open_model(reader.path) as model:
             files = [status_of(file.path) for file in model.files]
         tokens = self.tokens
-        key = key_of((files, tokens.shape, tokens.tobytes(), self._task.micro_batch, facts))
+        key = key_of((files, tokens.shape, tokens.tobytes(), self._task.micro_batch, base_identity))
         return EvaluationCheckpoint(reader.path, key, len(tokens), tokens.shape[1])
 
 
@@ -232,7 +232,7 @@ def _writing(base: BaseFile) -> Meter:
     return write
 
 
-def _facts_of(descriptor: int) -> object:
+def _identity_of(descriptor: int) -> object:
     status = os.fstat(descriptor)
     return status.st_dev, status.st_ino
 

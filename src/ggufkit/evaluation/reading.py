@@ -127,17 +127,17 @@ class TextReader(contextlib.AbstractContextManager["TextReader"]):
             length = len(rows) // len(chunks)
             jobs = [
                 functools.partial(
-                    self._note,
+                    self._figures_at,
                     meter,
                     Prediction(chunk, place - first, int(tokens[chunk, place + 1]), rows[row]),
                 )
                 for number, chunk in enumerate(chunks)
                 for row, place in enumerate(places, number * length)
             ]
-            noted = in_turn(pool, jobs, 2 * self._threads)
+            figures = in_turn(pool, jobs, 2 * self._threads)
             for number in range(len(chunks)):
                 for place in places:
-                    scores.values[number, place - first] = next(noted)
+                    scores.values[number, place - first] = next(figures)
         return scores
 
     def _pieces(self, sequences: int) -> Iterator[tuple[int, int]]:
@@ -148,7 +148,7 @@ class TextReader(contextlib.AbstractContextManager["TextReader"]):
             for begin in range(start, stop, count):
                 yield begin, min(begin + count, stop)
 
-    def _note(self, meter: Meter, prediction: Prediction) -> tuple[float, ...]:
+    def _figures_at(self, meter: Meter, prediction: Prediction) -> tuple[float, ...]:
         check_cancelled()
         figures = meter(prediction)
         if not np.isfinite(figures).all():

@@ -73,9 +73,9 @@ class _Collector:
         operation = self.llama.functions.ggml_op_name(node.op)
         if asks:
             is_collected = operation == b"MUL_MAT_ID" or (
-                operation == b"MUL_MAT" and self._wants(node)
+                operation == b"MUL_MAT" and self._is_of_a_layer(node)
             )
-            return is_collected and self._needs(node)
+            return is_collected and self._is_summed_now(node)
         name = _weight_name(node)
         if operation == b"MUL_MAT_ID":
             self._add_experts(name, node)
@@ -83,20 +83,20 @@ class _Collector:
             self._add_dense(name, node)
         return True
 
-    def _wants(self, node: GraphTensor) -> bool:
+    def _is_of_a_layer(self, node: GraphTensor) -> bool:
         inputs = node.src[1].contents
         if inputs.ne[1] < FEW_TOKENS or inputs.type != F32:
             return False
         name = _weight_name(node)
         return name.startswith("blk.") or (self.process_output and name == OUTPUT)
 
-    def _needs(self, node: GraphTensor) -> bool:
+    def _is_summed_now(self, node: GraphTensor) -> bool:
         """Whether the inputs of a product are needed; moments need none of the first graph."""
         if self.moments is None:
             return True
         name = _weight_name(node)
-        if self.moments.learns:
-            self.moments.look(name, node)
+        if self.moments.is_listing:
+            self.moments.register(name, node)
             return False
         return not self.moments_only or name in self.moments.active
 
@@ -280,7 +280,7 @@ class _TextPasses:
         assert moments is not None  # noqa: S101 (for mypy)
         require_batches(self.groups)
         _read(self.session, [chunk[:FEW_TOKENS] for chunk in self.groups[0]], self.batch)
-        moments.learned()
+        moments.end_listing()
         passes = moments.passes(memory)
         for number, names in enumerate(passes):
             moments.begin(names)

@@ -37,20 +37,20 @@ class InputMoments:
 
     Matrices with the same inputs share a sum: `owners` has the first of them for each matrix.
     `shapes` has the number of matrices and the width of each owner. Only the owners in `active` are
-    added up, into the part `part`; before `learned` is called, matrices are only noted.
+    added up, into the part `part`; before `end_listing` is called, matrices are only listed.
     """
 
     owners: dict[str, str] = field(default_factory=dict)
     shapes: dict[str, tuple[int, int]] = field(default_factory=dict)
     active: frozenset[str] = frozenset()
     part: int = 0
-    learns: bool = True
+    is_listing: bool = True
     sums: dict[str, Floats] = field(default_factory=dict)
     counts: dict[str, Counts] = field(default_factory=dict)
     _inputs: dict[tuple[int, ...], str] = field(default_factory=dict)
 
-    def look(self, name: str, node: GraphTensor) -> None:
-        """Note a matrix, and which one before it in the graph has the same inputs."""
+    def register(self, name: str, node: GraphTensor) -> None:
+        """List a matrix, and which one before it in the graph has the same inputs."""
         used = (node.src[place] for place in (1, 2))
         key = tuple(ctypes.addressof(source.contents) for source in used if source)
         weight = node.src[0].contents
@@ -59,9 +59,9 @@ class InputMoments:
         self.owners.setdefault(name, owner)
         self.shapes.setdefault(owner, (matrices, weight.ne[0]))
 
-    def learned(self) -> None:
+    def end_listing(self) -> None:
         """End the pass that only lists matrices."""
-        self.learns = False
+        self.is_listing = False
         self._inputs.clear()
 
     def passes(self, memory: int) -> list[frozenset[str]]:

@@ -32,7 +32,7 @@ TILE: Final = 1 << 22  # elements that are quantized together
 LEAST_ROWS: Final = 64  # of them: fewer would waste the time that reading moments takes
 
 
-class GptqMemory:
+class SharedResults:
     """What the tensors of one quantization share: outcomes, and the latest results.
 
     It is pickled empty: other processes do their own work.
@@ -46,8 +46,8 @@ class GptqMemory:
         self.tiles: ResultCache[Bytes] = ResultCache(16)
         self.factoring: threading.Lock = threading.Lock()
 
-    def __reduce__(self) -> tuple[type[GptqMemory], tuple[()]]:
-        return GptqMemory, ()
+    def __reduce__(self) -> tuple[type[SharedResults], tuple[()]]:
+        return SharedResults, ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class GptqSource(ComputedRows):
 
     plain: QuantizedSource
     moments: Moments
-    memory: GptqMemory
+    shared: SharedResults
 
     def read(self, start: int, stop: int) -> Bytes:
         """Quantize rows `start` to `stop`: tiles of rows, always the same ones."""
@@ -66,7 +66,7 @@ class GptqSource(ComputedRows):
             matrix, row = divmod(row_number, self._height)
             number, skipped = divmod(row, self._step)
             with blas_limited(1):  # there is a thread for each core already
-                tile = self.memory.tiles.get(
+                tile = self.shared.tiles.get(
                     (self.name, matrix, number), functools.partial(self._tile, matrix, number)
                 )
             pieces.append(tile[skipped : skipped + stop - row_number])
@@ -83,7 +83,7 @@ class GptqSource(ComputedRows):
         """What feedback did for each tile of rows that was written in this process."""
         tiles = range(-(-self._height // self._step))
         keys = ((self.name, m, number) for m in range(self.moments.matrices) for number in tiles)
-        return [self.memory.outcomes[key] for key in keys if key in self.memory.outcomes]
+        return [self.shared.outcomes[key] for key in keys if key in self.shared.outcomes]
 
     @property
     def _height(self) -> int:
@@ -98,7 +98,7 @@ class GptqSource(ComputedRows):
         first = matrix * self._height + number * self._step
         stop = min(first + self._step, (matrix + 1) * self._height)
         rows = decoded_rows(self.plain.tensor, first, stop)
-        feedback, held_out = self.memory.feedbacks.get(
+        feedback, held_out = self.shared.feedbacks.get(
             (self._inputs, matrix, unit_of(self.plain.type)),
             functools.partial(self._feedback, matrix),
         )
@@ -114,7 +114,7 @@ class GptqSource(ComputedRows):
             packed = feedback.encode(rows, self.plain.type, search=self.plain.search)
             corrected = error(packed[sample])
         outcome = GptqOutcome(plain, corrected)
-        self.memory.outcomes[self.name, matrix, number] = outcome
+        self.shared.outcomes[self.name, matrix, number] = outcome
         return packed if outcome.helps else self.plain.encode(rows, first)
 
     @property
@@ -124,7 +124,7 @@ class GptqSource(ComputedRows):
 
     def _feedback(self, matrix: int) -> _Feedback:
         """Return how errors of a matrix are fed back: one at a time, this takes much memory."""
-        with self.memory.factoring:
+        with self.shared.factoring:
             factor = factor_of(self._mean(matrix, FITTED), threads=limited_blocks())
             feedback = None if factor is None else Gptq.of(factor, self.plain.type)
             return _Feedback(feedback, self._mean(matrix, HELD_OUT))
@@ -133,8 +133,8 @@ class GptqSource(ComputedRows):
         if self.moments.matrices == 1:
             return self.moments.mean(matrix, part)
         pooled = functools.partial(self.moments.pooled, part)
-        shared = self.memory.pooled.get((self._inputs, part), pooled)
-        return self.moments.mean(matrix, part, shared)
+        mean_of_all = self.shared.pooled.get((self._inputs, part), pooled)
+        return self.moments.mean(matrix, part, mean_of_all)
 
 
 class _Feedback(NamedTuple):
@@ -170,12 +170,12 @@ def gptq_tensors(pairs: Sequence[tuple[str, Tensor]], hessian: Hessian) -> dict[
     }
     layers = (name for name in sources if layer_of(name) is not None)
     hessian.require((name, sources[name].tensor) for name in layers)
-    memory = GptqMemory()
+    shared = SharedResults()
     tensors = {}
     for name, after in pairs:
         moments = hessian.moments(name)
         if moments is not None and name in sources:
-            source = GptqSource(sources[name], moments, memory)
+            source = GptqSource(sources[name], moments, shared)
             tensors[after.name] = Tensor.over(after.name, after.type, after.shape, source)
     return tensors
 

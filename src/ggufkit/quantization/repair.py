@@ -67,7 +67,7 @@ class _Trials:
     best: ScoreValues | None = None
     trials: list[Trial] = field(default_factory=list)
 
-    def offer(self, what: str, types: Types) -> bool:
+    def attempt(self, what: str, types: Types) -> bool:
         """Try types; keep them if the text shows that they are better than the best so far."""
         divergence = self.divergence_of(types)
         is_kept = self.best is None
@@ -150,10 +150,10 @@ def repair(  # noqa: PLR0913 (the options of `target` and `evaluate`)
             lambda: progress(next(counter), total) if progress else None,
         )
         survivors = [
-            losses for what, losses in starts.items() if tried.offer(what, problem.types(losses))
+            losses for what, losses in starts.items() if tried.attempt(what, problem.types(losses))
         ]
         for name, types in recipes:
-            tried.offer(f"recipe {name}", types)
+            tried.attempt(f"recipe {name}", types)
         # The last of `survivors` is the best of them: each was better than those before.
         _change_groups(tried, problem, opened, survivors[-1], steps)
     if progress:
@@ -207,7 +207,7 @@ def _change_groups(
             if not remaining:
                 return
             remaining -= 1
-            if tried.offer(f"{group.name} x {factor:g}", types):
+            if tried.attempt(f"{group.name} x {factor:g}", types):
                 changed = other
                 break
 

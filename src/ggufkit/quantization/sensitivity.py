@@ -78,12 +78,12 @@ def measure_sensitivity(  # noqa: PLR0913 (the options of `evaluate`)
         used = [tensor for tensor in tensors if variants.uses(tensor.name)]
         groups = _layers(used) if other else _groups(used, sections)
         rest = tuple(t.name for t in tensors if not variants.uses(t.name))
-        resting = float(variants.measure({}).field("divergence").mean())  # rounding of the base
+        rounding = float(variants.measure({}).field("divergence").mean())  # rounding of the base
         passes = list(itertools.product(groups, LEVELS if other is None else ("",)))
         levels: dict[str, dict[float, Level]] = {name: {} for name in groups}
         for count, (name, kind) in enumerate(passes, 1):
             changed = other or _quantized(model, groups[name], kind, data)
-            level = _level(variants, groups[name], changed.tensors, data, resting)
+            level = _level(variants, groups[name], changed.tensors, data, rounding)
             levels[name][level.error] = level  # once, if both levels are the same type
             if progress:
                 progress(count, len(passes))
@@ -169,7 +169,7 @@ def _level(
     tensors: Sequence[Tensor],
     changed: Mapping[str, Tensor],
     imatrix: Imatrix | None,
-    resting: float,
+    rounding: float,
 ) -> Level:
     errors = []
     try:
@@ -185,6 +185,6 @@ def _level(
         "/".join(sorted({str(changed[tensor.name].type) for tensor in tensors})),
         bits_per_weight(changed[tensor.name] for tensor in tensors) or 0.0,
         float(np.mean(errors)),
-        max(mean.value - resting, 0.0),
+        max(mean.value - rounding, 0.0),
         mean.error,
     )

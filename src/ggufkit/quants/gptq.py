@@ -163,19 +163,19 @@ class _BlockStep:
             targets[own] += shares[own, :start] @ errors[:start]
             values, exact = ((x[own] - shifts[group]) * inverse[group] for x in (targets, rows))
             within = np.tril(shares[own, own], -1)
-            lost, levels = np.empty_like(exact), np.empty_like(exact)
+            residuals, levels = np.empty_like(exact), np.empty_like(exact)
             for first in range(0, len(exact), unit):
                 part = slice(first, first + unit)
-                values[part] += within[part, :first] @ lost[:first]
+                values[part] += within[part, :first] @ residuals[:first]
                 code, levels[part] = codes.nearest(values[part], weights[own][part])
-                np.subtract(exact[part], levels[part], out=lost[part])
+                np.subtract(exact[part], levels[part], out=residuals[part])
                 chosen.append(code)
             errors[own] = rows[own] - (levels * scales[group] + shifts[group])
             targets[own] += within @ errors[own]
         costs = weights @ np.square(targets - (rows - errors))
         numbers = np.stack(chosen).reshape(-1, len(blocks)).astype(np.int32)
-        again = codes.bits.put(numbers, blocks)
-        return _EncodedBlocks(again, errors.T, targets.T, costs)
+        rounded = codes.bits.put(numbers, blocks)
+        return _EncodedBlocks(rounded, errors.T, targets.T, costs)
 
 
 def _by_group(values: Floats, count: int) -> Floats:

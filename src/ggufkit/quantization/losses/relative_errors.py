@@ -152,8 +152,10 @@ def _sample(tensor: Tensor, weights: Floats | None) -> Iterator[_RowSample]:
     columns = None if weights is None else weights.reshape(-1, width)
     owners = numbers * (1 if columns is None else len(columns)) // rows
     for owner in np.unique(owners):
-        mine = owners == owner
-        yield _RowSample(numbers[mine], sample[mine], None if columns is None else columns[owner])
+        is_own = owners == owner
+        yield _RowSample(
+            numbers[is_own], sample[is_own], None if columns is None else columns[owner]
+        )
 
 
 def _rounded(kind: TensorType, part: _RowSample) -> Floats:
