@@ -97,10 +97,12 @@ def test_slices_read_no_other_rows(path, torch, monkeypatch):
     decoded = []
     fill = ggufkit.frameworks.fill
     original = fill._decode
-    monkeypatch.setattr(fill, "_decode", lambda piece: (decoded.append(piece), original(piece)))
+    monkeypatch.setattr(
+        fill, "_decode", lambda *piece: decoded.append(original(*piece)) or decoded[-1]
+    )
     with ggufkit.torch.safe_open(path, dtype=torch.float16) as file:
         assert file.get_slice("Q4_K")[4:6].dtype == torch.float16
-        assert sum(piece.out.size for piece in decoded) == 2 * 256
+        assert sum(decoded) == 2 * 256
         with pytest.raises(MissingTensorError):
             file.get_tensor("none")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, TypeVar
 
@@ -28,17 +27,6 @@ AHEAD: Final = 4  # pieces per thread that are decoded while the first is waited
 BITS16: Final = np.dtype(np.uint16)  # NumPy has no bfloat16: its bits take the place
 FLOATS: Final = {DTYPES[kind]: kind for kind in ("F32", "F16", "BF16", "F64")}
 Wrapped = TypeVar("Wrapped")
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """Rows of a tensor and the array that they are decoded into."""
-
-    source: Source
-    from_type: TensorType
-    to_type: TensorType
-    start: int
-    out: Numbers  # of shape (rows, width)
 
 
 def float_type(dtype: object, types: Mapping[str, str] = FLOATS) -> str | None:
@@ -119,11 +107,19 @@ def decoded_arrays(
     Raises what reading and decoding raise.
     """
     arrays = list(map(_empty, tensors, types))
-    _run(list(chain.from_iterable(map(_pieces, tensors, types, arrays))), threads, progress)
+    pieces = list(chain.from_iterable(map(_pieces, tensors, types, arrays)))
+    count = min(worker_count(threads), len(pieces)) or 1
+    done, total = 0, sum(array.size for array in arrays)
+    with pool_of(count) as pool:
+        for size in in_turn(pool, pieces, AHEAD * count):
+            done += size
+            if progress:
+                progress(done, total)
     return arrays
 
 
-def _pieces(tensor: Tensor, type: TensorType, array: Numbers) -> Iterator[_Piece]:
+def _pieces(tensor: Tensor, type: TensorType, array: Numbers) -> Iterator[Callable[[], int]]:
+    """Yield functions that decode some rows into an array, and return the number of elements."""
     if not array.size:
         return
     tensor = separable(tensor)
@@ -131,27 +127,19 @@ def _pieces(tensor: Tensor, type: TensorType, array: Numbers) -> Iterator[_Piece
     step = max(1, PIECE // rows.shape[1])
     source = in_order(tensor, "little")
     for start in range(0, tensor.rows, step):
-        yield _Piece(source, tensor.type, type, start, rows[start : start + step])
+        part = rows[start : start + step]
+        yield functools.partial(_decode, source, tensor.type, type, start, part)
 
 
-def _run(pieces: Sequence[_Piece], threads: int | None, progress: Progress | None) -> None:
-    done, total = 0, sum(piece.out.size for piece in pieces)
-    count = min(worker_count(threads), len(pieces)) or 1
-    with pool_of(count) as pool:
-        tasks = (functools.partial(_decode, piece) for piece in pieces)
-        for piece, _ in zip(pieces, in_turn(pool, tasks, AHEAD * count), strict=True):
-            done += piece.out.size
-            if progress:
-                progress(done, total)
-
-
-def _decode(piece: _Piece) -> None:
+def _decode(
+    source: Source, from_type: TensorType, to_type: TensorType, start: int, out: Numbers
+) -> int:
     check_cancelled()
-    out = piece.out
-    packed = piece.source.read(piece.start, piece.start + len(out))
-    if piece.from_type == piece.to_type:
+    packed = source.read(start, start + len(out))
+    if from_type == to_type:
         np.copyto(out.view(np.uint8), packed)
     elif out.dtype == np.float32:
-        codec.dequantize(packed, piece.from_type, threads=1, out=out)
+        codec.dequantize(packed, from_type, threads=1, out=out)
     else:
-        codec.requantize(packed, piece.from_type, piece.to_type, threads=1, out=out.view(np.uint8))
+        codec.requantize(packed, from_type, to_type, threads=1, out=out.view(np.uint8))
+    return out.size
