@@ -65,13 +65,13 @@ def test_no_clobber_stops_the_library_from_replacing_a_file(folder):
 def test_importance_matrix_replaces_no_file_that_appears_during_the_write(
     folder, monkeypatch, name
 ):
-    synced = Staging.sync
+    publish = Staging.publish
 
     def appears(stage):
-        synced(stage)
         (folder / name).write_bytes(b"theirs")
+        publish(stage)
 
-    monkeypatch.setattr(Staging, "sync", appears)
+    monkeypatch.setattr(Staging, "publish", appears)
     result = run("imatrix", "convert", "matrix.gguf", name, "--no-clobber")
     assert result.code == 1
     assert "exists already" in result.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -14,11 +15,9 @@ from ggufkit.system.folders import HiddenFolder
 from ggufkit.system.hidden_files import (
     HIDDEN_NAMES,
     ForeignFileError,
-    OpenFolder,
     create,
     hidden,
     open_own,
-    remove,
 )
 from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit
 from neighbours import POSSIBLE, place
@@ -62,36 +61,22 @@ def test_refuses_a_link_that_replaces_a_file_before_it_is_opened(path, monkeypat
     path.write_bytes(b"ours")
     precious = path.with_name("precious")
     precious.write_bytes(b"keep me")
-    status = OpenFolder.status
+    status = Path.lstat
 
-    def swapped(folder, name):
-        state = status(folder, name)
+    def swapped(path):
+        state = status(path)
         path.unlink()
         path.symlink_to(precious)
         return state
 
-    monkeypatch.setattr(OpenFolder, "status", swapped)
+    monkeypatch.setattr(Path, "lstat", swapped)
     with pytest.raises(ForeignFileError):
         open_own(path, os.O_RDWR)
 
 
-@posix
-def test_removing_a_link_keeps_its_target(path):
-    precious = path.with_name("precious")
-    precious.write_bytes(b"keep me")
-    path.symlink_to(precious)
-    remove(path)
-    remove(path)
-    assert precious.read_bytes() == b"keep me"
-
-
-def test_files_work_where_folders_have_no_descriptors(tmp_path, monkeypatch, path):
-    monkeypatch.setattr(hidden_files, "_HAS_FOLDER_DESCRIPTORS", False)
-    os.close(create(path))
-    os.close(open_own(path, os.O_RDWR))
-    with OpenFolder(tmp_path) as folder:
-        folder.replace(path.name, "model.gguf")
-    assert (tmp_path / "model.gguf").exists()
+def test_folders_appear_whole_where_they_have_no_descriptors(tmp_path, monkeypatch):
+    monkeypatch.setattr(hidden_files, "has_folder_descriptors", False)
+    (hidden(tmp_path / "made", hidden_files.FOLDER) / "leftover").mkdir(parents=True)
     with HiddenFolder(tmp_path / "made") as hidden_folder:
         (hidden_folder.path / "sub").mkdir()
         (hidden_folder.path / "sub" / "file").write_bytes(b"x")

@@ -31,9 +31,9 @@ def test_staging_file_is_hidden_until_published(tmp_path):
     target = tmp_path / "out.gguf"
     target.write_bytes(b"old")
     staging = Staging(target)
-    staging.resize(5)
+    os.ftruncate(staging.descriptor, 5)
     write_at(staging.descriptor, b"new", 0)
-    staging.sync()
+    os.fsync(staging.descriptor)
     assert target.read_bytes() == b"old"
     assert names(tmp_path) == [".out.gguf.ggufkit-part", "out.gguf"]
     staging.publish()

@@ -288,11 +288,11 @@ def _replace_file(
         stage = Staging(target)
         opened.callback(stage.discard)
         modified_before = os.fstat(descriptor).st_mtime_ns
-        stage.resize(change.nbytes + change.shift)
+        os.ftruncate(stage.descriptor, change.nbytes + change.shift)
         way = _transfer_data(descriptor, stage, change, progress)
         write_at(stage.descriptor, change.new, 0)
         _keep_labels(descriptor, stage.descriptor)
-        stage.sync()
+        os.fsync(stage.descriptor)
         if os.fstat(descriptor).st_mtime_ns != modified_before:
             raise FormatError(
                 "the file changed during the edit", remedy="Edit it again", path=str(stage.target)

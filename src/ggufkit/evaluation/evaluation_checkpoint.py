@@ -60,7 +60,7 @@ class EvaluationCheckpoint:
         records["values"] = scores.values
         records["checksum"] = [zlib.crc32(values) for values in scores.values]
         if not self.count:
-            self.stage.resize(0)
+            os.ftruncate(self.stage.descriptor, 0)
             write_at(self.stage.descriptor, self._key, 0)
         place = len(self._key) + self.count * self._record.itemsize
         write_at(self.stage.descriptor, records.tobytes(), place)

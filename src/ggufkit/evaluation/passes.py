@@ -130,7 +130,7 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
             )
             if stage.is_new or not base.is_begun():
                 require_space(target.parent, base.nbytes, MORE_SPACE)
-                stage.resize(0)
+                os.ftruncate(stage.descriptor, 0)
                 base.begin()
             return self._pass(reader, _writing(base), _identity_of(stage.descriptor), base)
 

@@ -16,7 +16,7 @@ from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.open import open as open_model
 from ggufkit.output.write import write
 from ggufkit.system.descriptors import close
-from ggufkit.system.hidden_files import RESUME, hidden, open_own, remove
+from ggufkit.system.hidden_files import RESUME, hidden, open_own
 
 EVERY_CHUNKS: Final = 16  # what a stopped run computes again at most
 KEY: Final = "checkpoint.key"
@@ -79,13 +79,13 @@ class SumsCheckpoint(contextlib.ExitStack):
                 remedy="Run one after the other, or give each run its own output",
             )
         if not self.stays:
-            self.callback(remove, path)
+            self.callback(path.unlink, missing_ok=True)
             with contextlib.suppress(OSError):  # the open file stays readable, but not on Windows
-                remove(path)
+                path.unlink(missing_ok=True)
         return model
 
     def finish(self) -> None:
         """Remove all files: the result is complete."""
         self.close()
         for number in self._passes:
-            remove(self._path(number))
+            self._path(number).unlink(missing_ok=True)

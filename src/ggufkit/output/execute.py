@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
@@ -31,7 +32,6 @@ from ggufkit.output.verify import WrittenFile, verify_copies
 from ggufkit.system.cancellation import check_cancelled, shield
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.descriptors import sync_folder, write_at
-from ggufkit.system.hidden_files import remove
 from ggufkit.system.staging import (
     DISK_FULL,
     Staging,
@@ -85,9 +85,9 @@ class Job:
             self.journal = ResumeJournal(targets[0], self.order.plan, is_new=is_new)
         else:
             with contextlib.suppress(OSError):  # another user's file there must not stop us
-                remove(journal_of(targets[0]))
+                journal_of(targets[0]).unlink(missing_ok=True)
         for file, stage in zip(self.order.plan.files, self.stages, strict=True):
-            stage.resize(file.nbytes)
+            os.ftruncate(stage.descriptor, file.nbytes)
             write_at(stage.descriptor, file.head, 0)
             if not stage.is_new:
                 _clear_gaps(file, stage.descriptor)
@@ -177,7 +177,7 @@ def _write_and_publish(
         _work(jobs, _tasks(jobs, pool, executor), in_flight, progress)
     for stage in [stage for job in jobs for stage in job.stages]:
         check_cancelled()
-        stage.sync()
+        os.fsync(stage.descriptor)
     _verify(jobs, threads)
     check_cancelled()
     _publish(jobs)

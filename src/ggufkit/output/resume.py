@@ -24,7 +24,7 @@ from ggufkit.errors import OutputError
 from ggufkit.output.layout import Layout
 from ggufkit.remote.range_file import RangeFile
 from ggufkit.system.descriptors import close, read_at, write_at
-from ggufkit.system.hidden_files import RESUME_JOURNAL, create, hidden, open_own, remove
+from ggufkit.system.hidden_files import RESUME_JOURNAL, create, hidden, open_own
 from ggufkit.system.mapped_file import MappedFile
 
 MAX_BYTES: Final = 64 << 20  # of a journal; a model of 1 TiB needs 6 MiB
@@ -84,7 +84,7 @@ class ResumeJournal:
         """Remove the journal. The output is in place, so an error here is suppressed."""
         self.close()
         with contextlib.suppress(OSError):
-            remove(self.path)
+            self.path.unlink()
 
 
 def journal_of(target: Path) -> Path:

@@ -22,7 +22,7 @@ import numpy as np
 from ggufkit.errors import FormatError, OutputError
 from ggufkit.system import hidden_files
 from ggufkit.system.cancellation import pause
-from ggufkit.system.descriptors import BINARY, AnyPath, as_path, close, lock, read_at
+from ggufkit.system.descriptors import BINARY, AnyPath, as_path, close, lock, read_at, sync_folder
 from ggufkit.system.readers_limit import PRIVATE_LIMIT
 from ggufkit.system.staging import write_whole
 
@@ -243,52 +243,47 @@ def publish(target: Path, journal: EditJournal) -> None:
             f"the header of {target} is too large to be edited in place",
             remedy="Write a copy with `ggufkit edit IN --output OUT`",
         )
-    with hidden_files.OpenFolder(target.parent) as folder:
-        for name in (hidden_files.EDIT, hidden_files.UNDO):
-            with contextlib.suppress(FileNotFoundError):
-                path = hidden_files.hidden(target, name)
-                hidden_files.require_own(folder.status(path.name), path)
-        path = hidden_files.hidden(target, hidden_files.EDIT)
-        write_whole(path, content, limit=PRIVATE_LIMIT)
-        folder.sync()
+    undo = hidden_files.hidden(target, hidden_files.UNDO)
+    with contextlib.suppress(FileNotFoundError):
+        hidden_files.require_own(undo.lstat(), undo)
+    path = hidden_files.hidden(target, hidden_files.EDIT)
+    with contextlib.suppress(FileNotFoundError):
+        hidden_files.require_own(path.lstat(), path)
+    write_whole(path, content, limit=PRIVATE_LIMIT)
+    sync_folder(target.parent)
 
 
 def finish(target: Path) -> None:
     """Keep the journal for `undo`; it replaces the one before."""
-    with hidden_files.OpenFolder(target.parent) as folder:
-        folder.replace(
-            hidden_files.hidden(target, hidden_files.EDIT).name,
-            hidden_files.hidden(target, hidden_files.UNDO).name,
-        )
-        folder.sync()
+    path = hidden_files.hidden(target, hidden_files.EDIT)
+    path.replace(hidden_files.hidden(target, hidden_files.UNDO))
+    sync_folder(target.parent)
 
 
 def withdraw(target: Path) -> None:
     """Remove the journal of a change that did not happen."""
-    _remove(target, hidden_files.hidden(target, hidden_files.EDIT))
+    _remove(hidden_files.hidden(target, hidden_files.EDIT))
 
 
 def forget(target: Path) -> None:
     """Remove the journal of the last change, which cannot be undone any more."""
     with contextlib.suppress(OSError):
-        _remove(target, hidden_files.hidden(target, hidden_files.UNDO))
+        _remove(hidden_files.hidden(target, hidden_files.UNDO))
 
 
-def _remove(target: Path, path: Path) -> None:
-    with hidden_files.OpenFolder(target.parent) as folder, contextlib.suppress(FileNotFoundError):
-        hidden_files.require_own(folder.status(path.name), path)
-        folder.unlink(path.name)
-        folder.sync()
+def _remove(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        hidden_files.require_own(path.lstat(), path)
+        path.unlink()
+        sync_folder(path.parent)
 
 
 def follow(old: Path, new: Path) -> None:
     """Rename the journal of the last change with its file, if possible."""
-    if old == new:
-        return
-    with contextlib.suppress(OSError), hidden_files.OpenFolder(old.parent) as folder:
-        path = hidden_files.hidden(old, hidden_files.UNDO)
-        hidden_files.require_own(folder.status(path.name), path)
-        folder.replace(path.name, hidden_files.hidden(new, hidden_files.UNDO).name)
+    path = hidden_files.hidden(old, hidden_files.UNDO)
+    with contextlib.suppress(OSError):
+        hidden_files.require_own(path.lstat(), path)
+        path.replace(hidden_files.hidden(new, hidden_files.UNDO))
 
 
 def _load(path: Path) -> EditJournal | None:

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import stat
 from pathlib import Path
 
 from ggufkit.errors import OutputError
 from ggufkit.system.descriptors import close, lock, sync_folder
-from ggufkit.system.hidden_files import (
-    FOLDER,
-    empty_folder,
-    hidden,
-    is_at,
-    make_folder,
-    open_own_folder,
-    remove_empty_folder,
-    remove_folder,
-)
+from ggufkit.system.hidden_files import FOLDER, hidden, is_at, open_own_folder
 from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit, group_of_new_files
 
 
@@ -36,59 +28,64 @@ class HiddenFolder:
         self.limit = limit
         self.path: Path = hidden(target, FOLDER)
         self._descriptor: int | None = None
-        self._is_made = False  # by this process, and another one may have locked it
-        self._is_ours = False  # no other process writes it
 
     def __enter__(self) -> HiddenFolder:
-        """Create the hidden folder, or take over and empty the one of a killed process."""
-        try:
-            self._take()
-            _require_free(self.target)  # another process may have finished it
-            empty_folder(self.path, self._descriptor)
-            return self  # noqa: TRY300 (nothing comes between this and the block of `with`)
-        except BaseException:
+        """Create the hidden folder, in place of the one of a killed process."""
+        with contextlib.suppress(FileNotFoundError):
+            self._lock()
             self._remove()
+        mode = self.limit.mode(0o777, group_of_new_files(self.target.parent))
+        try:
+            self.path.mkdir(mode)
+            self._lock()
+            _require_free(self.target)  # another process may have finished it
+        except FileExistsError:
+            raise self._refusal() from None
+        except BaseException:
+            with contextlib.suppress(OSError):  # another process has filled or published it
+                self.path.rmdir()
+            self._close()
             raise
+        return self
 
     def __exit__(self, *_: object) -> None:
-        self._remove()
+        with contextlib.suppress(OSError):
+            self._remove()
 
     def publish(self) -> None:
         """Rename the folder to its target, replacing an empty one."""
         _require_free(self.target)
         _make_room(self.target, self._descriptor, self.limit)
         self.path.rename(self.target)
-        self._is_ours = False
         sync_folder(self.target.parent)
 
+    def _lock(self) -> None:
+        """Open and lock the folder; OutputError if another process has it, or published it."""
+        self._descriptor = open_own_folder(self.path)
+        if self._descriptor is None:
+            return
+        if lock(self._descriptor) is False or not is_at(self.path, self._descriptor):
+            self._close()
+            raise self._refusal()
+
     def _remove(self) -> None:
-        """Remove the folder, unless it is published or another process has it."""
-        with contextlib.suppress(OSError):
-            if self._is_ours:
-                remove_folder(self.path, self._descriptor)
-            elif self._is_made:
-                remove_empty_folder(self.path)
-        self._is_ours = self._is_made = False
+        """Remove the folder, unless it is published or another one is now in its place."""
+        try:
+            if self._descriptor is None or is_at(self.path, self._descriptor):
+                shutil.rmtree(self.path)
+        finally:
+            self._close()
+
+    def _close(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             close(descriptor)
 
-    def _take(self) -> None:
-        """Create or open the folder, and lock it."""
-        mode = self.limit.mode(0o777, group_of_new_files(self.target.parent))
-        self._is_made = make_folder(self.path, mode)
-        self._descriptor = open_own_folder(self.path, mode)
-        if self._descriptor is not None and not self._is_locked(self._descriptor):
-            self._is_made = False
-            raise OutputError(
-                f"{self.target} is being written by another process",
-                remedy="Wait for it or choose another name",
-            )
-        self._is_made, self._is_ours = False, True
-
-    def _is_locked(self, descriptor: int) -> bool:
-        """Lock the folder; if it is at its place no longer, another process has published it."""
-        return lock(descriptor) is not False and is_at(self.path, descriptor)
+    def _refusal(self) -> OutputError:
+        return OutputError(
+            f"{self.target} is being written by another process",
+            remedy="Wait for it or choose another name",
+        )
 
 
 def _make_room(folder: Path, descriptor: int | None, limit: ReadersLimit) -> None:

@@ -20,12 +20,11 @@ from ggufkit.system.hidden_files import (
     PRIVATE,
     RESUME,
     ForeignFileError,
-    OpenFolder,
     create,
     hidden,
     is_at,
     open_own,
-    remove,
+    rename_new,
 )
 from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit, group_of_new_files
 
@@ -150,29 +149,20 @@ class Staging:
             remedy=f"Wait for it, or choose another name; if no such process runs, remove {path}",
         )
 
-    def resize(self, nbytes: int) -> None:
-        """Give the file its final size; bytes not written read as zeros."""
-        os.ftruncate(self.descriptor, nbytes)
-
-    def sync(self) -> None:
-        """Make the content durable."""
-        os.fsync(self.descriptor)
-
     def publish(self) -> None:
         """Replace the target by the file, in one step."""
         if self.replaced:
             self.limit.pass_on(self.replaced, self.descriptor)
-        with OpenFolder(self.path.parent) as folder:
-            if not folder.is_at(self.path.name, self.descriptor):
-                raise OutputError(
-                    f"{self.path} was removed or replaced while it was written",
-                    remedy="Write to a folder that only you can write to",
-                )
-            rename = folder.replace if self.clobber else folder.rename_new
-            try:
-                self._finish(lambda: rename(self.path.name, self.target.name))
-            except FileExistsError:
-                raise exists_already(self.target) from None
+        if not is_at(self.path, self.descriptor):
+            raise OutputError(
+                f"{self.path} was removed or replaced while it was written",
+                remedy="Write to a folder that only you can write to",
+            )
+        rename = os.replace if self.clobber else rename_new
+        try:
+            self._finish(lambda: rename(self.path, self.target))
+        except FileExistsError:
+            raise exists_already(self.target) from None
 
     def leave(self) -> None:
         """Keep the file for the next run, or remove it; a published file stays."""
@@ -184,7 +174,7 @@ class Staging:
         """Remove the file, unless it was published."""
         with contextlib.suppress(OSError):
             if self.descriptor >= 0 and is_at(self.path, self.descriptor):
-                self._finish(lambda: remove(self.path))
+                self._finish(self.path.unlink)
         self._close()
 
     def _finish(self, act: Callable[[], object]) -> None:
@@ -217,7 +207,7 @@ def staged(
         opened.callback(stage.leave)
         try:
             result = fill(stage)
-            stage.sync()
+            os.fsync(stage.descriptor)
         except OSError as error:
             if error.errno in DISK_FULL and not error.filename:
                 error.filename = str(target)
@@ -301,12 +291,11 @@ def remove_leftover(path: Path) -> bool:
     try:
         if lock(descriptor) is not True:
             return False
-        with OpenFolder(path.parent) as opened:
-            if not opened.is_at(path.name, descriptor):  # another process removed it first
-                return True
-            if descriptors.renames_open_files:
-                opened.unlink(path.name)
-                return True
+        if not is_at(path, descriptor):  # another process removed it first
+            return True
+        if descriptors.renames_open_files:
+            path.unlink()
+            return True
     finally:
         os.close(descriptor)
     with contextlib.suppress(OSError):

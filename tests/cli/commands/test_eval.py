@@ -93,13 +93,13 @@ def test_usage_errors_say_what_to_write(models, arguments, reason):
 
 
 def test_a_base_file_that_appears_meanwhile_stays_with_no_clobber(models, tmp_path, monkeypatch):
-    logits, synced = tmp_path / "base.kld", Staging.sync
+    logits, publish = tmp_path / "base.kld", Staging.publish
 
     def appears(stage):
-        synced(stage)
         logits.write_bytes(b"theirs")
+        publish(stage)
 
-    monkeypatch.setattr(Staging, "sync", appears)
+    monkeypatch.setattr(Staging, "publish", appears)
     options = ["--base", models["base"], "--base-logits", logits, "--context", "16"]
     done = shell.ggufkit("eval", models["near"], "--text", models["text"], *options, "--no-clobber")
     assert done.code == 1
