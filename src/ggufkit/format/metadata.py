@@ -115,15 +115,12 @@ class Metadata(Mapping[str, Value]):
         return self[key] if key in self._entries else default
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the keys in file order."""
         return iter(self._entries)
 
     def __len__(self) -> int:
-        """Return the number of keys."""
         return len(self._entries)
 
     def __contains__(self, key: object) -> bool:
-        """Whether the key exists."""
         return key in self._entries
 
     def __eq__(self, other: object) -> bool:

@@ -42,7 +42,6 @@ class ValueType(Enum):
     FLOAT64 = (12, "f8")
 
     def __init__(self, id: int, dtype: str | None) -> None:
-        """Spread the row over two attributes."""
         self.id = id
         self.dtype = dtype
 
@@ -112,7 +111,6 @@ class TensorType(metaclass=_TypesByName):
         return self.name == (other.name if isinstance(other, TensorType) else other)
 
     def __hash__(self) -> int:
-        """Agree with equality."""
         return hash(self.name)
 
     def __str__(self) -> str:

@@ -170,7 +170,6 @@ def _in_order(
 def _side_by_side(
     pool: Executor, model: Model, inner: list[str], tally: Tally
 ) -> dict[str, dict[str, str]]:
-    """Return each tensor's digests."""
     digests: dict[str, dict[str, str]] = {}
     tensors = model.tensors.values()
     for tensor, own in zip(tensors, pool.map(lambda t: _digested(t, inner), tensors), strict=True):

@@ -104,7 +104,6 @@ class Estimate:
     output: int
 
     def __repr__(self) -> str:
-        """Show the sums, not each layer."""
         names = ("total", "weights", "cache", "state", "compute", "output")
         sums = ", ".join(f"{name}={getattr(self, name):,}" for name in names)
         return f"<Estimate of {len(self.layers)} layers, context {self.context:,}: {sums} bytes>"

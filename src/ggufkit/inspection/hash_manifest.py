@@ -40,7 +40,6 @@ class Verdict(Enum):
     FILE_ERROR = (5, "Manifest File Error")
 
     def __init__(self, code: int, words: str) -> None:
-        """Spread the row over two attributes."""
         self.code = code
         self.words = words
 

@@ -67,7 +67,6 @@ class Opener(contextlib.ExitStack):
     """Opens the models of a call; closes them at the end, unless a result takes them over."""
 
     def __init__(self) -> None:
-        """Start without files."""
         super().__init__()
         self._files: tuple[AnyFile, ...] = ()
 

@@ -108,15 +108,12 @@ class Model(ModelVerbs, Mapping[str, Tensor]):
         return self.tensors[name]
 
     def __contains__(self, name: object) -> bool:
-        """Whether a tensor has this name."""
         return name in self.tensors
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names of the tensors."""
         return iter(self.tensors)
 
     def __len__(self) -> int:
-        """Return the number of tensors."""
         return len(self.tensors)
 
     def __bool__(self) -> bool:
@@ -124,11 +121,9 @@ class Model(ModelVerbs, Mapping[str, Tensor]):
         return True
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is this model itself."""
         return self is other
 
     def __hash__(self) -> int:
-        """Agree with equality."""
         return id(self)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -198,11 +193,9 @@ class Model(ModelVerbs, Mapping[str, Tensor]):
         return self
 
     def __enter__(self) -> Model:
-        """Return the model."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the files."""
         self.close()
 
     def __reduce__(self) -> Reduced:
@@ -215,7 +208,6 @@ class Model(ModelVerbs, Mapping[str, Tensor]):
     # In notebooks.
 
     def __repr__(self) -> str:
-        """Show architecture, counts and files."""
         name = ", ".join(file.path.name for file in self.files[:1]) or "in memory"
         return f"<Model {name}: {len(self.metadata)} keys, {len(self.tensors)} tensors>"
 

@@ -29,7 +29,6 @@ from ggufkit.models.rows import AnyFile, Unplaced, closing_on_error
 from ggufkit.models.sources import FileSource
 from ggufkit.remote.memory_file import Content
 from ggufkit.remote.range_file import RangeFile
-from ggufkit.remote.server_file import ServerFile
 from ggufkit.rules.findings import Finding, finding, first_error
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
@@ -143,7 +142,7 @@ def parsed_together(
         return part
 
     for other in files[1:]:
-        if isinstance(other, ServerFile):
+        if isinstance(other, RangeFile):
             other.expect_short_header()
     if len(files) == 1:
         parts = [parsed(files[0])]

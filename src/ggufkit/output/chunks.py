@@ -23,7 +23,6 @@ from ggufkit.models.sources import FileSource, QuantizedSource, Swapped
 from ggufkit.output.layout import Extent
 from ggufkit.quants import kernels
 from ggufkit.remote.range_file import RangeFile
-from ggufkit.remote.server_file import ServerFile
 from ggufkit.system.descriptors import begin_writeback, checksum_at, write_at
 from ggufkit.system.mapped_file import Bytes
 from ggufkit.system.staging import Output
@@ -279,21 +278,16 @@ def coalesced_extents(extents: Iterable[Extent]) -> Iterator[Extent]:
 
 
 def _union(first: Extent, second: Extent) -> Extent | None:
-    """Return two extents as one, None if they are not adjacent in a file on a server."""
-    before, after = _server_span(first), _server_span(second)
-    if before is None or after is None or before[0] is not after[0]:
+    """Return two extents as one, None if they are not adjacent in a file that is read by ranges."""
+    before, after = first.source.span, second.source.span
+    if not before or not after or before.file is not after.file:
         return None
-    file, offset = before
-    if offset + first.nbytes != after[1] or first.offset + first.nbytes != second.offset:
+    is_adjacent = (
+        before.offset + first.nbytes == after.offset
+        and first.offset + first.nbytes == second.offset
+    )
+    if not is_adjacent or not isinstance(before.file, RangeFile):
         return None
     nbytes = first.nbytes + second.nbytes
-    source = FileSource(file, offset, nbytes, 1, first.source.byte_order)
+    source = FileSource(before.file, before.offset, nbytes, 1, first.source.byte_order)
     return Extent(first.offset, nbytes, first.name, nbytes, 1, source)
-
-
-def _server_span(extent: Extent) -> tuple[ServerFile, int] | None:
-    """Return the file on a server whose bytes are copied, and their offset."""
-    span = extent.source.span
-    if span is None or not isinstance(span.file, ServerFile):
-        return None
-    return span.file, span.offset

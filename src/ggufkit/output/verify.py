@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from ggufkit.errors import RemoteError
 from ggufkit.output.layout import PlannedFile
-from ggufkit.remote.server_file import ServerFile
+from ggufkit.remote.range_file import RangeFile
 from ggufkit.system.cancellation import check_cancelled
 from ggufkit.system.descriptors import read_at
 from ggufkit.system.threads import in_turn, pool_of
@@ -45,37 +45,29 @@ def verify_copies(written: Iterable[WrittenFile], threads: int) -> None:
     checked.
     """
     checked = []
-    runs_of: dict[ServerFile, list[CopiedRun]] = {}
+    runs_of: dict[RangeFile, list[CopiedRun]] = {}
     for planned, descriptor in written:
         for extent in planned.extents:
             span = extent.source.span
-            if span and isinstance(span.file, ServerFile):
+            if span and isinstance(span.file, RangeFile):
                 run = CopiedRun(span.offset, span.nbytes, descriptor, extent.offset)
                 runs_of.setdefault(span.file, []).append(run)
     for file, copied in runs_of.items():
         runs = sorted(set(copied))
-        expected = _expected_digest(file)
-        if expected and _gap_bytes(file, runs) <= MOST_GAPS:
-            checked.append(functools.partial(_verify, file, runs, expected))
+        if file.sha256 and _gap_bytes(file, runs) <= MOST_GAPS:
+            checked.append(functools.partial(_verify, file, runs))
     if checked:
         with pool_of(max(1, min(threads, len(checked)))) as pool:
             for _ in in_turn(pool, checked, threads):
                 pass
 
 
-def _expected_digest(file: ServerFile) -> str:
-    """Return the SHA-256 that a server states for a file, "" if it states none."""
-    from ggufkit.remote.hub.hub import sha256_of  # noqa: PLC0415 (networks take long to import)
-
-    return sha256_of(file)
-
-
-def _gap_bytes(file: ServerFile, runs: list[CopiedRun]) -> int:
+def _gap_bytes(file: RangeFile, runs: list[CopiedRun]) -> int:
     """Return how many bytes after the header were not copied."""
     return sum(stop - start for start, stop in _gaps(file, runs) if start >= runs[0].start)
 
 
-def _gaps(file: ServerFile, runs: list[CopiedRun]) -> Iterator[tuple[int, int]]:
+def _gaps(file: RangeFile, runs: list[CopiedRun]) -> Iterator[tuple[int, int]]:
     offset = 0
     for run in runs:
         if run.start > offset:
@@ -85,17 +77,17 @@ def _gaps(file: ServerFile, runs: list[CopiedRun]) -> Iterator[tuple[int, int]]:
         yield offset, file.nbytes
 
 
-def _verify(file: ServerFile, runs: list[CopiedRun], expected: str) -> None:
+def _verify(file: RangeFile, runs: list[CopiedRun]) -> None:
     """Compare; gaps are zeros in nearly all files, so they are fetched only if zeros differ."""
-    if expected not in (_digest(file, runs, is_zero=True), _digest(file, runs, is_zero=False)):
+    if file.sha256 not in (_digest(file, runs, is_zero=True), _digest(file, runs, is_zero=False)):
         raise RemoteError(
             f"{file.path}: the downloaded bytes do not have the SHA-256 that the server states, "
-            f"{expected}",
+            f"{file.sha256}",
             remedy="Copy it again; if it stays so, the file on the server is damaged",
         )
 
 
-def _digest(file: ServerFile, runs: list[CopiedRun], *, is_zero: bool) -> str:
+def _digest(file: RangeFile, runs: list[CopiedRun], *, is_zero: bool) -> str:
     sha256 = hashlib.sha256()
     offset = 0
     for run in runs:
@@ -110,7 +102,7 @@ def _digest(file: ServerFile, runs: list[CopiedRun], *, is_zero: bool) -> str:
     return sha256.hexdigest()
 
 
-def _gap(file: ServerFile, start: int, stop: int, *, is_zero: bool) -> bytes:
+def _gap(file: RangeFile, start: int, stop: int, *, is_zero: bool) -> bytes:
     """Return the bytes between two tensors, or before the first."""
     if start >= stop:
         return b""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import base64
 import contextlib
 import errno
 import functools
@@ -18,8 +17,7 @@ import urllib.request
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NoReturn, cast
-from urllib.parse import unquote
+from typing import Any, Final, cast
 
 from ggufkit.errors import RemoteError
 from ggufkit.remote import limits
@@ -44,11 +42,9 @@ class _TimedSocket(io.RawIOBase):
         self.deadline: float = time.monotonic() + limits.ANSWER_SECONDS
 
     def makefile(self, *_: object) -> io.BufferedReader:
-        """Return the reader that a response asks for."""
         return io.BufferedReader(self, limits.BUFFER_BYTES)
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int | None:  # noqa: ANN401 (as the base class)
@@ -74,34 +70,27 @@ class Response(http.client.HTTPResponse):
     connection: Connection  # that it came through
 
     def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
-        """Read from `sock` within the limits of time."""
         self.timed: _TimedSocket = _TimedSocket(sock)
         super().__init__(self.timed, *args, **options)  # type: ignore[arg-type]
 
 
-class Proxy:
-    """The proxy of the environment for one URL; `address` is empty where there is none."""
+def proxy_of(url: Url) -> Url | None:
+    """Return the proxy of a URL that http_proxy, all_proxy and so on, or the system, set.
 
-    def __init__(self, url: Url) -> None:
-        """Look up http_proxy, https_proxy, all_proxy and no_proxy, or the system's settings."""
-        proxies = urllib.request.getproxies()
-        is_direct = urllib.request.proxy_bypass(url.authority)
-        address = proxies.get(url.scheme) or proxies.get("all") or ""
-        self.address: str = "" if is_direct else address
-        self.headers: dict[str, str] = {}
-        if not self.address:
-            return
-        text = self.address if "://" in self.address else f"http://{self.address}"
-        try:
-            self.url: Url = Url.parse(text)
-        except RemoteError as error:
-            raise RemoteError(
-                f"the proxy {redacted(text)} cannot be used: only http(s) proxies can",
-                remedy=f"Set {url.scheme}_proxy=http://HOST:PORT, or no_proxy={url.host}",
-            ) from error
-        if self.url.user:
-            login = base64.b64encode(unquote(self.url.user).encode()).decode()
-            self.headers["Proxy-Authorization"] = f"Basic {login}"
+    Raises RemoteError for a proxy that does not speak http.
+    """
+    proxies = urllib.request.getproxies()
+    address = proxies.get(url.scheme) or proxies.get("all")
+    if not address or urllib.request.proxy_bypass(url.authority):
+        return None
+    text = address if "://" in address else f"http://{address}"
+    try:
+        return Url.parse(text)
+    except RemoteError as error:
+        raise RemoteError(
+            f"the proxy {redacted(text)} cannot be used: only http(s) proxies can",
+            remedy=f"Set {url.scheme}_proxy=http://HOST:PORT, or no_proxy={url.host}",
+        ) from error
 
 
 @functools.cache
@@ -135,13 +124,13 @@ class Connection:
     """A connection to a URL's host or its proxy; it opens with the first request."""
 
     def __init__(self, url: Url) -> None:
-        """Choose host, proxy and encryption."""
         self.url: Url = url
         self.used_at: float = 0.0
-        self.proxy: Proxy = Proxy(url)
+        self.proxy: Url | None = proxy_of(url)
         self._limit = Zone.MACHINE
         self._zone: Zone | None = None
-        peer = self.proxy.url if self.proxy.address else url
+        peer = self.proxy or url
+        self._login = {"Proxy-Authorization": peer.authorization} if peer.user else {}
         self.http: http.client.HTTPConnection
         if url.scheme == "https":
             self.http = http.client.HTTPSConnection(
@@ -151,17 +140,11 @@ class Connection:
             self.http = http.client.HTTPConnection(
                 peer.host, peer.port, timeout=limits.CONNECT_SECONDS
             )
-        self.is_absolute: bool = bool(self.proxy.address) and url.scheme == "http"
-        if self.proxy.address and url.scheme == "https":
-            self.http.set_tunnel(url.host, url.port, headers=self.proxy.headers)
+        if self.proxy and url.scheme == "https":
+            self.http.set_tunnel(url.host, url.port, headers=self._login)
         self.http.response_class = Response
-        if not self.proxy.address:  # a proxy looks the name up itself
+        if not self.proxy:  # a proxy looks the name up itself
             self.http._create_connection = self._connect  # type: ignore[attr-defined] # noqa: SLF001
-
-    def just_used(self) -> Connection:
-        """Note the time, and return itself."""
-        self.used_at = time.monotonic()
-        return self
 
     def _connect(self, peer: tuple[str, int], *_: object) -> socket.socket:
         """Resolve the name once, and connect to an address in the allowed zones."""
@@ -195,14 +178,19 @@ class Connection:
         Raises RemoteError if the server is in a higher zone than `limit`.
         """
         self._limit = limit
-        if limit < Zone.MACHINE and (self.proxy.address or self.http.sock is not None):
+        if limit < Zone.MACHINE and (self.proxy or self.http.sock is not None):
             require_zone(url, self.zone, limit)
-        login = self.proxy.headers if self.is_absolute else {}
         if self.http.sock is not None:
             self.http.sock.settimeout(limits.SILENT_SECONDS)
-        target = url.full if self.is_absolute else url.target
-        self.http.request("GET", target, headers={"Host": url.authority, **login, **headers})
-        response = cast("Response", self.http.getresponse())
+        target, login = url.target, {}
+        if self.proxy and url.scheme == "http":
+            target, login = url.full, self._login
+        try:
+            self.http.request("GET", target, headers={"Host": url.authority, **login, **headers})
+            response = cast("Response", self.http.getresponse())
+        except BaseException:
+            self.http.close()
+            raise
         response.connection = self
         return response
 
@@ -244,17 +232,8 @@ class Pool:
         idle = self._take(url.origin)
         if idle is not None:
             with contextlib.suppress(ConnectionError):
-                return self._request(idle, url, headers, limit)
-        return self._request(Connection(url), url, headers, limit)
-
-    def _request(
-        self, connection: Connection, url: Url, headers: Mapping[str, str], limit: Zone
-    ) -> Response:
-        try:
-            return connection.get(url, headers, limit)
-        except BaseException:
-            connection.http.close()
-            raise
+                return idle.get(url, headers, limit)
+        return Connection(url).get(url, headers, limit)
 
     def _slot(self, origin: Origin) -> threading.BoundedSemaphore:
         with self._lock:
@@ -274,8 +253,9 @@ class Pool:
         return None
 
     def _put_back(self, connection: Connection) -> None:
+        connection.used_at = time.monotonic()
         with self._lock:
-            self._idle.setdefault(connection.url.origin, deque()).append(connection.just_used())
+            self._idle.setdefault(connection.url.origin, deque()).append(connection)
 
     def close(self) -> None:
         """Close all idle connections."""
@@ -286,28 +266,27 @@ class Pool:
             connection.http.close()
 
 
-def drain(response: http.client.HTTPResponse, most: int = limits.MAX_ERROR_BYTES) -> None:
+def drain(response: http.client.HTTPResponse) -> None:
     """Read the rest of a short body, so that its connection can be kept."""
+    most = limits.MAX_ERROR_BYTES
     with contextlib.suppress(OSError, http.client.HTTPException):
         while most > 0 and (data := response.read(min(most, limits.BUFFER_BYTES))):
             most -= len(data)
 
 
-def unreachable(url: Url, error: Exception) -> NoReturn:
-    """Raise the RemoteError that says why a server cannot be read, and what to do."""
+def unreachable(url: Url, error: Exception) -> RemoteError:
+    """Return the error that says why a server cannot be read, and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        raise RemoteError(
+        return RemoteError(
             f"the certificate of {url.host} is not valid: {error.verify_message}",
             remedy=f"Name your organization's certificates in {CA_BUNDLES[0]}",
-        ) from error
+        )
     if isinstance(error, socket.gaierror):
-        raise RemoteError(
+        return RemoteError(
             f"the host {url.host} is unknown", remedy="Check the name, and the network"
-        ) from error
+        )
     reason = getattr(error, "strerror", None) or str(error)[:MAX_REASON] or type(error).__name__
-    raise RemoteError(
-        f"{url} cannot be read: {reason}", remedy="Check the network, and try again"
-    ) from error
+    return RemoteError(f"{url} cannot be read: {reason}", remedy="Check the network, and try again")
 
 
 POOL: Final = Pool()

@@ -32,7 +32,11 @@ from ggufkit.system.cancellation import pause
 
 T = TypeVar("T")
 
-AGENT: Final = f"ggufkit/{__version__}"
+_HEADERS: Final = {
+    "User-Agent": f"ggufkit/{__version__}",
+    "Accept": "*/*",
+    "Accept-Encoding": "identity",
+}
 _LENGTH: Final = re.compile(r"[0-9]{1,19}")
 _REDIRECTS: Final = {301, 302, 303, 307, 308}
 _MISSING: Final = {404, 410}
@@ -146,8 +150,10 @@ def get(
     hops: list[Mapping[str, str]] = []
     target = url
     while True:
-        login_header = _login_header(target, url, login)
-        with _response(target, {**(headers or {}), **login_header}, limit) as response:
+        all_headers = {**_HEADERS, **(headers or {}), **_login_header(target, url, login)}
+        with contextlib.ExitStack() as connection:
+            with _network_errors(target):
+                response = connection.enter_context(POOL.get(target, all_headers, limit))
             location = response.headers.get("Location", "")
             if response.status not in _REDIRECTS or not location:
                 yield Answer(response, target, limit, hops)
@@ -171,15 +177,6 @@ def _login_header(target: Url, first: Url, login: Login | None) -> dict[str, str
 
 
 @contextlib.contextmanager
-def _response(url: Url, headers: Mapping[str, str], limit: Zone) -> Iterator[Response]:
-    usual = {"User-Agent": AGENT, "Accept": "*/*", "Accept-Encoding": "identity"}
-    with contextlib.ExitStack() as connection:
-        with _network_errors(url):
-            response = connection.enter_context(POOL.get(url, {**usual, **headers}, limit))
-        yield response
-
-
-@contextlib.contextmanager
 def _network_errors(url: Url) -> Iterator[None]:
     """Raise AgainError for a broken connection, RemoteError where another try would not help."""
     try:
@@ -187,14 +184,12 @@ def _network_errors(url: Url) -> Iterator[None]:
     except GGUFError:
         raise
     except _BROKEN as error:
-        try:
-            unreachable(url, error)
-        except RemoteError as reason:
-            if isinstance(error, socket.gaierror | ssl.SSLCertVerificationError):
-                raise  # another try would not help
-            is_lasting = isinstance(error, SlowError | ConnectionRefusedError)
-            tries = limits.FEW_TRIES if is_lasting else limits.TRIES
-            raise AgainError(reason, tries=tries) from error
+        reason = unreachable(url, error)
+        if isinstance(error, socket.gaierror | ssl.SSLCertVerificationError):
+            raise reason from error
+        is_lasting = isinstance(error, SlowError | ConnectionRefusedError)
+        tries = limits.FEW_TRIES if is_lasting else limits.TRIES
+        raise AgainError(reason, tries=tries) from error
 
 
 def require_success(answer: Answer, url: Url) -> None:

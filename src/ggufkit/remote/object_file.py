@@ -16,8 +16,7 @@ from typing import Any, Final
 from ggufkit.errors import MissingExtraError, RemoteDeniedError, RemoteError
 from ggufkit.remote import limits
 from ggufkit.remote.range_file import ByteRange
-from ggufkit.remote.remote_file import RemoteFile
-from ggufkit.remote.server_file import FileState, ServerFile, Write, reopened
+from ggufkit.remote.remote_file import FileState, RemoteFile, Write, reopened
 from ggufkit.remote.trust import Zone
 from ggufkit.remote.url import STORES, Login, Url, UrlPath, redacted
 
@@ -42,7 +41,7 @@ class ObjectFile(RemoteFile):
         super().__init__(signed_url(name), login=_google_login(name), first_bytes=first_bytes)
         self.path: UrlPath = UrlPath(redacted(name))
 
-    def __reduce__(self) -> tuple[Callable[..., ServerFile], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., RemoteFile], tuple[object, ...]]:
         """Pickle the name, and the state that the file must still have."""
         return reopened, (partial(ObjectFile, self._name, first_bytes=1), self.state)
 

@@ -49,6 +49,14 @@ class RangeFile(ABC):
     def identity(self) -> tuple[object, ...]:
         """A value that identifies this file in its present state."""
 
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 that a server states for the file, "" if none does."""
+        return ""
+
+    def expect_short_header(self) -> None:  # noqa: B027 (only servers send a first part)
+        """Read little at first: for a later shard, or a file whose vocabulary is known."""
+
     @abstractmethod
     def fetch(self, ranges: Sequence[ByteRange]) -> Sequence[bytes | bytearray | memoryview]:
         """Return the bytes of all ranges, which are inside the file, as few requests as useful."""

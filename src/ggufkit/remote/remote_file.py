@@ -4,25 +4,38 @@ from __future__ import annotations
 
 import http
 import re
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
-from ggufkit.errors import NoRangesError, RemoteDeniedError, RemoteError
+from ggufkit.errors import FormatError, NoRangesError, RemoteDeniedError, RemoteError
 from ggufkit.remote import limits
 from ggufkit.remote.connections import drain
 from ggufkit.remote.get import AgainError, Answer, ReadDeadline, get, patiently, require_success
-from ggufkit.remote.range_file import ByteRange
-from ggufkit.remote.server_file import FileState, ServerFile, Write, reopened
+from ggufkit.remote.range_coalescing import coalesce, in_parallel, parts_of
+from ggufkit.remote.range_file import ByteRange, RangeFile
 from ggufkit.remote.trust import Zone
 from ggufkit.remote.url import Login, Url, UrlPath
 from ggufkit.system.cancellation import check_cancelled
+from ggufkit.system.descriptors import write_at
 
+Write: TypeAlias = "Callable[[int, memoryview], None]"  # takes a position in the file, and bytes
+
+SHA256: Final = re.compile(r'"?([0-9a-f]{64})"?')
 _CONTENT_RANGE: Final = re.compile(r"bytes (?:([0-9]{1,19})-([0-9]{1,19})|\*)/([0-9]{1,19}|\*)")
 
 
-class RemoteFile(ServerFile):
+class FileState(NamedTuple):
+    """What a server says of a file, which must stay the same: size, ETag, Last-Modified."""
+
+    nbytes: int
+    etag: str
+    modified: str
+
+
+class RemoteFile(RangeFile):
     """A file at a URL. The first request brings its beginning, its size and its ETag.
 
     `login` is for its own server alone. `redirects` holds the headers of the redirects of the first
@@ -33,19 +46,84 @@ class RemoteFile(ServerFile):
     def __init__(
         self, url: str | Url, *, login: Login | None = None, first_bytes: int = limits.FIRST_BYTES
     ) -> None:
-        """Name the file; the first read sends the first request."""
+        """Name the file; the first read sends the first request, for `first_bytes` bytes."""
         self.url: Url = url if isinstance(url, Url) else Url.parse(url)
-        super().__init__(UrlPath(str(self.url)), first_bytes)
+        super().__init__(UrlPath(str(self.url)))
         self.login = login
+        self.first_bytes = first_bytes
         self.redirects: list[Mapping[str, str]] = []
         # Where the redirects led, which is requested directly from then on, and their limit.
         self._target = (self.url, Zone.MACHINE)
+        self._state: FileState | None = None
+        self._state_lock = threading.Lock()
 
-    def __reduce__(self) -> tuple[Callable[..., ServerFile], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., RemoteFile], tuple[object, ...]]:
         """Pickle the URL, and the state that the file must still have; the login is left out."""
         return reopened, (partial(RemoteFile, self.url, first_bytes=1), self.state)
 
+    def expect_short_header(self) -> None:
+        """Make the first request small."""
+        self.first_bytes = min(self.first_bytes, limits.SHORT_BYTES)
+
+    @property
+    def state(self) -> FileState:
+        """What the server says of the file; the first use sends the first request."""
+        with self._state_lock:
+            if self._state is None:
+                self._state, self.data = self.read_first()
+            return self._state
+
+    @property
+    def nbytes(self) -> int:
+        """The size, which comes with the first range."""
+        return self.state.nbytes
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """The URL, and the state of the file on the server."""
+        return str(self.path), *self.state
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 in the Hub's redirect, or in an ETag; "" for none."""
+        headers = (item for redirect in self.redirects for item in redirect.items())
+        etags = [value for name, value in headers if name.lower() == "x-linked-etag"]
+        matches = (SHA256.fullmatch(etag.strip()) for etag in (*etags, self.state.etag))
+        return next((match[1] for match in matches if match), "")
+
     # Reading.
+
+    def fetch(self, ranges: Sequence[ByteRange]) -> list[memoryview]:
+        """Return the bytes of all ranges: near ones in one request, large ones in parallel."""
+        self.state  # noqa: B018 (the first request)
+        groups = coalesce(ranges)
+        buffers = [memoryview(bytearray(group.whole.nbytes)) for group in groups]
+        in_parallel(
+            partial(self.read_to, part, partial(_fill, buffer, group.whole.offset))
+            for group, buffer in zip(groups, buffers, strict=True)
+            for part in parts_of(group.whole)
+        )
+        results: list[memoryview] = [memoryview(b"")] * len(ranges)
+        for group, buffer in zip(groups, buffers, strict=True):
+            for index in group.members:
+                start = ranges[index].offset - group.whole.offset
+                results[index] = buffer[start : start + ranges[index].nbytes]
+        return results
+
+    def copy(self, offset: int, nbytes: int, target: int, target_offset: int) -> None:
+        """Copy bytes to the descriptor `target`, several parts at the same time."""
+        self._require_open()
+        self._require_inside(ByteRange(offset, nbytes))
+        if offset + nbytes <= len(self.data):
+            super().copy(offset, nbytes, target, target_offset)
+            return
+
+        def write(position: int, data: memoryview) -> None:
+            write_at(target, data, position - offset + target_offset)
+
+        in_parallel(
+            partial(self.read_to, part, write) for part in parts_of(ByteRange(offset, nbytes))
+        )
 
     def read_to(self, requested: ByteRange, write: Write) -> None:
         """Give one range to `write`; after a broken connection, continue where it stopped."""
@@ -120,6 +198,23 @@ class RemoteFile(ServerFile):
     def _state_after(self, answer: Answer, nbytes: int) -> FileState:
         self._target, self.redirects = (answer.url, answer.limit), answer.redirects
         return _state_of(answer, nbytes)
+
+
+def _fill(buffer: memoryview, start: int, position: int, data: memoryview) -> None:
+    """Put bytes into a buffer that begins at `start` of the file."""
+    buffer[position - start : position - start + len(data)] = data
+
+
+def reopened(open_again: Callable[[], RemoteFile], state: FileState) -> RemoteFile:
+    """Open a file that another process opened before; FormatError if it changed since."""
+    file = open_again()
+    if file.state != state:
+        raise FormatError(
+            "the file changed since the start",
+            remedy="Run again, and do not change the input while it runs",
+            path=str(file.path),
+        )
+    return file
 
 
 def _state_of(answer: Answer, nbytes: int) -> FileState:

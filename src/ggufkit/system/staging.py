@@ -113,7 +113,6 @@ class Staging:
             raise
 
     def _take(self) -> None:
-        """Open the file and lock it."""
         for _ in range(ATTEMPTS):
             self.descriptor = self._opened()
             if self.descriptor < 0:

@@ -212,7 +212,6 @@ class Tensor:
         dtype: npt.DTypeLike | None = None,
         copy: bool | None = None,  # noqa: FBT001 (NumPy's protocol)
     ) -> Elements:
-        """Return the elements for NumPy."""
         return self.numpy(dtype, copy=copy)
 
     def __dlpack__(self, *, copy: bool | None = None, **options: Any) -> Any:  # noqa: ANN401 (a capsule)
@@ -253,7 +252,6 @@ class Tensor:
         )
 
     def __repr__(self) -> str:
-        """Show name, type and shape."""
         return f"<Tensor {self.name!r}: {self.type} {self.shape}>"
 
     def _repr_html_(self) -> str:

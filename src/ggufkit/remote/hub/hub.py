@@ -21,8 +21,7 @@ from ggufkit.remote import limits
 from ggufkit.remote.get import Answer, get, patiently, require_success
 from ggufkit.remote.hub.repo_file import MAIN, RepoFile, is_inside
 from ggufkit.remote.hub.settings import endpoint, login, offline_reason
-from ggufkit.remote.remote_file import RemoteFile
-from ggufkit.remote.server_file import FileState, ServerFile, reopened
+from ggufkit.remote.remote_file import SHA256, FileState, RemoteFile, reopened
 from ggufkit.remote.url import Url, UrlPath
 
 MAX_PAGE_BYTES: Final = 16 << 20  # of one page of a list; a thousand files take half a megabyte
@@ -31,7 +30,6 @@ MAX_FILE_BYTES: Final = (1 << 63) - 1  # as on disks
 MAX_NAMES: Final = 5  # in a message
 MAX_COMPARED: Final = 500  # names that are compared with a misspelled one: each takes milliseconds
 _NEXT: Final = re.compile(r'<([^<>]{1,4096})>\s*;\s*rel="?next"?')
-_SHA256: Final = re.compile(r'"?([0-9a-f]{64})"?')
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,6 @@ class Repository:
     revision: str = MAIN
 
     def __str__(self) -> str:
-        """Return the name for messages, with the revision if it is not the default."""
         return self.name if self.revision == MAIN else f"{self.name}@{self.revision}"
 
     @property
@@ -140,7 +137,7 @@ def _entry(item: Any) -> RepoFile | None:  # noqa: ANN401 (as JSON is)
     if type(nbytes) is not int or not 0 <= nbytes <= MAX_FILE_BYTES:
         return None
     oid = lfs.get("oid") if isinstance(lfs, dict) else None
-    digest = _SHA256.fullmatch(oid) if isinstance(oid, str) else None
+    digest = SHA256.fullmatch(oid) if isinstance(oid, str) else None
     return RepoFile(path, nbytes, digest[1] if digest else "")
 
 
@@ -203,14 +200,15 @@ class HubFile(RemoteFile):
         self.repository = repository
         self.file = file
 
-    def set_beginning(self, beginning: bytes) -> None:
-        """Take a beginning that another file of the repository completed."""
-        self.data = beginning
-
-    def __reduce__(self) -> tuple[Callable[..., ServerFile], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., RemoteFile], tuple[object, ...]]:
         """Pickle the names; the reading process logs in with the token of its own machine."""
         again = partial(HubFile, self.repository, self.file, first_bytes=1)
         return reopened, (again, self.state)
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 in the Hub's list, or in its answers; "" for none."""
+        return self.file.sha256 or super().sha256
 
     def read_first(self) -> tuple[FileState, bytes]:
         """Send the first request; a refusal raises what the Hub's list says about the file."""
@@ -221,23 +219,3 @@ class HubFile(RemoteFile):
             if isinstance(error, RemoteDeniedError):
                 raise _gated(self.repository) from error
             raise missing_file(self.repository, self.file.path, files) from error
-
-
-def sha256_of(file: ServerFile) -> str:
-    """Return the SHA-256 that a server states for a file, "" if it states none.
-
-    It comes from the Hub's list, from the Hub's redirect, or from an ETag that is a SHA-256.
-    """
-    if isinstance(file, HubFile) and file.file.sha256:
-        return file.file.sha256
-    return linked_sha256(file) if isinstance(file, RemoteFile) else ""
-
-
-def linked_sha256(file: RemoteFile) -> str:
-    """Return the SHA-256 in the answers to requests, "" for none."""
-    headers = (item for redirect in file.redirects for item in redirect.items())
-    etags = [value for name, value in headers if name.lower() == "x-linked-etag"]
-    for etag in (*etags, file.etag):
-        if match := _SHA256.fullmatch(etag.strip()):
-            return match[1]
-    return ""
