@@ -32,8 +32,8 @@ def test_counts_agree_with_numpy_on_the_same_edges(numbers):
 def test_parts_add_up_to_the_whole_wherever_they_are_cut(numbers, place):
     first, second = bins_of(numbers[:place]), bins_of(numbers[place:])
     whole = bins_of(numbers).histogram(64)
-    assert first.plus(second).histogram(64) == whole
-    assert second.plus(first).histogram(64) == whole
+    assert (first + second).histogram(64) == whole
+    assert (second + first).histogram(64) == whole
 
 
 def test_edges_are_round_numbers_with_zero_among_them():

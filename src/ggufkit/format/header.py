@@ -17,7 +17,7 @@ from ggufkit.format import types
 from ggufkit.format.dialects import DataSection, resolved
 from ggufkit.format.encoding import ByteOrder, Encoding, is_utf8
 from ggufkit.format.magic import HEAD_BYTES, identify
-from ggufkit.format.metadata import Encoded, Metadata, is_alignment, value_types
+from ggufkit.format.metadata import Encoded, Metadata, is_alignment
 from ggufkit.format.tensor_infos import (
     Infos,
     Places,
@@ -165,7 +165,7 @@ def _entries(
         key = data[key_at : key_at + size].decode("utf-8", "surrogateescape")
         if key in entries or size > types.MAX_KEY_BYTES or not _KEY_FORM.fullmatch(key):
             _about_key(key, size, key_at - encoding.count_bytes, key in entries, findings)
-        value, inner = value_types(kind, element)
+        value, inner = types.VALUE_TYPES[kind], types.VALUE_TYPES.get(element)  # None: no array
         entry = Encoded(data, encoding, value, inner, count, key_at + size, value_at, end)
         if entry.element_type is types.ValueType.ARRAY:
             findings.add("array-nested", entry.start, key=key)

@@ -16,7 +16,7 @@ from ggufkit.format.coerce import plain_exactly, typed, typed_value
 from ggufkit.format.encoding import CANONICAL, Encoding, is_utf8
 from ggufkit.format.html import SHOWN_ROWS, table
 from ggufkit.format.key_types import known_type
-from ggufkit.format.types import DEFAULT_ALIGNMENT, MAX_KEY_BYTES, VALUE_TYPES, ValueType
+from ggufkit.format.types import DEFAULT_ALIGNMENT, MAX_KEY_BYTES, ValueType
 from ggufkit.format.values import (
     Strings,
     TypedValue,
@@ -67,11 +67,6 @@ class Encoded:
             with view(self.data) as raw:
                 return bytes(raw[self.start : self.end])
         return encode(self.decode(), encoding)
-
-    def nbytes(self, encoding: Encoding) -> int:
-        """Return the number of bytes in `encoding`."""
-        is_same = encoding == self.encoding
-        return self.end - self.start if is_same else len(encode(self.decode(), encoding))
 
     @property
     def type_name(self) -> str:
@@ -307,21 +302,6 @@ class Metadata(Mapping[str, Value]):
             near = difflib.get_close_matches(str(key), self._entries, 1)
             remedy = f"Did you mean {near[0]!r}?" if near else ""
             raise MissingKeyError(f"the model has no key {key!r}", remedy=remedy) from None
-
-
-def encoded_nbytes(metadata: Metadata, encoding: Encoding) -> int:
-    """Return the number of bytes that `encode` returns; values of files are not copied."""
-    entries = map(metadata.entry, metadata)
-    values = (
-        entry.nbytes(encoding) if isinstance(entry, Encoded) else len(encode(entry, encoding))
-        for entry in entries
-    )
-    return sum(encoding.count_bytes + len(key.encode()) for key in metadata) + sum(values)
-
-
-def value_types(kind: int, element: int) -> tuple[ValueType, ValueType | None]:
-    """Return value and element type of a scanner record (element None: no array)."""
-    return VALUE_TYPES[kind], VALUE_TYPES.get(element)
 
 
 def _typed_entries(

@@ -54,7 +54,7 @@ class FineBins:
         places -= (numbers < 0) & (places == 0)  # a number so small that it became zero
         return cls(exponent, np.bincount(places + _HALF, minlength=_FINE))
 
-    def plus(self, other: FineBins) -> FineBins:
+    def __add__(self, other: FineBins) -> FineBins:
         """Return the counts of both."""
         exponent = max(self.exponent, other.exponent)
         return FineBins(exponent, self._widened(exponent) + other._widened(exponent))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -93,7 +94,7 @@ def tensor_statistics(
         for part in in_turn(pool, _tasks(tensor), 2 * workers):
             total = total.plus(part)
             tally.add(tensor.type.row_bytes(part.elements))
-    return total.statistics(bins)
+    return total.statistics(bins, has_blocks=tensor.type.is_quantized and tensor.elements > 0)
 
 
 def _tasks(tensor: Tensor) -> Iterator[Callable[[], _Sums]]:
@@ -108,6 +109,7 @@ def _summed(tensor: Tensor, start: int) -> _Sums:
     values = decoded(data, kind)
     finite = values[np.isfinite(values)]
     nan = int(np.count_nonzero(np.isnan(values)))
+    scales, levels = _block_counts(data, tensor) if kind.is_quantized else (NO_BINS, _NO_LEVELS)
     return _Sums(
         elements=values.size,
         nan=nan,
@@ -118,33 +120,23 @@ def _summed(tensor: Tensor, start: int) -> _Sums:
         sum=float(finite.sum()),
         squares=float(np.square(finite).sum()),
         bins=FineBins.of(finite),
-        blocks=_block_counts(data, tensor) if kind.is_quantized else None,
+        scales=scales,
+        levels=levels,
     )
 
 
-def _block_counts(data: Bytes, tensor: Tensor) -> _BlockCounts:
+def _block_counts(data: Bytes, tensor: Tensor) -> tuple[FineBins, npt.NDArray[np.int64]]:
+    """Count the scales and the levels in blocks."""
     with np.errstate(all="ignore"):  # scales in broken blocks may be infinite or not a number
         parts = block_parts(data, tensor.type)
         scales = parts.scales.astype(np.float64).reshape(-1)
     levels = parts.levels.reshape(-1).astype(np.int64) + _MIDDLE
     bins = FineBins.of(scales[np.isfinite(scales)])
-    return _BlockCounts(bins, np.bincount(levels, minlength=_LEVELS))
+    return bins, np.bincount(levels, minlength=_LEVELS)
 
 
-@dataclass(frozen=True)
-class _BlockCounts:
-    """Counts of the scales and levels in blocks."""
-
-    scales: FineBins
-    levels: npt.NDArray[np.int64]
-
-    def plus(self, other: _BlockCounts) -> _BlockCounts:
-        return _BlockCounts(self.scales.plus(other.scales), self.levels + other.levels)
-
-
-@dataclass(frozen=True)
-class _Sums:
-    """What is known of some elements."""
+class _Sums(NamedTuple):
+    """Counts and sums over some elements; for types without blocks, no scales and levels."""
 
     elements: int
     nan: int
@@ -155,30 +147,19 @@ class _Sums:
     sum: float
     squares: float
     bins: FineBins
-    blocks: _BlockCounts | None
+    scales: FineBins
+    levels: npt.NDArray[np.int64]
 
     def plus(self, other: _Sums) -> _Sums:
         """Return the sums of both."""
-        blocks = self.blocks.plus(other.blocks) if self.blocks and other.blocks else None
-        return _Sums(
-            self.elements + other.elements,
-            self.nan + other.nan,
-            self.infinite + other.infinite,
-            self.zeros + other.zeros,
-            min(self.min, other.min),
-            max(self.max, other.max),
-            self.sum + other.sum,
-            self.squares + other.squares,
-            self.bins.plus(other.bins),
-            blocks or other.blocks,
-        )
+        total = _Sums(*map(operator.add, self, other))
+        return total._replace(min=min(self.min, other.min), max=max(self.max, other.max))
 
-    def statistics(self, bins: int) -> TensorStatistics:
+    def statistics(self, bins: int, *, has_blocks: bool) -> TensorStatistics:
         """Return the statistics of all."""
         finite = self.elements - self.nan - self.infinite
         mean = self.sum / finite if finite else None
         spread = self.squares / finite - mean * mean if mean is not None else None
-        blocks = self.blocks
         return TensorStatistics(
             elements=self.elements,
             nan=self.nan,
@@ -190,12 +171,13 @@ class _Sums:
             std=None if spread is None else math.sqrt(max(spread, 0.0)),
             norm=math.sqrt(self.squares),
             histogram=self.bins.histogram(bins),
-            scales=blocks.scales.histogram(bins) if blocks else None,
-            levels=_counted(blocks.levels) if blocks else None,
+            scales=self.scales.histogram(bins) if has_blocks else None,
+            levels=_counted(self.levels) if has_blocks else None,
         )
 
 
-_NOTHING: Final = _Sums(0, 0, 0, 0, math.inf, -math.inf, 0.0, 0.0, NO_BINS, None)
+_NO_LEVELS: Final = np.zeros(_LEVELS, np.int64)
+_NOTHING: Final = _Sums(0, 0, 0, 0, math.inf, -math.inf, 0.0, 0.0, NO_BINS, NO_BINS, _NO_LEVELS)
 
 
 def _counted(levels: npt.NDArray[np.int64]) -> dict[int, int]:

@@ -27,7 +27,7 @@ from ggufkit.models.hub.repository import (
     files_in,
     model_sets,
 )
-from ggufkit.remote.hub.settings import cache_folder
+from ggufkit.remote.hub.settings import cache_folder, cache_home, folder_of
 from ggufkit.system.text_file import Most, read_small
 
 SHOWN: Final = 8  # names in a message
@@ -132,7 +132,7 @@ def _folders(path: Path) -> Iterator[Path]:
 
 
 def _hugging_face() -> Iterator[CachedModel]:
-    for cache in dict.fromkeys((cache_folder(), _environment("LLAMA_CACHE"))):
+    for cache in dict.fromkeys((cache_folder(), folder_of("LLAMA_CACHE"))):
         for repository in _folders(cache) if cache else ():
             kind, *names = repository.name.split("--")
             snapshot = _snapshot(repository)
@@ -153,8 +153,8 @@ def _snapshot(repository: Path) -> Path | None:
 
 
 def _llama_cpp() -> Iterator[CachedModel]:
-    system = Path.home() / "Library" / "Caches" if sys.platform == "darwin" else _cache_home()
-    folder = _environment("LLAMA_CACHE") or (_environment("LOCALAPPDATA") or system) / "llama.cpp"
+    system = Path.home() / "Library" / "Caches" if sys.platform == "darwin" else cache_home()
+    folder = folder_of("LLAMA_CACHE") or (folder_of("LOCALAPPDATA") or system) / "llama.cpp"
     for model in model_sets(files_in(folder)):
         if "/" not in model.path:
             yield CachedModel(f"llama.cpp:{model.path}", folder / model.path, model.nbytes)
@@ -162,7 +162,7 @@ def _llama_cpp() -> Iterator[CachedModel]:
 
 def _ollama() -> Iterator[CachedModel]:
     shared = Path("/usr/share/ollama/.ollama/models")  # where the Linux service keeps them
-    for folder in (_environment("OLLAMA_MODELS") or Path.home() / ".ollama" / "models", shared):
+    for folder in (folder_of("OLLAMA_MODELS") or Path.home() / ".ollama" / "models", shared):
         manifests = folder / "manifests"
         for place, _, names in os.walk(manifests):
             for name in names:
@@ -198,19 +198,10 @@ def _lm_studio() -> Iterator[CachedModel]:
     with contextlib.suppress(OSError, ValueError):
         pointer = Path.home() / ".lmstudio-home-pointer"
         home = read_small(pointer, Most.POINTER).decode().strip()
-    for folder in (Path(home or Path.home() / ".lmstudio"), _cache_home() / "lm-studio"):
+    for folder in (Path(home or Path.home() / ".lmstudio"), cache_home() / "lm-studio"):
         for user in _folders(folder / "models"):
             for repository in _folders(user):
                 yield from _repository(f"lmstudio:{user.name}/{repository.name}", repository)
-
-
-def _cache_home() -> Path:
-    return _environment("XDG_CACHE_HOME") or Path.home() / ".cache"
-
-
-def _environment(name: str) -> Path | None:
-    value = os.environ.get(name)
-    return Path(value).expanduser() if value else None
 
 
 SOURCES: Final[dict[str, Callable[[], Iterator[CachedModel]]]] = {

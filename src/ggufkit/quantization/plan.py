@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ggufkit.models.any_model import takes_model
 from ggufkit.models.model import Model, bits_per_weight
-from ggufkit.output.layout import file_nbytes
+from ggufkit.output.layout import layout
 from ggufkit.quantization.quantize import decide, opened_imatrix
 from ggufkit.quantization.recipes import KEEP_ALL, RECIPES, Recipe
 from ggufkit.quants.search import Search
@@ -67,7 +67,7 @@ def _planned(
     result = decide(model, recipe, imatrix=imatrix, search=search)
     return Plan(
         result.recipe.name,
-        file_nbytes(result.model),
+        layout(result.model, "model.gguf").nbytes,
         bits_per_weight(result.model.tensors.values()),
         sum(decision.fell_from is not None for decision in result.decisions),
         len(result.uncovered),

@@ -125,7 +125,6 @@ class Connection:
 
     def __init__(self, url: Url) -> None:
         self.url: Url = url
-        self.used_at: float = 0.0
         self.proxy: Url | None = proxy_of(url)
         self._limit = Zone.MACHINE
         self._zone: Zone | None = None
@@ -178,14 +177,14 @@ class Connection:
         Raises RemoteError if the server is in a higher zone than `limit`.
         """
         self._limit = limit
-        if limit < Zone.MACHINE and (self.proxy or self.http.sock is not None):
-            require_zone(url, self.zone, limit)
-        if self.http.sock is not None:
-            self.http.sock.settimeout(limits.SILENT_SECONDS)
         target, login = url.target, {}
         if self.proxy and url.scheme == "http":
             target, login = url.full, self._login
         try:
+            if limit < Zone.MACHINE and (self.proxy or self.http.sock is not None):
+                require_zone(url, self.zone, limit)
+            if self.http.sock is not None:
+                self.http.sock.settimeout(limits.SILENT_SECONDS)
             self.http.request("GET", target, headers={"Host": url.authority, **login, **headers})
             response = cast("Response", self.http.getresponse())
         except BaseException:
@@ -203,7 +202,7 @@ class Pool:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._idle: dict[Origin, deque[Connection]] = {}
+        self._idle: dict[Origin, deque[tuple[float, Connection]]] = {}  # with the time of its use
         self._open: dict[Origin, threading.BoundedSemaphore] = {}
         self._process = os.getpid()
 
@@ -246,21 +245,21 @@ class Pool:
         with self._lock:
             idle = self._idle.get(origin, deque())
             while idle:
-                connection = idle.pop()
-                if time.monotonic() - connection.used_at < limits.IDLE_SECONDS:
+                used_at, connection = idle.pop()
+                if time.monotonic() - used_at < limits.IDLE_SECONDS:
                     return connection
                 connection.http.close()
         return None
 
     def _put_back(self, connection: Connection) -> None:
-        connection.used_at = time.monotonic()
         with self._lock:
-            self._idle.setdefault(connection.url.origin, deque()).append(connection)
+            idle = self._idle.setdefault(connection.url.origin, deque())
+            idle.append((time.monotonic(), connection))
 
     def close(self) -> None:
         """Close all idle connections."""
         with self._lock:
-            connections = [connection for idle in self._idle.values() for connection in idle]
+            connections = [connection for idle in self._idle.values() for _, connection in idle]
             self._idle.clear()
         for connection in connections:
             connection.http.close()

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 from ggufkit.errors import ValueTypeError, brief
 from ggufkit.remote.range_file import ByteRange, RangeFile
 from ggufkit.remote.url import UrlPath
-from ggufkit.system.mapped_file import HEAD_BYTES
+from ggufkit.system.mapped_file import HEAD_BYTES, changed_error, digest_of
 
 MAX_PATH_BYTES: Final = 4096  # of a path on any system
 MAGIC: Final = b"GGUF"
@@ -94,7 +94,7 @@ class BytesFile(InMemory):
     @functools.cached_property
     def identity(self) -> tuple[object, ...]:
         """The digest of the bytes."""
-        return len(self._view), _digest(self._view)
+        return len(self._view), digest_of(self._view)
 
     def fetch(self, ranges: Sequence[ByteRange]) -> list[memoryview]:
         """Return views of the bytes."""
@@ -102,12 +102,6 @@ class BytesFile(InMemory):
 
     def __reduce__(self) -> tuple[type[BytesFile], tuple[bytes]]:
         return BytesFile, (bytes(self._view),)
-
-
-def _digest(data: memoryview) -> str:
-    import hashlib  # noqa: PLC0415 (loads OpenSSL)
-
-    return hashlib.sha256(data).hexdigest()
 
 
 class FileObject(InMemory):
@@ -132,7 +126,7 @@ class FileObject(InMemory):
     def identity(self) -> tuple[object, ...]:
         """The name, the size, and the digest of the beginning."""
         head = self.read(0, min(self._nbytes, HEAD_BYTES))
-        return str(self.path), self._nbytes, _digest(head.data)
+        return str(self.path), self._nbytes, digest_of(head.data)
 
     def fetch(self, ranges: Sequence[ByteRange]) -> list[bytes]:
         """Read one range after the other; FormatError if the file changed its size."""
@@ -143,7 +137,7 @@ class FileObject(InMemory):
             self._object.seek(requested.offset)
             data = b"".join(self._pieces(requested.nbytes))
         if len(data) != requested.nbytes or self._size() != self._nbytes:
-            raise self.changed()
+            raise changed_error(self.path)
         return data
 
     def _pieces(self, nbytes: int) -> Iterator[bytes]:

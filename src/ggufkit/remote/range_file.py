@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ggufkit.errors import ClosedError, FormatError
+from ggufkit.errors import FormatError
 from ggufkit.system.descriptors import COPY_BYTES, write_at
-from ggufkit.system.mapped_file import Bytes
+from ggufkit.system.mapped_file import Bytes, closed_error
 
 
 class ByteRange(NamedTuple):
@@ -116,19 +116,9 @@ class RangeFile(ABC):
         """Forget the file; arrays already handed out stay valid."""
         self.closed = True
 
-    def changed(self) -> FormatError:
-        """Return the error for a file that changed."""
-        return FormatError(
-            "the file changed while it was in use",
-            remedy="Run again, and do not change the input while it runs",
-            path=str(self.path),
-        )
-
     def _require_open(self) -> None:
         if self.closed:
-            raise ClosedError(
-                f"{self.path} was closed", remedy="Read tensors before closing the model"
-            )
+            raise closed_error(self.path)
 
     def _require_inside(self, requested: ByteRange) -> None:
         if sum(requested) > self.nbytes:

@@ -20,6 +20,7 @@ from ggufkit.remote.trust import Zone
 from ggufkit.remote.url import Login, Url, UrlPath
 from ggufkit.system.cancellation import check_cancelled
 from ggufkit.system.descriptors import write_at
+from ggufkit.system.mapped_file import changed_error
 
 Write: TypeAlias = "Callable[[int, memoryview], None]"  # takes a position in the file, and bytes
 
@@ -97,17 +98,16 @@ class RemoteFile(RangeFile):
         """Return the bytes of all ranges: near ones in one request, large ones in parallel."""
         self.state  # noqa: B018 (the first request)
         groups = coalesce(ranges)
-        buffers = [memoryview(bytearray(group.whole.nbytes)) for group in groups]
+        buffers = [_RangeBuffer(group.whole) for group in groups]
         in_parallel(
-            partial(self.read_to, part, partial(_fill, buffer, group.whole.offset))
+            partial(self.read_to, part, buffer.write)
             for group, buffer in zip(groups, buffers, strict=True)
             for part in parts_of(group.whole)
         )
         results: list[memoryview] = [memoryview(b"")] * len(ranges)
         for group, buffer in zip(groups, buffers, strict=True):
             for index in group.members:
-                start = ranges[index].offset - group.whole.offset
-                results[index] = buffer[start : start + ranges[index].nbytes]
+                results[index] = buffer.view(ranges[index])
         return results
 
     def copy(self, offset: int, nbytes: int, target: int, target_offset: int) -> None:
@@ -161,13 +161,13 @@ class RemoteFile(RangeFile):
     def _require_same(self, answer: Answer, requested: ByteRange) -> None:
         """Raise unless an answer holds a range of the same file."""
         if answer.status == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            raise self.changed()  # it has become shorter
+            raise changed_error(self.path)  # it has become shorter
         require_success(answer, self.url)
         if answer.status == http.HTTPStatus.OK:
             raise no_ranges(self.url)
         start, nbytes = _content_range(answer, self.url)
         if _differs(self.state, _state_of(answer, nbytes)):
-            raise self.changed()
+            raise changed_error(self.path)
         if start != requested.offset:
             raise wrong_range(self.url)
 
@@ -200,9 +200,19 @@ class RemoteFile(RangeFile):
         return _state_of(answer, nbytes)
 
 
-def _fill(buffer: memoryview, start: int, position: int, data: memoryview) -> None:
-    """Put bytes into a buffer that begins at `start` of the file."""
-    buffer[position - start : position - start + len(data)] = data
+class _RangeBuffer:
+    """Memory for a range of a file."""
+
+    def __init__(self, whole: ByteRange) -> None:
+        self._start = whole.offset
+        self._memory = memoryview(bytearray(whole.nbytes))
+
+    def view(self, part: ByteRange) -> memoryview:
+        start = part.offset - self._start
+        return self._memory[start : start + part.nbytes]
+
+    def write(self, position: int, data: memoryview) -> None:
+        self.view(ByteRange(position, len(data)))[:] = data
 
 
 def reopened(open_again: Callable[[], RemoteFile], state: FileState) -> RemoteFile:

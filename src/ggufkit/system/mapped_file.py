@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -112,12 +112,25 @@ def view(data: Data) -> Iterator[memoryview]:
             )
 
 
-class Identity(NamedTuple):
-    """Size, time of the last change, and a digest of the beginning of a file."""
+def closed_error(path: Path) -> ClosedError:
+    """Return the error of a file that was closed before it was read."""
+    return ClosedError(f"{path} was closed", remedy="Read tensors before closing the model")
 
-    nbytes: int
-    modified: int
-    head: str
+
+def changed_error(path: Path) -> FormatError:
+    """Return the error of a file that changed since it was opened."""
+    return FormatError(
+        "the file changed while it was in use",
+        remedy="Run again, and do not change the input while it runs",
+        path=str(path),
+    )
+
+
+def digest_of(data: memoryview) -> str:
+    """Return the SHA-256 of bytes in hexadecimal."""
+    import hashlib  # noqa: PLC0415 (loads OpenSSL)
+
+    return hashlib.sha256(data).hexdigest()
 
 
 class MappedFile:
@@ -137,8 +150,8 @@ class MappedFile:
         self._descriptor = with_descriptors(lambda: os.open(path, os.O_RDONLY | BINARY))
         self._release = weakref.finalize(self, close, self._descriptor)
         self._lock = threading.Lock()
-        self._opened = os.fstat(self._descriptor)
-        self.nbytes: int = self._opened.st_size
+        self.status: os.stat_result = os.fstat(self._descriptor)  # when it was opened
+        self.nbytes: int = self.status.st_size
         self.data: Data = b""
         if self.nbytes:
             self.data = with_descriptors(self._map)
@@ -166,8 +179,7 @@ class MappedFile:
 
     def view(self, offset: int, nbytes: int) -> Bytes:
         """Return a view of the map; FormatError if the file changed since it was opened."""
-        with self.borrowed():
-            pass
+        self._require_unchanged()
         if nbytes == 0:
             return np.empty(0, np.uint8)
         if offset + nbytes > self.nbytes:  # the file was opened although it is cut
@@ -180,7 +192,8 @@ class MappedFile:
         try:
             array = np.frombuffer(self.data, np.uint8, nbytes, offset)
         except ValueError:  # another thread may have closed the file just now
-            self._require_open()
+            if self.closed:
+                raise closed_error(self.path) from None
             raise
         array.flags.writeable = False
         return array
@@ -191,7 +204,7 @@ class MappedFile:
             with self.borrowed() as descriptor, naming(self.path):
                 data = read_at(descriptor, nbytes, offset)
         except ShortReadError:
-            self._require_same(is_same=False)
+            raise changed_error(self.path) from None
         return np.frombuffer(data, np.uint8)
 
     def copy(self, offset: int, nbytes: int, target: int, target_offset: int) -> None:
@@ -211,39 +224,33 @@ class MappedFile:
         except GeneratorExit:  # the reader gave up, and the file may be closed already
             return
         except BaseException:
-            self._require_unchanged()
+            self._require_whole()
             raise
+        self._require_whole()
+
+    def _require_whole(self) -> None:
         self._require_unchanged()
+        if isinstance(self.data, MappedBytes) and not self.data.is_whole:
+            raise changed_error(self.path)
 
     def _require_unchanged(self) -> None:
         with self.borrowed():
             pass
-        if isinstance(self.data, MappedBytes):
-            self._require_same(is_same=self.data.is_whole)
 
-    def __reduce__(self) -> tuple[Callable[..., MappedFile], tuple[str, Identity]]:
+    def __reduce__(self) -> tuple[Callable[..., MappedFile], tuple[str, tuple[object, ...]]]:
         """Pickle the path and an identity that shows if the file found there is the same."""
         return _reopened, (os.fspath(self.path.absolute()), self.identity)
 
     @functools.cached_property
-    def identity(self) -> Identity:
-        """The identity of this file in its present state, on any machine."""
-        import hashlib  # noqa: PLC0415 (loads OpenSSL)
-
+    def identity(self) -> tuple[object, ...]:
+        """Size, time of the last change, and digest of the beginning, to compare on any machine."""
         head = self.read(0, min(self.nbytes, HEAD_BYTES))
-        return Identity(
-            self.nbytes, self._opened.st_mtime_ns, hashlib.sha256(head.data).hexdigest()
-        )
-
-    @property
-    def status(self) -> os.stat_result:
-        """The file's status when it was opened."""
-        return self._opened
+        return self.nbytes, self.status.st_mtime_ns, digest_of(head.data)
 
     def same_file(self, path: Path) -> bool:
         """Whether `path` leads to this same file, under any name."""
         with contextlib.suppress(OSError):
-            return os.path.samestat(path.stat(), self._opened)
+            return os.path.samestat(path.stat(), self.status)
         return False
 
     def close(self) -> None:
@@ -275,7 +282,8 @@ class MappedFile:
     def borrowed(self) -> Iterator[int]:
         """Provide each thread its own descriptor: a closed number may be reused."""
         with self._lock:
-            self._require_open()
+            if self.closed:
+                raise closed_error(self.path)
             descriptor = with_descriptors(lambda: os.dup(self._descriptor))
         try:
             yield descriptor
@@ -283,26 +291,12 @@ class MappedFile:
                 now = os.fstat(descriptor)
         finally:
             close(descriptor)
-        same = (now.st_size, now.st_mtime_ns) == (self.nbytes, self._opened.st_mtime_ns)
-        self._require_same(is_same=same)
-
-    def _require_open(self) -> None:
-        if self.closed:
-            raise ClosedError(
-                f"{self.path} was closed", remedy="Read tensors before closing the model"
-            )
-
-    def _require_same(self, *, is_same: bool) -> None:
-        if not is_same:
-            raise FormatError(
-                "the file changed while it was in use",
-                remedy="Run again, and do not change the input while it runs",
-                path=str(self.path),
-            )
+        if (now.st_size, now.st_mtime_ns) != (self.nbytes, self.status.st_mtime_ns):
+            raise changed_error(self.path)
 
 
 @functools.lru_cache(maxsize=REOPENED)
-def _reopened(path: str, identity: Identity) -> MappedFile:
+def _reopened(path: str, identity: tuple[object, ...]) -> MappedFile:
     """Open a file that another process has open; FormatError if it is now a different one."""
     remedy = (
         "Give all processes the same file under the same path, and do not change it while they run"

@@ -36,10 +36,14 @@ def is_on(name: str) -> bool:
     return os.environ.get(name, "").upper() in _TRUE
 
 
+def cache_home() -> Path:
+    """Return the folder of the caches of all programs."""
+    return folder_of("XDG_CACHE_HOME") or Path.home() / ".cache"
+
+
 def home() -> Path:
-    """Return the folder of all settings and caches."""
-    cache = folder_of("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return folder_of("HF_HOME") or cache / "huggingface"
+    """Return the folder of all settings and caches of the Hub."""
+    return folder_of("HF_HOME") or cache_home() / "huggingface"
 
 
 def cache_folder() -> Path:
