@@ -1,5 +1,5 @@
 """GGUF itself: types, values, metadata, headers and file names.
 
 Everything here turns bytes of a header into Python values, or back. Tensor data belongs in
-`quants` and `model`; files are opened in `model`.
+`quants` and `models`; files are opened in `models`.
 """

@@ -99,9 +99,6 @@ def _checked_depth(depth: int) -> int:
     return depth
 
 
-# By default.
-
-
 def _array(value: object, depth: int) -> values.Array:
     if isinstance(value, values.Strings | values.Arrays):
         return value
@@ -185,9 +182,6 @@ def _integer_type(items: list[int]) -> ValueType:
             return kind
     span = brief(high) if low == high else f"both {brief(low)} and {brief(high)}"
     raise ValueTypeError(f"no GGUF integer type holds {span}")
-
-
-# By a named type.
 
 
 def _array_of(kind: ValueType, depth: int, value: object) -> values.Array:

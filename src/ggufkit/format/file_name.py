@@ -143,7 +143,7 @@ def plain_encoding(encoding: str) -> str:
 def parse_spoken(name: str, parameters: int = 0) -> ModelId:
     """Return what a model's name says, as `parse_model_id` does, with the largest size as its size.
 
-    A size far below that ("128K" beside "7B") is the length of a context.
+    A much smaller size ("128K" after "7B") is the length of a context.
     """
     sizes = re.findall(_NUMBERED_SIZE, parse_model_id(name).size_label or "")
     match = (
@@ -223,12 +223,9 @@ def _wild_name(file_name: str, parameters: int) -> FileName:
     parsed = parse_spoken(stem, parameters)
     if parsed.basename is None:
         parsed = ModelId(basename=stem)
-    own: dict[str, Any] = {"encoding": encoding, "type": kind, "sidecar": sidecar}
-    own |= {part: getattr(parsed, part) or "" for part in ("size_label", "finetune", "version")}
-    return FileName(str(parsed.basename), **own, shard=shard)
-
-
-# The parts of a model's name.
+    parts: dict[str, Any] = {"encoding": encoding, "type": kind, "sidecar": sidecar}
+    parts |= {part: getattr(parsed, part) or "" for part in ("size_label", "finetune", "version")}
+    return FileName(str(parsed.basename), **parts, shard=shard)
 
 
 @dataclass(frozen=True)
@@ -259,7 +256,7 @@ def _annotated(texts: list[str], parameters: int) -> list[_NamePart]:
 
 
 def _without_worded_size(part: _NamePart) -> _NamePart:
-    """Return the part; a word such as "mini" is not a size if there is a numbered one."""
+    """Return the part, not as a size if it is a word such as "mini": another part has a number."""
     if part.role == "size_label" and all(char.isalpha() for char in part.text):
         return replace(part, role=None)
     return part

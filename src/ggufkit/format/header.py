@@ -154,9 +154,6 @@ def parse(data: Data, nbytes: int) -> Header:
     return Header(nbytes, version, order, entries, alignment, *placed)
 
 
-# Metadata.
-
-
 def _entries(
     data: Data, table: Table, encoding: Encoding, findings: Findings
 ) -> dict[str, Encoded]:
@@ -224,9 +221,6 @@ def _alignment(entries: dict[str, Encoded], findings: Findings) -> int:
         return number
     findings.add("alignment-value", entry.value_at, number=number)
     return types.DEFAULT_ALIGNMENT
-
-
-# Tensors.
 
 
 def _unplaced(infos: Infos) -> Places | None:

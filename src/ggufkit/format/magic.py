@@ -70,12 +70,10 @@ def _by_text(head: bytes) -> Finding | None:
 def _by_magic(head: bytes) -> Finding | None:
     if head.startswith(b"PK\x03\x04"):
         return finding("pytorch" if any(name in head for name in _TORCH_ENTRIES) else "zip", 0)
-    for magic, what in _LEGACY.items():
-        if head.startswith(magic):
-            return finding("legacy-ggml", 0, what=what)
-    for magic, what in _COMPRESSED.items():
-        if head.startswith(magic):
-            return finding("compressed", 0, what=what)
+    for rule, names in (("legacy-ggml", _LEGACY), ("compressed", _COMPRESSED)):
+        for magic, name in names.items():
+            if head.startswith(magic):
+                return finding(rule, 0, what=name)
     if is_safetensors(head):
         return finding("safetensors", 0)
     if _PICKLE.match(head):

@@ -149,11 +149,12 @@ class Metadata(Mapping[str, Value]):
     def from_dict(
         cls, values: Mapping[str, object], types: Mapping[str, str] | None = None
     ) -> Metadata:
-        """Return what `to_dict` gave: `types` are names of types by key, as `type_name` tells them.
+        """Return metadata made of plain values, as `to_dict` returns them.
 
-        Other keys get the type that llama.cpp reads. A list of integers becomes int32 where they
-        fit, as gguf-py has it, and a list of nothing strings. Raises ValueTypeError for a value
-        that does not fit its type.
+        `types` names the types of some keys, as `type_name` does. Other keys get the type that
+        llama.cpp reads. A list of integers becomes int32 if they fit, as in gguf-py, and an empty
+        list becomes an array of strings. Raises ValueTypeError for a value that does not fit its
+        type.
         """
         type_names = types or {}
         return cls(
@@ -234,11 +235,11 @@ class Metadata(Mapping[str, Value]):
     def _get(
         self, key: str, default: object, kind: type | tuple[type, ...], expected: str, old: object
     ) -> object:
-        """Return a value of a kind; the default of a missing key, else `old` with a warning."""
+        """Return a value of a kind; for a missing key the default, else `old` with a warning."""
         if key not in self:
             if default is not ...:
                 return default
-            deprecated(f"there is no key {key!r}: without a default this will be a MissingKeyError")
+            deprecated(f"no key {key!r}: give a default, or a later version raises MissingKeyError")
             return old
         value = self[key]
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
@@ -308,7 +309,7 @@ def _typed_entries(
     items: Mapping[str, object] | Iterable[tuple[str, object]],
     previous: Mapping[str, Encoded | TypedValue],
 ) -> dict[str, Encoded | TypedValue]:
-    """Return `items` with types: their own, that of the `previous` value, or the default."""
+    """Return `items` with types: their own, else that of the previous value, else the default."""
     if isinstance(items, Metadata):
         return {key: items.entry(key) for key in items}
     pairs = items.items() if isinstance(items, Mapping) else items

@@ -96,9 +96,6 @@ def _shapes(data: Data, table: Table, encoding: Encoding) -> list[tuple[int, ...
     return [shared.setdefault(shape, shape) for shape in shapes]
 
 
-# Names.
-
-
 def about_names(infos: Infos, findings: Findings) -> None:
     """Find empty, repeated, overlong and undecodable names, and NUL in them."""
     text = "".join(infos.names)
@@ -131,9 +128,6 @@ def _broken_by(name: str, size: int, is_known: bool) -> Iterator[tuple[str, dict
         yield "name-nul", {}
     if not is_utf8(name):
         yield "name-utf8", {}
-
-
-# Shapes and types.
 
 
 def about_shapes(infos: Infos, findings: Findings) -> None:
@@ -181,9 +175,6 @@ def _shape_details(infos: Infos, index: int) -> dict[str, object]:
         "id": kind.id,
         "block": kind.block_size,
     }
-
-
-# Sizes and places.
 
 
 @dataclass(frozen=True)

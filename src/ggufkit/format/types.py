@@ -268,11 +268,11 @@ def tensor_type(id_or_name: int | str | TensorType) -> TensorType:
     if hasattr(id_or_name, "__index__"):
         number = operator.index(id_or_name)
         return TENSOR_TYPES.get(number) or TensorType(number, f"TYPE_{number}", 0, 0, "")
-    known = _BY_NAME.get(id_or_name.upper()) if isinstance(id_or_name, str) else None
-    if known is None:
-        names = ", ".join(row.name for row in _ROWS if not row.is_opaque)
+    row = _BY_NAME.get(id_or_name.upper()) if isinstance(id_or_name, str) else None
+    if row is None:
+        names = ", ".join(kind.name for kind in _ROWS if not kind.is_opaque)
         raise TensorTypeError(f"unknown tensor type {id_or_name!r}", remedy=f"Use one of {names}")
-    return known
+    return row
 
 
 # The dtypes of other libraries that GGUF has, by the name of the tensor type.

@@ -246,9 +246,6 @@ def _check_depth(inner: list[Array]) -> None:
     )
 
 
-# Bytes to values.
-
-
 def decode_scalar(
     data: Data, kind: ValueType, offset: int, end: int, encoding: Encoding
 ) -> TypedValue:
@@ -279,9 +276,6 @@ def decode_array(  # noqa: PLR0913 (a span and its type: one idea)
     return array
 
 
-# Values to bytes.
-
-
 def encode(value: TypedValue, encoding: Encoding) -> bytes:
     """Return a typed value's bytes, beginning with its type id."""
     kind = value_type(value)
@@ -302,9 +296,6 @@ def _encode_array(array: Array, encoding: Encoding) -> bytes:
     return head + array.encoded(encoding)
 
 
-# Numbers of Python.
-
-
 def python_value(value: TypedValue) -> Value:
     """Return a typed value with a number of Python for one of NumPy.
 
@@ -321,9 +312,6 @@ def python_value(value: TypedValue) -> Value:
 def whole_number(value: object) -> int | None:
     """Return an integer of a metadata value, None for a value of another kind (bool too)."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-# The type of a value.
 
 
 def value_type(value: object) -> ValueType:

@@ -59,7 +59,7 @@ class Cells:
 
 def is_encoder(model: Model) -> bool:
     """Whether the model is an encoder: it reads a whole text at once."""
-    return rules_of(model.metadata.text("general.architecture", "")).is_encoder
+    return rules_of(model.architecture).is_encoder
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Graph:
         """Return the bytes of the compute buffer."""
         row = self.batch * FLOAT
         logits = 0 if self.is_encoder else self.vocabulary
-        logits *= 2 if self.architecture in LOGITS_TWICE else 1
+        logits *= 2 if self.model.architecture in LOGITS_TWICE else 1
         output = logits + LIVE_AT_OUTPUT * self.width
         item = HALF if self.flash_attention else FLOAT
         item += FLOAT if self.has_biases else 0  # the distances
@@ -103,11 +103,6 @@ class Graph:
             return True
         ups = (names[name].rows for name in names if _UP.search(name))
         return any(rows >= 2 * self.hidden > 0 for rows in ups)
-
-    @property
-    def architecture(self) -> object:
-        """The name that the file has for it."""
-        return self.model.metadata.get("general.architecture")
 
     @property
     def is_encoder(self) -> bool:
@@ -169,8 +164,7 @@ class Graph:
 
     def number(self, name: str) -> int:
         """Return a number of the metadata; the largest one of an array."""
-        key = f"{self.model.metadata.text('general.architecture', '')}.{name}"
-        value = self.model.metadata.get(key)
+        value = self.model.metadata.get(f"{self.model.architecture}.{name}")
         if isinstance(value, np.ndarray) and value.size and value.dtype.kind in "iu":
             value = int(value.max())
         return max(whole_number(value) or 0, 0)

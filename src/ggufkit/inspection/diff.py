@@ -132,8 +132,8 @@ def diff(
     with opened(before, "before") as old, opened(after, "after") as new:
         workers = reading_threads([old, new], threads)
         tally = Tally(progress) if data else None
-        both = [(old.tensors[n], new.tensors[n]) for n in old.tensors if n in new.tensors]
-        pairs = [pair for pair in both if pair[0].shape == pair[1].shape]
+        common = [(old.tensors[n], new.tensors[n]) for n in old.tensors if n in new.tensors]
+        pairs = [pair for pair in common if pair[0].shape == pair[1].shape]
         unequal: set[str] = set()
         sums: dict[str, _DeviationSums] = {}
         if tally:
@@ -149,9 +149,6 @@ def diff(
         deviations = {name: total.deviation() for name, total in sums.items()}
         total = functools.reduce(_DeviationSums.plus, sums.values()).deviation() if sums else None
         return Difference(tuple(keys), tuple(_changes(old, new, unequal, deviations)), total)
-
-
-# Differences that the headers show.
 
 
 def key_changes(before: Metadata, after: Metadata) -> Iterator[KeyChange]:

@@ -154,13 +154,13 @@ def _in_order(
     ahead = in_turn(pool, tasks, max(READ_AHEAD, workers))
     digests: dict[str, dict[str, str]] = {}
     for tensor in model.tensors.values():
-        own = {name: _new(name) for name in inner}
+        hashes = {name: _new(name) for name in inner}
         for _ in byte_ranges(tensor, TILE_BYTES):
             data = next(ahead)
-            for future in [pool.submit(sha.update, data) for sha in (*own.values(), *whole)]:
+            for future in [pool.submit(state.update, data) for state in (*hashes.values(), *whole)]:
                 result_of(future)
             tally.add(data.nbytes)
-        digests[tensor.name] = {name: sha.hexdigest() for name, sha in own.items()}
+        digests[tensor.name] = {name: state.hexdigest() for name, state in hashes.items()}
     return digests
 
 
@@ -172,22 +172,21 @@ def _side_by_side(
 ) -> dict[str, dict[str, str]]:
     digests: dict[str, dict[str, str]] = {}
     tensors = model.tensors.values()
-    for tensor, own in zip(tensors, pool.map(lambda t: _digested(t, inner), tensors), strict=True):
-        digests[tensor.name] = own
+    for tensor, hexes in zip(
+        tensors, pool.map(lambda t: _digested(t, inner), tensors), strict=True
+    ):
+        digests[tensor.name] = hexes
         tally.add(tensor.nbytes)
     return digests
 
 
 def _digested(tensor: Tensor, inner: list[str]) -> dict[str, str]:
-    own = {name: _new(name) for name in inner}
+    hashes = {name: _new(name) for name in inner}
     for start, stop in byte_ranges(tensor, TILE_BYTES):
         data = little_endian_bytes(tensor, start, stop)
-        for state in own.values():
+        for state in hashes.values():
             state.update(data)
-    return {name: state.hexdigest() for name, state in own.items()}
-
-
-# The digest of content.
+    return {name: state.hexdigest() for name, state in hashes.items()}
 
 
 def _content(model: Model, data: Mapping[str, str]) -> str:

@@ -182,7 +182,7 @@ def estimate(  # noqa: PLR0913 (how llama.cpp is started)
         nbytes = sum(tensor.nbytes for tensor in model.tensors.values())
         return Estimate(0, (), 0, nbytes, 0, 0, 0)
     memory = memory_of(model)
-    if model.metadata.get("general.architecture") in WITHOUT_FLASH:
+    if model.architecture in WITHOUT_FLASH:
         flash_attention = False
     types = _cache_types(cache_type, value_cache_type or cache_type, memory)
     if types[1].is_quantized and not flash_attention:
@@ -251,12 +251,9 @@ def largest_context(
     low, high = 0, estimate(model, **options).context
     while low < high:
         options["context"] = middle = (low + high + 1) // 2
-        tried = estimate(model, **options)
-        low, high = (middle, high) if tried.fit(memory).is_whole else (low, middle - 1)
+        candidate = estimate(model, **options)
+        low, high = (middle, high) if candidate.fit(memory).is_whole else (low, middle - 1)
     return low
-
-
-# What was asked for.
 
 
 def _cache_types(
@@ -264,14 +261,14 @@ def _cache_types(
 ) -> tuple[TensorType, TensorType]:
     """Return the types of keys and values, refusing what llama.cpp refuses."""
     types = (tensor_type(keys), tensor_type(values))
-    for kind, length, what in zip(types, memory.heads, ("keys", "values"), strict=True):
+    for kind, length, name in zip(types, memory.heads, ("keys", "values"), strict=True):
         if kind.name not in CACHE_TYPES:
             raise ValueTypeError(
                 f"llama.cpp has no cache of type {kind}", remedy=f"Use {', '.join(CACHE_TYPES)}"
             )
         if length % kind.block_size:
             raise ShapeError(
-                f"heads of {length} {what} do not divide into the blocks of {kind.block_size} "
+                f"heads of {length} {name} do not divide into the blocks of {kind.block_size} "
                 f"of {kind}",
                 remedy="Use F16",
             )
@@ -280,8 +277,7 @@ def _cache_types(
 
 def trained_context(model: Model) -> int | None:
     """Return the tokens of the context that a model was trained with, None if it does not say."""
-    key = f"{model.metadata.text('general.architecture', '')}.context_length"
-    context = whole_number(model.metadata.get(key))
+    context = whole_number(model.metadata.get(f"{model.architecture}.context_length"))
     return context if context and 0 < context <= MAX_CONTEXT else None
 
 
@@ -291,9 +287,6 @@ def _require_positive(**numbers: int | None) -> None:
             raise refusal(name, number, "a whole number")
         if number is not None and not 0 < number <= MAX_CONTEXT:
             raise ValueTypeError(f"{name} is {number}", remedy=f"Use a number up to {MAX_CONTEXT}")
-
-
-# Caches.
 
 
 def _layer(
@@ -307,8 +300,6 @@ def _layer(
     cache = room * row + cells.whole * cells.streams * index_row
     return LayerEstimate(layer.number, weights, cache, layer.state * FLOAT * cells.sequences)
 
-
-# Weights.
 
 _AT_INPUT: Final = -1
 _AT_OUTPUT: Final = -2

@@ -200,19 +200,19 @@ class _Hyperparameters:
         """How often a text passes the layers, keeping something each time."""
         return self.number("num_loops", 1) if self.architecture == "nanbeige" else 1
 
-    def length(self, what: str) -> int:
-        """Return the elements of one head's keys or values."""
+    def length(self, part: str) -> int:
+        """Return the elements of one head; `part` is "key" or "value"."""
         heads = self.heads[0]
         if not heads and self.architecture != "plamo2":  # which reads it in any case
             return 0
         equal = self.number("embedding_length", None) // heads if heads else 0
-        return self.number(f"attention.{what}_length", equal)
+        return self.number(f"attention.{part}_length", equal)
 
-    def width(self, what: str, layer: int, slides: bool) -> int:  # noqa: FBT001 (of one layer)
+    def width(self, part: str, layer: int, slides: bool) -> int:  # noqa: FBT001 (of one layer)
         """Return the elements of the keys or values of a token in a layer."""
-        length = self.length(what)
+        length = self.length(part)
         if slides:
-            length = self.number(f"attention.{what}_length_swa", length)
+            length = self.number(f"attention.{part}_length_swa", length)
         return length * self.key_heads[layer]
 
     # Which layers do what.

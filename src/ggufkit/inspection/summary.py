@@ -149,9 +149,6 @@ def _tokens(metadata: Metadata) -> int | None:
     return len(tokens) if isinstance(tokens, values.Strings) else None
 
 
-# For other programs.
-
-
 def describe(model: Model, *, tensors: bool = True) -> dict[str, Any]:
     """Return everything except tensor data as JSON values; see docs/inspect.md.
 

@@ -48,7 +48,7 @@ def header_to_show(file: MappedFile) -> bytes | None:
         is_going_on = is_locked(descriptor)
     # An edit that goes on, or has ended meanwhile, was not interrupted.
     if not is_going_on and file.same_file(target) and edit_journal.pending(target) == journal:
-        _warn(f"{_SHOWN[state].format(path=target)}. `ggufkit recover {target}` concludes it")
+        _warn(f"{_SHOWN[state].format(path=target)}. `ggufkit recover {target}` completes it")
     return journal.new if state == "between" else None
 
 
@@ -59,10 +59,10 @@ def _warn(message: str) -> None:
 def state_of(
     target: Path, journal: EditJournal, descriptor: int, *, force: bool = False
 ) -> EditState:
-    """Return how far an edit came; errors for what no state of the file can be made of.
+    """Return how far an edit got.
 
-    Raises FormatError for a journal that would change more than the header, where the file was
-    copied since (unless `force`), and where the system failed while it moved the data.
+    Raises FormatError for a journal that would change more than the header, if the file was copied
+    since (unless `force`), and if the edit stopped while the data moved.
     """
     require_header_change(target, journal)
     state = journal.state(descriptor, any_inode=force)

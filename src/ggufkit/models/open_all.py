@@ -1,10 +1,10 @@
 """Open all models of a repository on the Hub for their headers, with few requests and bytes.
 
 The quants of a repository share their vocabulary, which is nearly all of a header. One header is
-fetched whole; of the others come the beginning, up to somewhere in the vocabulary, and what follows
-it. The middle is taken from the first where both ends are the same, and the tensors then must end
-where the file does. So sizes, types and keys are each file's own; a vocabulary that differs only
-in its middle is not noticed. What needs every byte opens a model alone.
+fetched whole. Of the others, the vocabulary's beginning is fetched, and everything after its end.
+If both are as in the first header, its middle is used; then the last tensor must end where the file
+ends. So sizes, types and keys are each file's own, but a vocabulary that differs only in its middle
+is not noticed. A caller that needs every byte opens one model.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def read_alike(file: HubFile, model: RangeFile, header: Header) -> None:
 
 
 class SharedMiddle(NamedTuple):
-    """A run of bytes that two headers may share: its `end` in the known one.
+    """A run of bytes that two headers may share, up to `end` in the first header.
 
-    Bytes of the file are `shift` bytes further on in the known header.
+    The same bytes are `shift` bytes further on in the first header than in the other.
     """
 
     end: int
@@ -80,7 +80,7 @@ class SharedMiddle(NamedTuple):
 
 
 def _shares_middle(file: HubFile, first_head: bytes, header: Header) -> bool:
-    """Complete the header of `file` by the middle of a known one; False where they differ."""
+    """Complete the header of `file` by the middle of the first; False if their ends differ."""
     head = file.data
     lack = _native.lack(head, file.nbytes)
     if lack is None:
@@ -103,7 +103,7 @@ def _shares_middle(file: HubFile, first_head: bytes, header: Header) -> bool:
 
 
 def _middle(head: bytes, key_at: int, first_head: bytes, header: Header) -> SharedMiddle | None:
-    """Return what a beginning shares with a known header from the key at `key_at` on."""
+    """Return what a beginning shares with the first header from the key at `key_at` on."""
     size = int.from_bytes(head[key_at : key_at + 8], "little")
     key = head[key_at + 8 : key_at + 8 + min(size, len(head))]
     entry = header.entries.get(key.decode("utf-8", "surrogateescape"))

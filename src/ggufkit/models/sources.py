@@ -250,21 +250,20 @@ def from_array(
     """Return the tensor of a NumPy array: in its own dtype, or packed as `type` when written.
 
     An array of uint8 together with a `type` holds rows already packed, and one of uint16 the bits
-    of bfloat16. Float and signed integer
-    dtypes have a tensor type of their own. Raises TensorTypeError for a dtype or type that cannot
-    be written, ShapeError where rows do not divide into blocks, ValueTypeError for integers as a
-    float type.
+    of bfloat16. Float and signed integer dtypes have a tensor type of their own. Raises
+    TensorTypeError for a dtype or type that cannot be written, ShapeError where rows do not divide
+    into blocks, ValueTypeError for integers as a float type.
     """
     if type is not None and array.dtype == np.uint8:
         return _from_blocks(name, array, tensor_type(type))
-    is_bits = type is not None and array.dtype == np.uint16  # those of bfloat16
-    own = tensor_type("BF16") if is_bits else _type_of(name, array.dtype)
-    target = own if type is None else codec.encodable(type)
+    is_bits = type is not None and array.dtype == np.uint16  # of bfloat16
+    stored = tensor_type("BF16") if is_bits else _type_of(name, array.dtype)
+    target = stored if type is None else codec.encodable(type)
     count, width = rows_and_width(array.shape)
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
     source = EncodedNumbers(name, native.reshape(count, width), target)
     tensor = Tensor.over(name, target, array.shape, source)
-    if target != own:
+    if target != stored:
         source.read(0, 0)  # raises now for a dtype that cannot be packed
         return tensor
     return replace(tensor, source=ArraySource(source.read(0, count)))

@@ -189,7 +189,7 @@ def _divisor(width: int, unit: int) -> int:
     return unit
 
 
-def grouped(parts: Iterable[PlacedExtent]) -> list[tuple[PlacedExtent, ...]]:
+def grouped_by_tensor(parts: Iterable[PlacedExtent]) -> list[tuple[PlacedExtent, ...]]:
     """Group the parts that are made from the same tensor, so that it is decoded once."""
     groups: dict[object, list[PlacedExtent]] = {}
     for part in parts:

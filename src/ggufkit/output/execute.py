@@ -20,7 +20,7 @@ from ggufkit.output.chunks import (
     PlacedExtent,
     Written,
     coalesced_extents,
-    grouped,
+    grouped_by_tensor,
     run,
     run_pickled,
     shortened,
@@ -183,9 +183,6 @@ def _write_and_publish(
     _publish(jobs)
 
 
-# Before the work.
-
-
 def _prepare(orders: Sequence[Order]) -> None:
     """Remove leftovers, and refuse what cannot be written."""
     folders = {order.folder for order in orders}
@@ -196,9 +193,9 @@ def _prepare(orders: Sequence[Order]) -> None:
     for target in (target for order in orders for target in order.targets):
         require_file(target)
     for folder in folders:
-        own = [order for order in orders if order.folder == folder]
-        needed = sum(order.plan.nbytes for order in own)
-        needed -= sum(allocated_bytes(target) for order in own for target in order.targets)
+        in_folder = [order for order in orders if order.folder == folder]
+        needed = sum(order.plan.nbytes for order in in_folder)
+        needed -= sum(allocated_bytes(target) for order in in_folder for target in order.targets)
         require_space(folder, needed, "Free some space, or write elsewhere; nothing was written")
 
 
@@ -213,9 +210,6 @@ def output_error(error: OSError, target: Path, *, resume: bool) -> OutputError:
         else "No partial output remains"
     )
     return kind(f"writing {target}: {place}{reason}", remedy=partial)
-
-
-# The work.
 
 
 def _work(
@@ -238,7 +232,7 @@ def _tasks(jobs: list[Job], pool: Executor, executor: Executor | None) -> Iterat
     """Yield a function per chunk that starts it, here or in the executor."""
     checked = any(job.journal for job in jobs)
     parts = (part for number, job in enumerate(jobs) for part in job.parts(number))
-    for group in grouped(parts):
+    for group in grouped_by_tensor(parts):
         away = executor if executor and _is_sendable(group) else None
         for chunk in whole(group).cut_into(AWAY if away else HERE):
             recorded = tuple(jobs[part.job].recorded(chunk, part) for part in group)
@@ -254,9 +248,6 @@ def _is_sendable(group: tuple[PlacedExtent, ...]) -> bool:
     with contextlib.suppress(pickle.PicklingError, TypeError, AttributeError):
         return len(pickle.dumps(group, 5)) <= TRAVEL_BYTES
     return False
-
-
-# After the work.
 
 
 def _verify(jobs: list[Job], threads: int) -> None:

@@ -190,9 +190,6 @@ def _aligned(metadata: Metadata, alignment: object) -> Metadata:
     return metadata.updated({"general.alignment": np.uint32(number)})
 
 
-# Shards.
-
-
 def _prefix(name: str) -> str:
     parsed = parse_shard_name(name)
     return parsed[0] if parsed else name.removesuffix(".gguf")
@@ -207,10 +204,10 @@ def grouped(tensors: Sequence[Tensor], step: int, shards: ShardOptions) -> list[
         counted_step = 1 if shards.get("converter_shards") else step
         shard_size = shards.get("shard_size")
         shard_tensors = shards.get("shard_tensors")
-        for limit, what in ((shard_size, "size"), (shard_tensors, "number of tensors")):
+        for limit, name in ((shard_size, "size"), (shard_tensors, "number of tensors")):
             if limit is not None and limit < 1:
                 raise ShapeError(
-                    f"a shard {what} of {limit} is not possible", remedy="Use 1 or more"
+                    f"a shard {name} of {limit} is not possible", remedy="Use 1 or more"
                 )
         groups = [[]]
         nbytes = 0
@@ -266,9 +263,6 @@ def _split_values(order: Sequence[str], values: tuple[int, int, int]) -> dict[st
     """Return the keys of a shard in `order`: its number, and the counts of shards and tensors."""
     numbers = dict(zip(types.SPLIT_KEYS, values, strict=True))
     return {key: typed(types.SPLIT_TYPES[key], numbers[key]) for key in order}
-
-
-# One file.
 
 
 def _file(name: str, metadata: Metadata, tensors: Sequence[Tensor], form: _FileForm) -> PlannedFile:

@@ -159,23 +159,20 @@ def save(
     return write(model(tensors, metadata), path, **options)
 
 
-# To a pipe.
-
-
 def stream(
     plan: Layout, output: IO[bytes], *, threads: int | None = None, progress: Progress | None = None
 ) -> None:
     """Write a plan of one file to a binary stream, in order."""
     if len(plan.files) > 1:
         raise OutputError("a stream cannot hold several shards", remedy="Write to files instead")
-    sent = 0
+    sent_bytes = 0
     count = worker_count(threads)
     with pool_of(count) as pool:
         for data in _ordered(pool, plan.files[0], count * AHEAD):
             _write_all(output, data)
-            sent += len(data)
+            sent_bytes += len(data)
             if progress:
-                progress(sent, plan.nbytes)
+                progress(sent_bytes, plan.nbytes)
     output.flush()
 
 

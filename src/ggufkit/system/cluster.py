@@ -1,8 +1,8 @@
 """A cluster as an executor: the machines of a Dask scheduler.
 
 Why Dask and not Ray: its client already is an executor of `concurrent.futures`, it is small and
-pure Python, runs over SSH, batch systems and Kubernetes, and repeats the work of a lost machine on
-another.
+pure Python, runs over SSH, batch systems and Kubernetes, and gives the work of a lost machine to
+another machine.
 """
 
 from __future__ import annotations
@@ -97,24 +97,24 @@ class _DaskExecutor(Executor):
 
     def submit(self, task: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Submit a task; a lost worker's tasks run again on another."""
-        sent = self._client.submit(task, *args, retries=RETRIES, pure=False, **kwargs)
+        task_future = self._client.submit(task, *args, retries=RETRIES, pure=False, **kwargs)
         future: Future[Any] = Future()
 
-        def cancel(future: Future[Any]) -> None:  # it also keeps `sent`: Dask drops unused tasks
+        def cancel(future: Future[Any]) -> None:  # it keeps `task_future`: Dask drops unused tasks
             if future.cancelled():
-                sent.cancel()
+                task_future.cancel()
 
         future.add_done_callback(cancel)
-        sent.add_done_callback(lambda sent: _pass_on(sent, future))
+        task_future.add_done_callback(lambda finished: _pass_on(finished, future))
         return future
 
 
-def _pass_on(sent: Any, future: Future[Any]) -> None:  # noqa: ANN401 (Dask's future)
+def _pass_on(task_future: Any, future: Future[Any]) -> None:  # noqa: ANN401 (Dask's future)
     """Give the outcome of Dask's future to one of `concurrent.futures`."""
     if not future.set_running_or_notify_cancel():
         return
     try:
-        future.set_result(sent.result())
+        future.set_result(task_future.result())
     except CancelledError as error:
         future.set_exception(ClusterError(f"the cluster cancelled a chunk: {error}"))
     except BaseException as error:  # noqa: BLE001 (the waiting thread raises it)

@@ -156,9 +156,6 @@ def _read_some(descriptor: int, nbytes: int, offset: int) -> bytes:
         return os.read(descriptor, nbytes)
 
 
-# Writing.
-
-
 def write_at(descriptor: int, data: bytes | memoryview, offset: int) -> None:
     """Write all of `data` at `offset`, in as many calls as needed."""
     view = memoryview(data).cast("B")

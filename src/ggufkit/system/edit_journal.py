@@ -187,9 +187,6 @@ def _sha256(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-# The files.
-
-
 def real(path: AnyPath) -> Path:
     """Resolve links to the file itself: its journal is in the same folder."""
     return Path(os.path.realpath(as_path(path)))
@@ -311,9 +308,6 @@ def _load(path: Path) -> EditJournal | None:
         remedy="Remove it if you have since replaced the model file",
         path=str(path),
     )
-
-
-# The file that is edited.
 
 
 class BusyError(OutputError):

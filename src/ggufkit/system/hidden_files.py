@@ -77,9 +77,6 @@ def hidden(target: Path, name: HiddenName) -> Path:
     return target.with_name(hidden_name)
 
 
-# Files.
-
-
 def create(path: Path, mode: int = PRIVATE) -> int:
     """Create a hidden file, and open it for reading and writing; FileExistsError if it exists."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _UNFOLLOWED
@@ -173,9 +170,6 @@ def _renamed_in_one_step(path: Path, target: Path) -> bool:
     if number in _NO_CALL:
         return False
     raise OSError(number, os.strerror(number), str(target))
-
-
-# Folders.
 
 
 def open_own_folder(path: Path) -> int | None:

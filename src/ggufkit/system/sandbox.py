@@ -61,7 +61,7 @@ class Servant:
 
         It also waits up to `seconds` for the jobs of other threads.
         """
-        sent = json.dumps(job).encode() + b"\n"
+        line = json.dumps(job).encode() + b"\n"
         if not self._lock.acquire(timeout=seconds):
             raise StoppedError(f"other work takes more than {seconds:g} seconds")
         try:
@@ -71,7 +71,7 @@ class Servant:
             received = b""
             try:
                 with contextlib.suppress(BrokenPipeError):
-                    process.stdin.write(sent)  # type: ignore[union-attr]
+                    process.stdin.write(line)  # type: ignore[union-attr]
                     process.stdin.flush()  # type: ignore[union-attr]
                     received = process.stdout.readline(MAX_ANSWER)  # type: ignore[union-attr]
             finally:

@@ -92,9 +92,9 @@ class Staging:
         (an OutputError) if something else has its name.
         """
         require_file(target)
-        own, other = (RESUME, PART) if resumable else (PART, RESUME)
+        name, other = (RESUME, PART) if resumable else (PART, RESUME)
         self.target = target
-        self.path: Path = hidden(target, own)
+        self.path: Path = hidden(target, name)
         self.is_resumable = resumable
         self.is_new: bool = True
         self.limit = limit

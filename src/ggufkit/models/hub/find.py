@@ -1,7 +1,7 @@
 """Models on the Hugging Face Hub: which files a name stands for, in the cache or on the server.
 
 A file that huggingface_hub, llama.cpp or another program has downloaded is opened from its cache
-without any request. `@revision` or the commit in the cache decide which state of it that is.
+without any request. Its state is `@revision`, or the commit in the cache.
 """
 
 from __future__ import annotations
@@ -147,11 +147,11 @@ def _no_quant(hub_name: HubName, sets: Sequence[ModelSet]) -> RemoteMissingError
             "converts a checkpoint",
         )
     more = ", ..." if len(names) > MAX_NAMES else ""
-    what = (
+    reason = (
         f"no quant {hub_name.tag}" if hub_name.tag else f"not exactly one model in {hub_name.path}"
     )
     return RemoteMissingError(
-        f"{repository} has {what}", remedy=f"It has {', '.join(names[:MAX_NAMES])}{more}"
+        f"{repository} has {reason}", remedy=f"It has {', '.join(names[:MAX_NAMES])}{more}"
     )
 
 

@@ -52,7 +52,7 @@ class ModelSet:
 
     @property
     def is_sidecar(self) -> bool:
-        """Whether it goes with a model, and is none."""
+        """Whether it belongs to a model, and is not a model itself."""
         name = PurePosixPath(self.path).name
         return any(part in name for part in SIDECARS)
 
@@ -119,7 +119,7 @@ def sibling(path: str, name: str) -> str:
 
 
 def names_of(prefix: str, sets: Sequence[ModelSet]) -> list[str]:
-    """Return the name of each model: its quant after a colon, or its path if others share that."""
+    """Return the name of each model: its quant after a colon, or its path if quants are equal."""
     counts = Counter(model.quant for model in sets if not model.is_sidecar)
     return [
         f"{prefix}:{model.quant}"

@@ -141,9 +141,6 @@ def _entry(item: Any) -> RepoFile | None:  # noqa: ANN401 (as JSON is)
     return RepoFile(path, nbytes, digest[1] if digest else "")
 
 
-# Errors.
-
-
 def raise_reason(repository: Repository, answer: Answer) -> None:
     """Raise the error that the Hub states in its header X-Error-Code."""
     code, message = answer.header("X-Error-Code"), answer.header("X-Error-Message")
