@@ -167,9 +167,9 @@ def fresh(folder: Path, original: Path) -> Path:
 def journals(folder: Path) -> Iterator[tuple[Path, Path, edit_journal.EditJournal]]:
     """Yield each model in a folder that has a journal, that journal's path, and the journal."""
     for path in folder.rglob(".*.ggufkit-*"):
-        for name in (EDIT, UNDO):
-            model = path.with_name(path.name[1 : -len(name.suffix)])
-            if not path.name.endswith(name.suffix) or not model.exists():
+        for suffix in (EDIT, UNDO):
+            model = path.with_name(path.name[1 : -len(suffix)])
+            if not path.name.endswith(suffix) or not model.exists():
                 continue
             journal = edit_journal.EditJournal.decode(path.read_bytes())
             if journal:
@@ -266,7 +266,7 @@ def seen(path: Path, known: dict[bytes, str]) -> dict[str, Any]:
     ggufkit.recover(path)
     with ggufkit.open(path) as model:
         is_shown = str(model.metadata["text"]) == text and is_unchanged
-    remains = [file.name for file in path.parent.iterdir() if file.name.endswith(EDIT.suffix)]
+    remains = [file.name for file in path.parent.iterdir() if file.name.endswith(EDIT)]
     outcome = known.get(path.read_bytes(), "between")
     return {"outcome": outcome, "is_shown": is_shown, "remains": remains}
 

@@ -13,7 +13,7 @@ from ggufkit.errors import OutputError
 from ggufkit.system import folders, hidden_files
 from ggufkit.system.folders import HiddenFolder
 from ggufkit.system.hidden_files import (
-    HIDDEN_NAMES,
+    SUFFIXES,
     ForeignFileError,
     create,
     hidden,
@@ -30,9 +30,8 @@ def path(tmp_path):
 
 
 def test_hidden_names_differ_but_share_a_prefix():
-    suffixes = {name.suffix for name in HIDDEN_NAMES}
-    assert len(suffixes) == len(HIDDEN_NAMES)
-    assert all(suffix.startswith(".ggufkit-") for suffix in suffixes)
+    assert len(set(SUFFIXES)) == len(SUFFIXES)
+    assert all(suffix.startswith(".ggufkit-") for suffix in SUFFIXES)
 
 
 @posix

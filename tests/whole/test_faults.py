@@ -72,7 +72,7 @@ def assert_lost_nothing(row):
     assert row["again"] == "new", row  # and nothing besides, so leftovers are swept
     assert "Traceback" not in row["errors"], row
     if CODES.get(row["fault"]) != -9:
-        journals = [name for name in row["hidden"] if name.endswith(EDIT.suffix)]
+        journals = [name for name in row["hidden"] if name.endswith(EDIT)]
         assert row["hidden"] == (journals if row["is_in_place"] else []), row
     if row["code"] == 0:
         assert row["output"] == "new", row

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import faulty
-from ggufkit.system.hidden_files import HIDDEN_NAMES, hidden
+from ggufkit.system.hidden_files import FOLDER, SUFFIXES, hidden
 from neighbours import KEPT, POSSIBLE, content, place
 from platforms import posix
 from shell import ggufkit
@@ -43,7 +43,7 @@ def test_command_neither_follows_nor_changes_a_neighbour(tmp_path, monkeypatch, 
     faulty.replace_llama_cpp(monkeypatch.setattr)
     (target,) = targets_of(COMMANDS[command])[:1]
     kinds = itertools.cycle(POSSIBLE)
-    for name in HIDDEN_NAMES:
+    for name in SUFFIXES:
         for kind in itertools.islice(kinds, change):
             faulty.renew(original, work)
             monkeypatch.chdir(work)
@@ -52,5 +52,5 @@ def test_command_neither_follows_nor_changes_a_neighbour(tmp_path, monkeypatch, 
             done = ggufkit(*COMMANDS[command])
             assert done.code in (0, 1), (name, kind, done.err)
             assert "Traceback" not in done.err, (name, kind)
-            if not (kind == "folder" and name.is_folder):  # which may be our own leftover
+            if not (kind == "folder" and name == FOLDER):  # which may be our own leftover
                 assert content(neighbour.precious) == KEPT, (name, kind)

@@ -10,10 +10,10 @@ import functools
 import hashlib
 import struct
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import ggufkit._native as _native
 from ggufkit.errors import ValueTypeError
@@ -23,7 +23,6 @@ from ggufkit.format.types import LAYOUT_KEYS
 from ggufkit.models.any_model import takes_model
 from ggufkit.models.byte_ranges import Tally, byte_ranges, little_endian_bytes, reading_threads
 from ggufkit.models.model import Model, Tensor
-from ggufkit.system.mapped_file import Bytes
 from ggufkit.system.threads import Progress, in_turn, pool_of, result_of
 
 # In the order of llama-gguf-hash's lines. Only a whole model has an identifier.
@@ -36,16 +35,6 @@ CONTENT_FORM: Final = b"ggufkit content 1\0"
 
 TILE_BYTES: Final = 1 << 20  # caches hold two: one being read and one being hashed
 READ_AHEAD: Final = 4  # tiles
-
-
-class Hash(Protocol):
-    """An object that takes bytes and gives their digest."""
-
-    def update(self, data: Bytes, /) -> None:
-        """Take more bytes."""
-
-    def hexdigest(self) -> str:
-        """Return the digest of all bytes taken so far."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +83,7 @@ def digest(
             digests = _in_order((pool, workers), model, inner, list(whole.values()), tally)
         else:
             digests = _side_by_side(pool, model, inner, tally)
-    totals = {name: hasher.hexdigest() for name, hasher in whole.items()}
+    totals = {name: _hexdigest(name, state) for name, state in whole.items()}
     if CONTENT in algorithm_names:
         totals[CONTENT] = _content(
             model, {name: kinds["sha256"] for name, kinds in digests.items()}
@@ -105,44 +94,29 @@ def digest(
     return Digests(totals, tensor_digests if by_tensor else {})
 
 
-class _Xxh64:
-    """XXH64 with the interface of hashlib."""
-
-    def __init__(self) -> None:
-        self._hash = _native.Xxh64()
-        self.update = self._hash.update
-
-    def hexdigest(self) -> str:
-        return f"{self._hash.digest():016x}"
-
-
-class _Uuid:
-    """The identifier of version 5 for the bytes in llama.cpp's namespace."""
-
-    def __init__(self) -> None:
-        self._hash = hashlib.sha1(UUID_NAMESPACE.bytes, usedforsecurity=False)
-        self.update = self._hash.update
-
-    def hexdigest(self) -> str:
-        return str(uuid.UUID(bytes=self._hash.digest()[:16], version=5))
+def _new(algorithm: str) -> Any:  # noqa: ANN401 (hashlib's classes have no common name)
+    """Return an object whose `update` takes bytes."""
+    if algorithm == "xxh64":
+        return _native.Xxh64()
+    if algorithm == "sha256":
+        return hashlib.sha256()
+    beginning = UUID_NAMESPACE.bytes if algorithm == UUID else b""
+    return hashlib.sha1(beginning, usedforsecurity=False)
 
 
-def _new(algorithm: str) -> Hash:
-    constructors: dict[str, Callable[[], Any]] = {
-        "xxh64": _Xxh64,
-        "sha1": lambda: hashlib.sha1(usedforsecurity=False),
-        "sha256": hashlib.sha256,
-        UUID: _Uuid,
-    }
-    hash_: Hash = constructors[algorithm]()
-    return hash_
+def _hexdigest(algorithm: str, state: Any) -> str:  # noqa: ANN401 (see `_new`)
+    if algorithm == "xxh64":
+        return f"{state.digest():016x}"
+    if algorithm == UUID:
+        return str(uuid.UUID(bytes=state.digest()[:16], version=5))
+    return str(state.hexdigest())
 
 
 # A digest of the whole model reads tiles in order; each tile goes to all hashes.
 
 
 def _in_order(
-    threads: tuple[Executor, int], model: Model, inner: list[str], whole: list[Hash], tally: Tally
+    threads: tuple[Executor, int], model: Model, inner: list[str], whole: list[Any], tally: Tally
 ) -> dict[str, dict[str, str]]:
     """Return each tensor's digests, and give all bytes to `whole`."""
     pool, workers = threads
@@ -160,7 +134,7 @@ def _in_order(
             for future in [pool.submit(state.update, data) for state in (*hashes.values(), *whole)]:
                 result_of(future)
             tally.add(data.nbytes)
-        digests[tensor.name] = {name: state.hexdigest() for name, state in hashes.items()}
+        digests[tensor.name] = {name: _hexdigest(name, state) for name, state in hashes.items()}
     return digests
 
 
@@ -186,7 +160,7 @@ def _digested(tensor: Tensor, inner: list[str]) -> dict[str, str]:
         data = little_endian_bytes(tensor, start, stop)
         for state in hashes.values():
             state.update(data)
-    return {name: state.hexdigest() for name, state in hashes.items()}
+    return {name: _hexdigest(name, state) for name, state in hashes.items()}
 
 
 def _content(model: Model, data: Mapping[str, str]) -> str:

@@ -28,7 +28,7 @@ from ggufkit.output.chunks import (
 )
 from ggufkit.output.layout import Layout, PlannedFile
 from ggufkit.output.resume import ByteRun, ResumeJournal, journal_of
-from ggufkit.output.verify import WrittenFile, verify_copies
+from ggufkit.output.verify import verify_copies
 from ggufkit.system.cancellation import check_cancelled, shield
 from ggufkit.system.cpu import worker_count
 from ggufkit.system.descriptors import sync_folder, write_at
@@ -253,7 +253,7 @@ def _is_sendable(group: tuple[PlacedExtent, ...]) -> bool:
 def _verify(jobs: list[Job], threads: int) -> None:
     """Check copies of remote files; wrong ones are removed, also where resume keeps others."""
     written = [
-        WrittenFile(file, stage.descriptor)
+        (file, stage.descriptor)
         for job in jobs
         for file, stage in zip(job.order.plan.files, job.stages, strict=True)
     ]

@@ -22,13 +22,6 @@ READ_BYTES: Final = 1 << 20
 MOST_GAPS: Final = 1 << 20  # bytes between tensors; if more are missing, tensors were left out
 
 
-class WrittenFile(NamedTuple):
-    """A file that is written but not yet renamed: its plan, and its descriptor."""
-
-    planned: PlannedFile
-    descriptor: int
-
-
 class CopiedRun(NamedTuple):
     """Bytes of a remote file from `start` on, and where they were written."""
 
@@ -38,11 +31,11 @@ class CopiedRun(NamedTuple):
     offset: int
 
 
-def verify_copies(written: Iterable[WrittenFile], threads: int) -> None:
+def verify_copies(written: Iterable[tuple[PlannedFile, int]], threads: int) -> None:
     """Raise RemoteError if a file that was copied whole has another digest than its server states.
 
-    Files whose tensors were copied in part, and files without a known SHA-256, are not
-    checked.
+    `written` are files that are not renamed yet: their plans, and their descriptors. Files whose
+    tensors were copied in part, and files without a known SHA-256, are not checked.
     """
     checked = []
     runs_of: dict[RangeFile, list[CopiedRun]] = {}

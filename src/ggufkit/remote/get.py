@@ -42,7 +42,7 @@ _REDIRECTS: Final = {301, 302, 303, 307, 308}
 _MISSING: Final = {404, 410}
 _DENIED: Final = {401, 403}
 _AGAIN: Final = {408, 425, 429, 500, 502, 503, 504}
-_STACK_LEVEL: Final = 3  # of warnings: who waits
+_STACK_LEVEL: Final = 2  # of warnings: who waits
 _BROKEN: Final = (OSError, http.client.HTTPException)
 
 
@@ -243,7 +243,10 @@ def patiently(attempt: Callable[[], T], deadline: ReadDeadline | None = None) ->
             wait = _seconds_to_wait(error, failures)
             if deadline:
                 deadline.add_wait(wait)
-            _wait(error, wait)
+            if wait >= limits.WARN_SECONDS:
+                message = f"{error}; trying again in {wait:.0f} seconds"
+                warnings.warn(message, WaitingWarning, stacklevel=_STACK_LEVEL)
+            pause(wait)
 
 
 def _seconds_to_wait(error: AgainError, failures: int) -> float:
@@ -257,11 +260,3 @@ def _seconds_to_wait(error: AgainError, failures: int) -> float:
             f"{error}; the server asks to wait {wait:,.0f} seconds", remedy="Try again after that"
         ) from error.error
     return wait
-
-
-def _wait(error: AgainError, wait: float) -> None:
-    if wait >= limits.WARN_SECONDS:
-        warnings.warn(
-            f"{error}; trying again in {wait:.0f} seconds", WaitingWarning, stacklevel=_STACK_LEVEL
-        )
-    pause(wait)

@@ -219,8 +219,8 @@ def last_of(target: Path, descriptor: int) -> EditJournal | None:
 
 def _of_renamed(target: Path, descriptor: int) -> EditJournal | None:
     """Return the last edit of a file that was renamed since, and rename the journal too."""
-    for path in target.parent.glob(f".*{hidden_files.UNDO.suffix}"):
-        old = path.with_name(path.name.removeprefix(".").removesuffix(hidden_files.UNDO.suffix))
+    for path in target.parent.glob(f".*{hidden_files.UNDO}"):
+        old = path.with_name(path.name.removeprefix(".").removesuffix(hidden_files.UNDO))
         with contextlib.suppress(FormatError, OSError):
             journal = None if os.path.lexists(old) else _load(path)
             if journal and journal.state(descriptor) == "after":

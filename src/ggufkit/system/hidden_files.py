@@ -13,7 +13,7 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ggufkit.errors import OutputError
 from ggufkit.system.descriptors import BINARY, c_function, close, with_descriptors
@@ -44,36 +44,28 @@ renameat2: Any = c_function(  # only on Linux
 has_folder_descriptors: bool = hasattr(os, "O_DIRECTORY")  # Windows has none
 
 
-class HiddenName(NamedTuple):
-    """The name of one kind of hidden entry: `.NAME` plus `suffix`."""
-
-    suffix: str
-    holds: str
-    is_folder: bool = False
-
-
-PART: Final = HiddenName(".ggufkit-part", "an output that is being written")
-RESUME: Final = HiddenName(".ggufkit-resume", "an output that is kept to be resumed")
-RESUME_JOURNAL: Final = HiddenName(".ggufkit-journal", "what a resumed output already holds")
-EDIT: Final = HiddenName(".ggufkit-edit", "the journal of an edit in place that is under way")
-UNDO: Final = HiddenName(".ggufkit-undo", "the journal of the last edit in place")
-FOLDER: Final = HiddenName(".ggufkit-folder", "a folder that is being written", is_folder=True)
-
-# All hidden names. Tests put every kind of neighbour under each of them.
-HIDDEN_NAMES: Final = (PART, RESUME, RESUME_JOURNAL, EDIT, UNDO, FOLDER)
+# The hidden entries of a file or folder NAME are called `.NAME` plus one of these.
+PART: Final = ".ggufkit-part"  # an output that is being written
+RESUME: Final = ".ggufkit-resume"  # an output that is kept to be resumed
+RESUME_JOURNAL: Final = ".ggufkit-journal"  # what a resumed output already holds
+EDIT: Final = ".ggufkit-edit"  # the journal of an edit in place that is under way
+UNDO: Final = ".ggufkit-undo"  # the journal of the last edit in place
+FOLDER: Final = ".ggufkit-folder"  # a folder that is being written
+# Tests put every kind of neighbour under each of them.
+SUFFIXES: Final = (PART, RESUME, RESUME_JOURNAL, EDIT, UNDO, FOLDER)
 
 
 class ForeignFileError(OutputError):
     """Something that this user's ggufkit did not make has a hidden name."""
 
 
-def hidden(target: Path, name: HiddenName) -> Path:
+def hidden(target: Path, suffix: str) -> Path:
     """Return the hidden path next to `target`; a digest replaces a name that is too long."""
-    hidden_name = f".{target.name}{name.suffix}"
+    hidden_name = f".{target.name}{suffix}"
     if len(os.fsencode(hidden_name)) > MAX_FILE_NAME:
         import hashlib  # noqa: PLC0415 (loads OpenSSL)
 
-        hidden_name = f".{hashlib.sha256(os.fsencode(target.name)).hexdigest()}{name.suffix}"
+        hidden_name = f".{hashlib.sha256(os.fsencode(target.name)).hexdigest()}{suffix}"
     return target.with_name(hidden_name)
 
 

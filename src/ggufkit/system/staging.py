@@ -269,7 +269,7 @@ def allocated_bytes(target: Path) -> int:
 
 def sweep(folder: Path) -> None:
     """Remove leftovers of killed processes in `folder`: own staging files without a lock."""
-    for path in folder.glob(f".*{PART.suffix}"):
+    for path in folder.glob(f".*{PART}"):
         with contextlib.suppress(ForeignFileError):
             remove_leftover(path)
 

@@ -237,7 +237,7 @@ def test_interrupted_conversion_resumes_from_kept_work(checkpoint, tmp_path, mon
     assert failed.code == 1
     assert "resume" in failed.err
     assert not out.exists()
-    assert (tmp_path / f".{out.name}{RESUME.suffix}").exists()
+    assert (tmp_path / f".{out.name}{RESUME}").exists()
     with monkeypatch.context() as patched:
         patched.setattr(chunks, "_write_once", refuse_work)
         done = run(checkpoint, out, "--resume", *options)

@@ -73,17 +73,13 @@ class Repository:
 
     def _page(self, url: Url) -> tuple[list[RepoFile], Url | None]:
         with get(url, {"Accept": "application/json"}, login()) as answer:
-            self.require_success(answer, url)
+            raise_reason(self, answer)
+            require_success(answer, url)
             body = answer.read(MAX_PAGE_BYTES + 1)
             link = _NEXT.search(answer.header("Link"))
         if len(body) > MAX_PAGE_BYTES:
             raise RemoteError(f"{url}: the list of files has more than {MAX_PAGE_BYTES:,} bytes")
         return list(_entries(body, url)), _next_page(url, link[1]) if link else None
-
-    def require_success(self, answer: Answer, url: Url) -> None:
-        """Raise the error that the Hub's answer means."""
-        raise_reason(self, answer)
-        require_success(answer, url)
 
     def file(self, path: str, listed: RepoFile | None = None) -> HubFile:
         """Return a file, unread; `listed` is what a list says about it."""
