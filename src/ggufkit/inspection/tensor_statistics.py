@@ -12,11 +12,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ggufkit.errors import TensorTypeError, ValueTypeError
+from ggufkit.errors import ValueTypeError
 from ggufkit.inspection.histogram import NO_BINS, FineBins, Histogram
 from ggufkit.models.byte_ranges import Tally, decoded, little_endian_bytes, tensor_threads
 from ggufkit.models.model import Tensor
 from ggufkit.models.sources import separable
+from ggufkit.models.tensors.tensor import require_decodable
 from ggufkit.quants.block_parts import block_parts
 from ggufkit.system.mapped_file import Bytes
 from ggufkit.system.threads import Progress, in_turn, pool_of
@@ -78,11 +79,7 @@ def tensor_statistics(
     A histogram has at most `bins` bins, with a power of two as width. The result does not depend on
     `threads`. `progress(done, total)` counts bytes. Raises TensorTypeError for an opaque type.
     """
-    if tensor.type.is_opaque:
-        raise TensorTypeError(
-            f"tensor {tensor.name!r} is of type {tensor.type}, which cannot be decoded",
-            remedy="`raw()` gives its bytes",
-        )
+    require_decodable(tensor)
     tensor = separable(tensor)
     if bins < 2:  # noqa: PLR2004 (negative numbers and others)
         raise ValueTypeError(f"{bins} bins are too few", remedy="Use two or more")

@@ -13,7 +13,7 @@ import contextlib
 import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import ggufkit._native as _native
 from ggufkit.format.header import Header, parse
@@ -69,41 +69,35 @@ def read_alike(file: HubFile, model: RangeFile, header: Header) -> None:
         read_header(file)
 
 
-class SharedMiddle(NamedTuple):
-    """A run of bytes that two headers may share, up to `end` in the first header.
-
-    The same bytes are `shift` bytes further on in the first header than in the other.
-    """
-
-    end: int
-    shift: int
-
-
 def _shares_middle(file: HubFile, first_head: bytes, header: Header) -> bool:
     """Complete the header of `file` by the middle of the first; False if their ends differ."""
     head = file.data
     lack = _native.lack(head, file.nbytes)
     if lack is None:
         return True
-    shared = _middle(head, lack[1], first_head, header)
-    if shared is None:
+    middle = _middle(head, lack[1], first_head, header)
+    if middle is None:
         return False
-    start = shared.end - SAME_BYTES - shared.shift
-    stop = min(header.end + SPARE_BYTES - shared.shift, file.nbytes)
+    end, shift = middle
+    start = end - SAME_BYTES - shift
+    stop = min(header.end + SPARE_BYTES - shift, file.nbytes)
     if stop < start + SAME_BYTES:
         return False
     (tail,) = file.fetch([ByteRange(start, stop - start)])
-    middle = first_head[len(head) + shared.shift : shared.end - SAME_BYTES]
-    whole = b"".join((head, middle, tail))
-    is_same = tail[:SAME_BYTES] == first_head[shared.end - SAME_BYTES : shared.end]
+    whole = b"".join((head, first_head[len(head) + shift : end - SAME_BYTES], tail))
+    is_same = tail[:SAME_BYTES] == first_head[end - SAME_BYTES : end]
     if not (is_same and _is_sound(whole, file.nbytes)):
         return False
     file.set_beginning(whole)
     return True
 
 
-def _middle(head: bytes, key_at: int, first_head: bytes, header: Header) -> SharedMiddle | None:
-    """Return what a beginning shares with the first header from the key at `key_at` on."""
+def _middle(head: bytes, key_at: int, first_head: bytes, header: Header) -> tuple[int, int] | None:
+    """Return where the bytes end that a file may share with the first header, and their shift.
+
+    The end is one in the first header; there the bytes lie by the shift further on. `head` is the
+    beginning of the file, which breaks off in the value of the key at `key_at`.
+    """
     size = int.from_bytes(head[key_at : key_at + 8], "little")
     key = head[key_at + 8 : key_at + 8 + min(size, len(head))]
     entry = header.entries.get(key.decode("utf-8", "surrogateescape"))
@@ -115,7 +109,7 @@ def _middle(head: bytes, key_at: int, first_head: bytes, header: Header) -> Shar
     if end - SAME_BYTES < place + len(head) - key_at:
         return None
     is_same = head[key_at:] == first_head[place : place + len(head) - key_at]
-    return SharedMiddle(end, place - key_at) if is_same else None
+    return (end, place - key_at) if is_same else None
 
 
 def _is_sound(data: bytes, nbytes: int) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ggufkit.errors import GGUFError, RemoteError
+from ggufkit.errors import GGUFError
 from ggufkit.format.magic import HEAD_BYTES, identify, is_model
 from ggufkit.output.execute import output_error
 from ggufkit.remote.get import AgainError, ReadDeadline, get, patiently, require_success
+from ggufkit.remote.remote_file import ended_early, unknown_size
 from ggufkit.remote.url import Url, UrlPath
 from ggufkit.system.cancellation import check_cancelled
 from ggufkit.system.descriptors import AnyPath, as_path, write_at
@@ -41,10 +42,7 @@ def _download(url: Url, stage: Staging, progress: Progress | None) -> None:
         require_success(answer, url)
         nbytes = answer.content_length
         if nbytes is None or answer.header("Content-Encoding") not in ("", "identity"):
-            raise RemoteError(
-                f"{url}: the server does not state the size of the file",
-                remedy="Download the file with another program",
-            )
+            raise unknown_size(url)
         remedy = "Free some space, or write to another disk; nothing was written"
         require_space(stage.path.parent, nbytes, remedy)
         head = answer.read(HEAD_BYTES)
@@ -59,6 +57,4 @@ def _download(url: Url, stage: Staging, progress: Progress | None) -> None:
             if progress:
                 progress(position, nbytes)
         if position < nbytes:
-            raise AgainError(
-                RemoteError(f"{url}: the connection ended early", remedy="Check the network")
-            )
+            raise AgainError(ended_early(url))

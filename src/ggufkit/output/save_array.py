@@ -9,11 +9,12 @@ from typing import Final
 
 import numpy as np
 
-from ggufkit.errors import OutputError, TensorTypeError
+from ggufkit.errors import OutputError
 from ggufkit.models.byte_ranges import Tally, little_endian_bytes
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import rows_and_width
 from ggufkit.models.sources import separable
+from ggufkit.models.tensors.tensor import require_decodable
 from ggufkit.quants import codec
 from ggufkit.quants.parallel import Numbers
 from ggufkit.system.cancellation import check_cancelled
@@ -44,11 +45,7 @@ def save_array(
     write = _WRITERS.get(target.suffix.lower())
     if write is None:
         raise OutputError(f"{target} does not end in .npy or .csv", remedy="Use .npy or .csv")
-    if tensor.type.is_opaque:
-        raise TensorTypeError(
-            f"tensor {tensor.name!r} is of type {tensor.type}, which cannot be decoded",
-            remedy="`raw()` gives its bytes",
-        )
+    require_decodable(tensor)
     tensor = separable(tensor)
     limit = ReadersLimit.of([span.file.status]) if span else NO_LIMIT
 

@@ -98,7 +98,7 @@ class BytesFile(InMemory):
 
     def fetch(self, ranges: Sequence[ByteRange]) -> list[memoryview]:
         """Return views of the bytes."""
-        return [self._view[requested.offset : sum(requested)] for requested in ranges]
+        return [self._view[requested.offset : requested.stop] for requested in ranges]
 
     def __reduce__(self) -> tuple[type[BytesFile], tuple[bytes]]:
         return BytesFile, (bytes(self._view),)

@@ -26,13 +26,13 @@ def coalesce(ranges: Sequence[ByteRange]) -> list[CoalescedRange]:
         if not requested.nbytes:
             continue
         last = groups[-1] if groups else None
-        gap = max(0, requested.offset - sum(last.whole)) if last else 0
+        gap = max(0, requested.offset - last.whole.stop) if last else 0
         is_near = gap <= limits.GAP_BYTES and gaps + gap <= limits.MAX_GAPS_BYTES
         if last is None or not is_near:
             groups.append(CoalescedRange(requested, (index,)))
             continue
         gaps += gap
-        stop = max(sum(last.whole), sum(requested))
+        stop = max(last.whole.stop, requested.stop)
         whole = ByteRange(last.whole.offset, stop - last.whole.offset)
         groups[-1] = CoalescedRange(whole, (*last.members, index))
     return groups

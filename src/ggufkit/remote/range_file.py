@@ -19,10 +19,15 @@ from ggufkit.system.mapped_file import Bytes, closed_error
 
 
 class ByteRange(NamedTuple):
-    """`nbytes` bytes from `offset` on."""
+    """`nbytes` bytes from `offset` on, up to `stop`."""
 
     offset: int
     nbytes: int
+
+    @property
+    def stop(self) -> int:
+        """The offset of the first byte after them."""
+        return self.offset + self.nbytes
 
 
 class RangeFile(ABC):
@@ -83,12 +88,12 @@ class RangeFile(ABC):
         for requested in ranges:
             self._require_inside(requested)
         head = np.frombuffer(self.data, np.uint8)
-        absent = [requested for requested in ranges if sum(requested) > len(head)]
+        absent = [requested for requested in ranges if requested.stop > len(head)]
         fetched = iter(self.fetch(absent) if absent else ())
         return [
             np.frombuffer(next(fetched), np.uint8)
-            if sum(requested) > len(head)
-            else head[requested.offset : sum(requested)]
+            if requested.stop > len(head)
+            else head[requested.offset : requested.stop]
             for requested in ranges
         ]
 
@@ -121,9 +126,9 @@ class RangeFile(ABC):
             raise closed_error(self.path)
 
     def _require_inside(self, requested: ByteRange) -> None:
-        if sum(requested) > self.nbytes:
+        if requested.stop > self.nbytes:
             raise FormatError(
-                f"the file ends at byte {self.nbytes:,}, before byte {sum(requested):,}",
+                f"the file ends at byte {self.nbytes:,}, before byte {requested.stop:,}",
                 remedy="Use a complete file",
                 path=str(self.path),
             )

@@ -139,7 +139,7 @@ class RemoteFile(RangeFile):
     def _read_in_one_request(
         self, requested: ByteRange, write: Write, deadline: ReadDeadline
     ) -> None:
-        headers = {"Range": f"bytes={requested.offset}-{sum(requested) - 1}"}
+        headers = {"Range": f"bytes={requested.offset}-{requested.stop - 1}"}
         received = 0
         url, limit = self._target
         try:
@@ -154,9 +154,9 @@ class RemoteFile(RangeFile):
             if url == self.url:
                 raise
             self._target = (self.url, Zone.MACHINE)  # redirects are valid for a time only
-            raise AgainError(_ended_early(self.url)) from None
+            raise AgainError(ended_early(self.url)) from None
         if received < requested.nbytes:
-            raise AgainError(_ended_early(self.url), wait=0.0 if received else None)
+            raise AgainError(ended_early(self.url), wait=0.0 if received else None)
 
     def _require_same(self, answer: Answer, requested: ByteRange) -> None:
         """Raise unless an answer holds a range of the same file."""
@@ -192,7 +192,7 @@ class RemoteFile(RangeFile):
             for chunk in answer.chunks(expected, ReadDeadline()):
                 data += chunk
             if len(data) < expected:
-                raise AgainError(_ended_early(self.url))
+                raise AgainError(ended_early(self.url))
             return self._state_after(answer, nbytes), bytes(data)
 
     def _state_after(self, answer: Answer, nbytes: int) -> FileState:
@@ -261,10 +261,7 @@ def _content_range(answer: Answer, url: Url) -> tuple[int, int]:
     if answer.status != http.HTTPStatus.PARTIAL_CONTENT or not match or match[1] is None:
         raise wrong_range(url)
     if match[3] == "*":
-        raise RemoteError(
-            f"{url}: the server does not state the size of the file",
-            remedy="Download the file with another program",
-        )
+        raise unknown_size(url)
     start, stop, nbytes = int(match[1]), int(match[2]) + 1, int(match[3])
     if not start < stop <= nbytes:
         raise wrong_range(url)
@@ -275,7 +272,7 @@ def _usable_bytes(answer: Answer, requested: ByteRange) -> int:
     """Return the bytes to take of an answer: a server may send less or more than requested."""
     match = _CONTENT_RANGE.fullmatch(answer.header("Content-Range").strip())
     stop = int(match[2]) + 1 if match else 0
-    return max(0, min(stop, sum(requested)) - requested.offset)
+    return max(0, min(stop, requested.stop) - requested.offset)
 
 
 def _require_plain(answer: Answer, url: Url) -> None:
@@ -305,5 +302,14 @@ def no_ranges(url: Url) -> NoRangesError:
     )
 
 
-def _ended_early(url: Url) -> RemoteError:
+def unknown_size(url: Url) -> RemoteError:
+    """Return the error of a server that does not state the size of a file."""
+    return RemoteError(
+        f"{url}: the server does not state the size of the file",
+        remedy="Download the file with another program",
+    )
+
+
+def ended_early(url: Url) -> RemoteError:
+    """Return the error of a body that is too short."""
     return RemoteError(f"{url}: the connection ended early", remedy="Check the network")

@@ -96,7 +96,7 @@ class Tensor:
 
         Raises TensorTypeError for an opaque type.
         """
-        self._require_known()
+        require_decodable(self)
         return np.dtype(self.type.dtype or np.float32)
 
     @property
@@ -141,7 +141,7 @@ class Tensor:
         order is a read-only view of the file, unless `copy` is true; with `copy=False` anything
         that is not a view raises ValueError. Raises TensorTypeError for an opaque type.
         """
-        self._require_known()
+        require_decodable(self)
         if out is not None:
             return self._into(out, dtype)
         target = self.dtype if dtype is None else dtype
@@ -191,13 +191,6 @@ class Tensor:
         else:
             np.copyto(out, self.numpy("bfloat16" if is_bits else target), casting="unsafe")
         return out
-
-    def _require_known(self) -> None:
-        if self.type.is_opaque or (self.type.id < 0 and not self.type.dtype):
-            raise TensorTypeError(
-                f"tensor {self.name!r} is of type {self.type}, which cannot be decoded",
-                remedy="`raw()` gives its bytes",
-            )
 
     def _bytes(self) -> Bytes:
         span = self.source.span
@@ -346,3 +339,13 @@ class Tensor:
             )
         columns = PickedColumns(self.source, index, self.type.block_bytes)
         return Tensor.over(self.name, self.type, shape, columns)
+
+
+def require_decodable(tensor: Tensor) -> None:
+    """Raise TensorTypeError for a tensor of a type without a decoder."""
+    kind = tensor.type
+    if kind.is_opaque or (kind.id < 0 and not kind.dtype):
+        raise TensorTypeError(
+            f"tensor {tensor.name!r} is of type {kind}, which cannot be decoded",
+            remedy="`raw()` gives its bytes",
+        )
