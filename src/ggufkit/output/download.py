@@ -7,7 +7,7 @@ from pathlib import Path
 from ggufkit.errors import GGUFError
 from ggufkit.format.magic import HEAD_BYTES, identify, is_model
 from ggufkit.output.execute import output_error
-from ggufkit.remote.get import AgainError, ReadDeadline, get, patiently, require_success
+from ggufkit.remote.get import ReadDeadline, RetryableError, get, require_success, with_retries
 from ggufkit.remote.remote_file import ended_early, unknown_size
 from ggufkit.remote.url import Url, UrlPath
 from ggufkit.system.cancellation import check_cancelled
@@ -26,7 +26,7 @@ def download(url: str, path: AnyPath, *, progress: Progress | None = None) -> Pa
 
     def fill(stage: Staging) -> None:
         with pool_of(1) as pool:  # so that a signal need not wait for the server
-            result_of(pool.submit(patiently, lambda: _download(Url.parse(url), stage, progress)))
+            result_of(pool.submit(with_retries, lambda: _download(Url.parse(url), stage, progress)))
 
     try:
         staged(target, fill)
@@ -57,4 +57,4 @@ def _download(url: Url, stage: Staging, progress: Progress | None) -> None:
             if progress:
                 progress(position, nbytes)
         if position < nbytes:
-            raise AgainError(ended_early(url))
+            raise RetryableError(ended_early(url))

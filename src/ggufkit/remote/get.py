@@ -41,7 +41,7 @@ _LENGTH: Final = re.compile(r"[0-9]{1,19}")
 _REDIRECTS: Final = {301, 302, 303, 307, 308}
 _MISSING: Final = {404, 410}
 _DENIED: Final = {401, 403}
-_AGAIN: Final = {408, 425, 429, 500, 502, 503, 504}
+_RETRYABLE: Final = {408, 425, 429, 500, 502, 503, 504}
 _STACK_LEVEL: Final = 2  # of warnings: who waits
 _BROKEN: Final = (OSError, http.client.HTTPException)
 
@@ -74,7 +74,7 @@ class ReadDeadline:
         return time.monotonic() > self.time
 
 
-class AgainError(Exception):
+class RetryableError(Exception):
     """An error that may not happen again, after `wait` seconds if the server says so."""
 
     def __init__(
@@ -145,7 +145,7 @@ def get(
 
     A redirect never leads to a higher zone than the servers before it; `limit` is the zone of the
     redirects that led to `url`. Raises RemoteError for redirects that must not be followed. Broken
-    connections raise AgainError: use `patiently`.
+    connections raise RetryableError: use `with_retries`.
     """
     hops: list[Mapping[str, str]] = []
     target = url
@@ -178,7 +178,7 @@ def _login_header(target: Url, first: Url, login: Login | None) -> dict[str, str
 
 @contextlib.contextmanager
 def _network_errors(url: Url) -> Iterator[None]:
-    """Raise AgainError for a broken connection, RemoteError where another try would not help."""
+    """Raise RetryableError for a broken connection, RemoteError if another try would not help."""
     try:
         yield
     except GGUFError:
@@ -189,7 +189,7 @@ def _network_errors(url: Url) -> Iterator[None]:
             raise reason from error
         is_lasting = isinstance(error, SlowError | ConnectionRefusedError)
         tries = limits.FEW_TRIES if is_lasting else limits.TRIES
-        raise AgainError(reason, tries=tries) from error
+        raise RetryableError(reason, tries=tries) from error
 
 
 def require_success(answer: Answer, url: Url) -> None:
@@ -207,10 +207,10 @@ def require_success(answer: Answer, url: Url) -> None:
         raise RemoteDeniedError(
             f"{url} may not be read: {reason}", remedy="Log in, or ask the owner for access"
         )
-    if status in _AGAIN:
+    if status in _RETRYABLE:
         wait = _retry_after(answer.header("Retry-After"))
         remedy = "Try again later"
-        raise AgainError(RemoteError(f"{url}: {reason}", remedy=remedy), wait)
+        raise RetryableError(RemoteError(f"{url}: {reason}", remedy=remedy), wait)
     raise RemoteError(f"{url}: {reason}", remedy="Check the address")
 
 
@@ -224,8 +224,8 @@ def _retry_after(text: str) -> float | None:
     return None
 
 
-def patiently(attempt: Callable[[], T], deadline: ReadDeadline | None = None) -> T:
-    """Return what `attempt` returns; repeat it after an AgainError, with longer and longer waits.
+def with_retries(attempt: Callable[[], T], deadline: ReadDeadline | None = None) -> T:
+    """Return what `attempt` returns; repeat it after a RetryableError, with ever longer waits.
 
     With `deadline`, an attempt continues where the attempt before stopped: it does not count as
     failed if it brought bytes, and none begins after the deadline.
@@ -234,7 +234,7 @@ def patiently(attempt: Callable[[], T], deadline: ReadDeadline | None = None) ->
     while True:
         try:
             return attempt()
-        except AgainError as error:  # noqa: PERF203 (each round waits)
+        except RetryableError as error:  # noqa: PERF203 (each round waits)
             failures += 1
             if deadline and deadline.nbytes > nbytes:
                 failures, nbytes = 1, deadline.nbytes
@@ -249,7 +249,7 @@ def patiently(attempt: Callable[[], T], deadline: ReadDeadline | None = None) ->
             pause(wait)
 
 
-def _seconds_to_wait(error: AgainError, failures: int) -> float:
+def _seconds_to_wait(error: RetryableError, failures: int) -> float:
     """Return the seconds that the server asks for, or random seconds up to a growing limit."""
     wait = error.wait
     if wait is None:

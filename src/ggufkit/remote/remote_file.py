@@ -13,7 +13,14 @@ from typing import Final, NamedTuple, TypeAlias
 from ggufkit.errors import FormatError, NoRangesError, RemoteDeniedError, RemoteError
 from ggufkit.remote import limits
 from ggufkit.remote.connections import drain
-from ggufkit.remote.get import AgainError, Answer, ReadDeadline, get, patiently, require_success
+from ggufkit.remote.get import (
+    Answer,
+    ReadDeadline,
+    RetryableError,
+    get,
+    require_success,
+    with_retries,
+)
 from ggufkit.remote.range_coalescing import coalesce, in_parallel, parts_of
 from ggufkit.remote.range_file import ByteRange, RangeFile
 from ggufkit.remote.trust import Zone
@@ -134,7 +141,7 @@ class RemoteFile(RangeFile):
             rest = ByteRange(requested.offset + received, requested.nbytes - received)
             self._read_in_one_request(rest, write, deadline)
 
-        patiently(read_rest, deadline)
+        with_retries(read_rest, deadline)
 
     def _read_in_one_request(
         self, requested: ByteRange, write: Write, deadline: ReadDeadline
@@ -154,9 +161,9 @@ class RemoteFile(RangeFile):
             if url == self.url:
                 raise
             self._target = (self.url, Zone.MACHINE)  # redirects are valid for a time only
-            raise AgainError(ended_early(self.url)) from None
+            raise RetryableError(ended_early(self.url)) from None
         if received < requested.nbytes:
-            raise AgainError(ended_early(self.url), wait=0.0 if received else None)
+            raise RetryableError(ended_early(self.url), wait=0.0 if received else None)
 
     def _require_same(self, answer: Answer, requested: ByteRange) -> None:
         """Raise unless an answer holds a range of the same file."""
@@ -175,7 +182,7 @@ class RemoteFile(RangeFile):
 
     def read_first(self) -> tuple[FileState, bytes]:
         """Return the state and the beginning of the file."""
-        return patiently(self._read_first)
+        return with_retries(self._read_first)
 
     def _read_first(self) -> tuple[FileState, bytes]:
         headers = {"Range": f"bytes=0-{self.first_bytes - 1}"}
@@ -192,7 +199,7 @@ class RemoteFile(RangeFile):
             for chunk in answer.chunks(expected, ReadDeadline()):
                 data += chunk
             if len(data) < expected:
-                raise AgainError(ended_early(self.url))
+                raise RetryableError(ended_early(self.url))
             return self._state_after(answer, nbytes), bytes(data)
 
     def _state_after(self, answer: Answer, nbytes: int) -> FileState:

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from ggufkit.errors import RemoteDeniedError, RemoteError, RemoteMissingError, brief
 from ggufkit.remote import limits
-from ggufkit.remote.get import Answer, get, patiently, require_success
+from ggufkit.remote.get import Answer, get, require_success, with_retries
 from ggufkit.remote.hub.repo_file import MAIN, RepoFile, is_inside
 from ggufkit.remote.hub.settings import endpoint, login, offline_reason
 from ggufkit.remote.remote_file import SHA256, FileState, RemoteFile, reopened
@@ -67,7 +67,7 @@ class Repository:
         for _ in range(MAX_PAGES):
             if url is None:
                 break
-            page, url = patiently(partial(self._page, url))
+            page, url = with_retries(partial(self._page, url))
             files.extend(page)
         return files
 
