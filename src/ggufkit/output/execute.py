@@ -85,7 +85,7 @@ class Job:
             self.journal = ResumeJournal(targets[0], self.order.plan, is_new=is_new)
         else:
             with contextlib.suppress(OSError):  # another user's file there must not stop us
-                journal_of(targets[0]).unlink(missing_ok=True)
+                journal_of(targets[0]).unlink()
         for file, stage in zip(self.order.plan.files, self.stages, strict=True):
             os.ftruncate(stage.descriptor, file.nbytes)
             write_at(stage.descriptor, file.head, 0)

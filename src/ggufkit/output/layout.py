@@ -190,11 +190,6 @@ def _aligned(metadata: Metadata, alignment: object) -> Metadata:
     return metadata.updated({"general.alignment": np.uint32(number)})
 
 
-def _prefix(name: str) -> str:
-    parsed = parse_shard_name(name)
-    return parsed[0] if parsed else name.removesuffix(".gguf")
-
-
 def grouped(tensors: Sequence[Tensor], step: int, shards: ShardOptions) -> list[list[Tensor]]:
     """Return the tensors of each shard; in a file each begins at a multiple of `step` bytes."""
     counts = shards.get("shard_counts")
@@ -238,6 +233,8 @@ def _shards(
 ) -> list[tuple[str, Metadata, list[Tensor]]]:
     if len(groups) == 1:
         return [(name, metadata, groups[0])]
+    parsed = parse_shard_name(name)
+    prefix = parsed[0] if parsed else name.removesuffix(".gguf")
     count = len(groups)
     if count > MAX_SHARDS:
         raise ShapeError(
@@ -251,7 +248,7 @@ def _shards(
     others = Metadata() if step == types.DEFAULT_ALIGNMENT else _aligned(Metadata(), step)
     return [
         (
-            shard_name(_prefix(name), number, count),
+            shard_name(prefix, number, count),
             (others if number else first).updated(_split_values(order, (number, count, total))),
             group,
         )

@@ -47,7 +47,8 @@ def verify_copies(written: Iterable[tuple[PlannedFile, int]], threads: int) -> N
                 runs_of.setdefault(span.file, []).append(run)
     for file, copied in runs_of.items():
         runs = sorted(set(copied))
-        if file.sha256 and _gap_bytes(file, runs) <= MOST_GAPS:
+        gaps = (stop - start for start, stop in _gaps(file, runs) if start >= runs[0].start)
+        if file.sha256 and sum(gaps) <= MOST_GAPS:
             checked.append(functools.partial(_verify, file, runs))
     if checked:
         with pool_of(max(1, min(threads, len(checked)))) as pool:
@@ -55,12 +56,8 @@ def verify_copies(written: Iterable[tuple[PlannedFile, int]], threads: int) -> N
                 pass
 
 
-def _gap_bytes(file: RangeFile, runs: list[CopiedRun]) -> int:
-    """Return how many bytes after the header were not copied."""
-    return sum(stop - start for start, stop in _gaps(file, runs) if start >= runs[0].start)
-
-
 def _gaps(file: RangeFile, runs: list[CopiedRun]) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of the bytes that were not copied."""
     offset = 0
     for run in runs:
         if run.start > offset:
