@@ -26,7 +26,6 @@ from ggufkit.models.layers import block_count, layer_of, prune_layers, tensor_na
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.sources import retyped
 from ggufkit.quantization.choice.conditions import ModelFacts
-from ggufkit.quantization.choice.eligibility import is_whole
 from ggufkit.quantization.choice.type_choice import (
     Choice,
     TypeRequests,
@@ -255,7 +254,11 @@ def types_by_name(
     """Return the types by exact name: the given ones, then the types of `like`'s tensors."""
     explicit = {name: codec.encodable(kind) for name, kind in mapping("types", types).items()}
     like_tensors = as_model(like, "like").tensors.values() if like else ()
-    copied = {t.name: t.type for t in like_tensors if not t.type.is_opaque and not is_whole(t.type)}
+    copied = {
+        t.name: t.type
+        for t in like_tensors
+        if not t.type.is_opaque and not kernels.is_integer(t.type)
+    }
     return copied | explicit
 
 

@@ -60,23 +60,18 @@ def column_weights(
                 remedy="Pass a weight per column as `imatrix`",
             )
         return None
-    weights = np.asarray(imatrix)
+    array = np.asarray(imatrix)
     width = shape[-1]
     fitting = [(width,), (shape[0], width)] if len(shape) == EXPERT_AXES else [(width,)]
-    if weights.shape not in fitting:
+    if array.shape not in fitting:
         raise ShapeError(
-            f"importance weights of shape {weights.shape} do not fit an array of shape {shape}",
+            f"importance weights of shape {array.shape} do not fit an array of shape {shape}",
             remedy="Use one of these shapes: " + ", ".join(map(str, fitting)),
         )
-    if weights.dtype.kind not in "fiu" and weights.dtype.name != "bfloat16":
+    if array.dtype.kind not in "fiu" and array.dtype.name != "bfloat16":
         raise ValueTypeError(
-            f"importance weights are not supported for {weights.dtype}", remedy="Pass float32"
+            f"importance weights are not supported for {array.dtype}", remedy="Pass float32"
         )
-    return finite_weights(weights, target)
-
-
-def finite_weights(array: Numbers, target: TensorType) -> Floats | None:
-    """Return weights as float32, None if `target` uses none; ValueTypeError for NaN or infinity."""
     with np.errstate(over="ignore"):  # a double beyond float32 is refused as infinite
         weights: Floats = np.require(array, np.float32, ["C_CONTIGUOUS", "ALIGNED"])
     unusable = np.argwhere(~np.isfinite(weights))
@@ -86,7 +81,7 @@ def finite_weights(array: Numbers, target: TensorType) -> Floats | None:
             f"the importance weight at [{place}] is infinite or not a number",
             remedy="Compute the importance data again, or leave it out",
         )
-    return weights if _weights_use()[target.id] else None
+    return weights if use else None
 
 
 def encoder(dtype: np.dtype[Any], target: TensorType, search: str | None = None) -> Encoder:
@@ -94,9 +89,8 @@ def encoder(dtype: np.dtype[Any], target: TensorType, search: str | None = None)
 
     `search` is the name of a search for better blocks (see `search.py`).
     """
-    whole = target.dtype is not None and np.dtype(target.dtype).kind == "i"
     exact_in_float32 = dtype.kind == "f" and np.can_cast(dtype, np.float32)
-    if whole and dtype.kind in "iuf" and not exact_in_float32:
+    if is_integer(target) and dtype.kind in "iuf" and not exact_in_float32:
         return _store_whole
     if dtype.kind == "f" or is_bfloat16(dtype):
         return functools.partial(encode, effort=EFFORTS.get(search_for(search, target) or "", 0))
@@ -126,10 +120,14 @@ def decode(view: Bytes, source: TensorType, out: Floats, *, streaming: bool) -> 
 
 def decoded(view: Bytes, source: TensorType, target: TensorType) -> Numbers:
     """Decode a piece for `target`: to float32, or exact integers."""
-    is_whole = target.dtype is not None and np.dtype(target.dtype).kind == "i"
-    if is_whole and source.dtype is not None:
+    if is_integer(target) and source.dtype is not None:
         return np.ascontiguousarray(view).view(np.dtype(source.dtype))
     return _decoded(view, source)
+
+
+def is_integer(type: TensorType) -> bool:
+    """Whether the elements of a type are integers."""
+    return (type.dtype or "").startswith("i")
 
 
 def is_own_dtype(dtype: np.dtype[Any], type: TensorType) -> bool:

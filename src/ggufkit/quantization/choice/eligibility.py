@@ -9,10 +9,10 @@ import functools
 from typing import Final
 
 from ggufkit.diffusion.architecture import base_architecture
-from ggufkit.format.types import TensorType
 from ggufkit.models.layers import BLOCK
 from ggufkit.models.model import Tensor
 from ggufkit.quantization.choice.diffusion_rules import is_quantized_in_diffusion
+from ggufkit.quants.kernels import is_integer
 
 CACHED_NAMES: Final = 1 << 14  # of tensors, whose names are the same in every recipe
 # Tensors that keep their type: small ones, and those that need full precision.
@@ -83,7 +83,7 @@ def is_eligible(tensor: Tensor, architecture: str = "") -> bool:
 
     Tensors of integers are not eligible: they hold no weights, and llama.cpp fails on them.
     """
-    if is_whole(tensor.type) or axes(tensor.shape) < 2:  # noqa: PLR2004
+    if is_integer(tensor.type) or axes(tensor.shape) < 2:  # noqa: PLR2004
         return False
     if diffusion := base_architecture(architecture):
         return is_quantized_in_diffusion(tensor, diffusion)
@@ -106,11 +106,6 @@ def _has_eligible_name(name: str, architecture: str) -> bool:
         return False
     suffix, parts = without_layer(name), KEPT_PARTS + KEPT_PARTS_OF.get(architecture, ())
     return not any(part in suffix for part in parts)
-
-
-def is_whole(type: TensorType) -> bool:
-    """Whether the elements of a type are integers."""
-    return (type.dtype or "").startswith("i")
 
 
 def axes(shape: tuple[int, ...]) -> int:

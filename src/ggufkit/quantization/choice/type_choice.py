@@ -32,7 +32,6 @@ from ggufkit.quantization.choice.diffusion_rules import (
 from ggufkit.quantization.choice.eligibility import (
     CACHED_NAMES,
     is_eligible,
-    is_whole,
     without_layer,
 )
 from ggufkit.quantization.recipes import (
@@ -46,6 +45,7 @@ from ggufkit.quantization.recipes import (
     Patterns,
     Recipe,
 )
+from ggufkit.quants.kernels import is_integer
 from ggufkit.validation.patterns import matches
 
 PER_LAYER_EMBEDDING: Final = "per_layer_token_embd.weight"
@@ -157,7 +157,7 @@ def _number(metadata: Metadata, key: str, default: int = 0) -> int:
 
 def is_converted(tensor: Tensor, facts: ModelFacts) -> bool:
     """Whether recipes change the type of a tensor."""
-    if is_whole(tensor.type):
+    if is_integer(tensor.type):
         return False
     if facts.diffusion:
         return is_quantized_in_diffusion(tensor, facts.diffusion)
@@ -207,7 +207,7 @@ class _Walk:
         return _choice(fits, chosen, why)
 
     def _chosen_type(self, tensor: Tensor, role: str) -> tuple[TensorType, str]:
-        if tensor.name in self.requests.types and not is_whole(tensor.type):
+        if tensor.name in self.requests.types and not is_integer(tensor.type):
             return self.requests.types[tensor.name], BY_NAME
         is_left = self.requests.leave_output_tensor and tensor.name == "output.weight"
         if is_left or not is_converted(tensor, self.facts):
