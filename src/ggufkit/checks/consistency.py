@@ -47,7 +47,7 @@ def about_missing_architecture(view: ModelView) -> Iterator[Violation]:
 def about_architecture(view: ModelView) -> Iterator[Violation]:
     """Check for the keys of the architecture."""
     if view.architecture and view.metadata and not view.hyperparameters:
-        yield Violation("architecture-keys", {"architecture": view.architecture}, key=ARCHITECTURE)
+        yield at_key("architecture-keys", ARCHITECTURE, architecture=view.architecture)
 
 
 def about_types(view: ModelView) -> Iterator[Violation]:
@@ -136,9 +136,7 @@ def inconsistencies(view: ModelView) -> Iterator[Violation]:
     """Yield every rule that the keys and tensor infos of a model break; no data is read."""
     requirements = view.requirements
     if requirements is None:
-        yield Violation(
-            "architecture-unknown", {"architecture": view.architecture}, key=ARCHITECTURE
-        )
+        yield at_key("architecture-unknown", ARCHITECTURE, architecture=view.architecture)
     checks = [view.own(name) for name in requirements.types] if requirements else []
     for key, actual, expected in wrong_types(view, [key for key in checks if key in view.metadata]):
         yield wrong_type(view, key, actual, expected)

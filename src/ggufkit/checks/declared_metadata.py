@@ -41,10 +41,9 @@ def false_declarations(view: ModelView, *, names: bool = False) -> Iterator[Viol
         name = view.model.files[0].path.name
         encoding = parse_name(name).encoding.upper()
         if claimed and encoding in NUMBER_OF and encoding != claimed:
-            details = {"said": encoding, "claimed": claimed}
-            yield Violation("file-encoding", details, key=FILE_TYPE_KEY)
+            yield at_key("file-encoding", FILE_TYPE_KEY, said=encoding, claimed=claimed)
         if names and not parse_name(name).conventional:
-            yield Violation("file-name", {"file": name}, key=_NAME)
+            yield at_key("file-name", _NAME, file=name)
 
 
 def _about_mix(view: ModelView, claimed: str) -> Iterator[Violation]:

@@ -131,18 +131,15 @@ class Imatrix:
             return means.reshape((experts, width) if is_stack else width)
         if name in TOKEN_EMBEDDINGS or name not in self.entries:
             return None
-        size = (
-            f"{name!r} holds {means.size} values, but the tensor of shape {shape} needs "
-            f"{width * experts}"
-        )
+        what = "the importance data"
+        remedy = "Use an importance matrix of this model, or remove the tensor from the matrix"
         if self.is_hessian:
-            raise ShapeError(
-                f"the Hessian {str(self.path)!r} is of another model: its diagonal of {size}",
-                remedy=HESSIAN_REMEDY,
-            )
+            what = f"the Hessian {str(self.path)!r} is of another model: its diagonal"
+            remedy = HESSIAN_REMEDY
         raise ShapeError(
-            f"the importance data of {size}",
-            remedy="Use an importance matrix of this model, or remove the tensor from the matrix",
+            f"{what} of {name!r} holds {means.size} values, but the tensor of shape {shape} needs "
+            f"{width * experts}",
+            remedy=remedy,
         )
 
     def selected(self, include: Sequence[str] = (), exclude: Sequence[str] = ()) -> Imatrix:
