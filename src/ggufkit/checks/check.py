@@ -152,7 +152,7 @@ def _unreadable(path: Path, reason: str) -> Finding:
     return finding("unreadable", 0, reason=reason).at(path)
 
 
-def _map(path: Path, opened: contextlib.ExitStack) -> ParsedFile:
+def _opened_part(path: Path, opened: contextlib.ExitStack) -> ParsedFile:
     part = map_part(path)
     opened.callback(part.file.close)
     return part
@@ -191,7 +191,7 @@ class _CheckRun:
     def file(self, path: Path) -> Iterator[Finding]:
         """Check a file and the others of its set."""
         with contextlib.ExitStack() as opened:
-            part = _map(path, opened)
+            part = _opened_part(path, opened)
             self.checked.add(path)
             yield from _check_part(part)
             if shard_count(part.header) > 1:
@@ -208,7 +208,7 @@ class _CheckRun:
                 continue
             self.checked.add(path)
             try:
-                parts.append(_map(path, opened))
+                parts.append(_opened_part(path, opened))
             except FileNotFoundError:
                 continue  # reported as missing
             except OSError as error:

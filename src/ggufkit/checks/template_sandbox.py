@@ -41,7 +41,7 @@ CONVERSATIONS: Final[dict[str, dict[str, Any]]] = {
 
 # A template may decline some conversations, but not all.
 _REFUSED: Final = "refused"
-_ON_ALL: Final = dict.fromkeys((_REFUSED, "template-partial"), "template-render")
+_RULE_IF_ALL_FAIL: Final = dict.fromkeys((_REFUSED, "template-partial"), "template-render")
 
 Fault = dict[str, str]
 
@@ -63,13 +63,14 @@ def answer(job: dict[str, Any]) -> list[Fault]:
     except Exception as error:  # noqa: BLE001 (jinja2's, or Python's of what jinja2 makes of it)
         return [{"rule": "template-syntax", "reason": _reason(error)}]
     names = (_WITH_TOOL,) if job["is_special"] else tuple(CONVERSATIONS)
-    results = [_about(template, name, job) for name in names]
+    results = [_fault_in(template, name, job) for name in names]
     if all(results) and not job["is_special"]:  # such a template may need another form of tools
-        return [results[0] | {"rule": _ON_ALL.get(results[0]["rule"], results[0]["rule"])}]
+        first, rule = results[0], results[0]["rule"]
+        return [first | {"rule": _RULE_IF_ALL_FAIL.get(rule, rule)}]
     return [result for result in results if result.get("rule", _REFUSED) != _REFUSED]
 
 
-def _about(template: Any, name: str, job: dict[str, Any]) -> Fault:  # noqa: ANN401
+def _fault_in(template: Any, name: str, job: dict[str, Any]) -> Fault:  # noqa: ANN401
     from jinja2.exceptions import SecurityError  # noqa: PLC0415
 
     try:

@@ -68,7 +68,7 @@ def audit(
     tally.expect(sum(t.nbytes for t in tensors))
     with pool_of(workers) as pool:
         tasks = (
-            functools.partial(_look, tensor, start, stop)
+            functools.partial(_content_of_tile, tensor, start, stop)
             for tensor in tensors
             for start, stop in byte_ranges(tensor, TILE_BYTES)
         )
@@ -82,16 +82,16 @@ def audit(
             yield from _faults(t, content)
 
 
-def _look(tensor: Tensor, start: int, stop: int) -> _TileContent:
+def _content_of_tile(tensor: Tensor, start: int, stop: int) -> _TileContent:
     data, kind = little_endian_bytes(tensor, start, stop), tensor.type
     if kind.name in _FLOATS:
-        return _look_at_floats(data, kind)
+        return _content_of_floats(data, kind)
     if kind.dtype is not None:
         return _TileContent(is_zero=not data.any())
     return _TileContent(block=codec.validate(data, kind), is_zero=_is_zero(data, kind))
 
 
-def _look_at_floats(data: Bytes, type: TensorType) -> _TileContent:
+def _content_of_floats(data: Bytes, type: TensorType) -> _TileContent:
     if type.name == "BF16":
         bits = data.view("<u2")
         magnitude = bits & np.uint16(0x7FFF)
@@ -133,17 +133,17 @@ def _faults(tensor: Tensor, content: _TileContent) -> Iterator[Violation]:
         yield at_tensor("data-zero-vector", tensor)
 
 
-LEAST: Final = 1 << 20  # bytes of zeros; a model may end in a few on purpose
-STEP: Final = 1 << 20  # bytes read together
-MATRICES: Final = 2  # tensors of zeros at the end; an untrained adapter ends in one
-END_OF_ROW: Final = 64  # bytes; rows of zeros pad a vocabulary, and the row before may end in zeros
+LEAST_BYTES: Final = 1 << 20  # of zeros; a model may end in a few on purpose
+STEP_BYTES: Final = 1 << 20  # read together
+ZERO_MATRICES: Final = 2  # tensors of zeros at the end; an untrained adapter ends in one
+ROW_END_BYTES: Final = 64  # rows of zeros pad a vocabulary, and the row before may end in zeros
 
 
 def unfinished(part: ParsedFile) -> Iterator[Finding]:
     """Yield a finding at the first byte that was never written, if the data ends in such bytes."""
     header = part.header
     begin, end = header.data_offset, header.data_end
-    if end - begin < LEAST or not _native.all_zero(part.file.data, end - LEAST, end):
+    if end - begin < LEAST_BYTES or not _native.all_zero(part.file.data, end - LEAST_BYTES, end):
         return
     offset = max(_end_of_data(part.file.data, begin, end), begin)
     missing = _missing(header.places, offset - begin)
@@ -158,8 +158,8 @@ def unfinished(part: ParsedFile) -> Iterator[Finding]:
 
 
 def _end_of_data(data: Data, begin: int, end: int) -> int:
-    for stop in range(end, begin, -STEP):
-        start = max(stop - STEP, begin)
+    for stop in range(end, begin, -STEP_BYTES):
+        start = max(stop - STEP_BYTES, begin)
         if not _native.all_zero(data, start, stop):
             content = np.frombuffer(data, np.uint8, stop - start, start)
             return start + int(np.flatnonzero(content)[-1]) + 1
@@ -176,5 +176,5 @@ def _missing(places: Places, offset: int) -> int:
             matrices += len(places.infos.shapes[index]) > 1
         elif start < offset < stop:
             rest = -(offset - start) % max(places.row_bytes[index], 1)
-            is_cut = rest > END_OF_ROW
-    return whole + is_cut if is_cut or matrices >= MATRICES else 0
+            is_cut = rest > ROW_END_BYTES
+    return whole + is_cut if is_cut or matrices >= ZERO_MATRICES else 0

@@ -279,7 +279,7 @@ class _TextPasses:
         moments, tensors = self.collector.moments, list[Tensor]()
         assert moments is not None  # noqa: S101 (for mypy)
         require_batches(self.groups)
-        _read(self.session, [chunk[:FEW_TOKENS] for chunk in self.groups[0]], self.batch)
+        _compute_group(self.session, [chunk[:FEW_TOKENS] for chunk in self.groups[0]], self.batch)
         moments.end_listing()
         passes = moments.passes(memory)
         for number, names in enumerate(passes):
@@ -305,7 +305,7 @@ class _TextPasses:
         for place, (group, part) in itertools.islice(parted, restored, None):
             if self.collector.moments is not None:
                 self.collector.moments.part = part
-            _read(self.session, group, self.batch)
+            _compute_group(self.session, group, self.batch)
             self.done += len(group)
             unsaved += len(group)
             if self.checkpoint.stays and unsaved >= EVERY_CHUNKS and place < len(self.groups):
@@ -338,7 +338,7 @@ def _groups(
         yield [tokens[number * context : (number + 1) * context] for number in range(first, last)]
 
 
-def _read(session: Session, group: list[list[int]], batch: int) -> None:
+def _compute_group(session: Session, group: list[list[int]], batch: int) -> None:
     session.clear()
     beginning = session.beginning
     if beginning is not None:

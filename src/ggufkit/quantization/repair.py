@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 STEPS: Final = 24  # passes over the text, after the first choices
 FACTORS: Final = (2.0, 0.5)  # for the sensitivity of a group
 RECIPES_TRIED: Final = 2  # of those that fit, the largest
-KEPT_AT: Final = 0.68  # confidence: one standard error, for a change that costs nothing
+CONFIDENCE: Final = 0.68  # confidence: one standard error, for a change that costs nothing
 Types = Mapping[str, TensorType]
 
 
@@ -72,7 +72,7 @@ class _Trials:
         divergence = self.divergence_of(types)
         is_kept = self.best is None
         if self.best is not None:  # better by more than chance? The figures are of chunks.
-            middle, reach = interval(divergence - self.best, KEPT_AT)
+            middle, reach = interval(divergence - self.best, CONFIDENCE)
             is_kept = middle + (0.0 if math.isinf(reach) else reach) < 0
         if is_kept:
             self.best, self.types = divergence, dict(types)
@@ -141,7 +141,7 @@ def repair(  # noqa: PLR0913 (the options of `target` and `evaluate`)
             override_kv={**(options.get("override_kv") or {}), **dict(hessian_keys(hessian))},
             threads=threads,
         )
-        starts = _starts(opened, problem.options)
+        starts = _first_choices(opened, problem.options)
         recipes = list(_recipes_that_fit(model, problem, options))
         total = len(starts) + len(recipes) + steps
         counter = iter(range(1, total + 1))
@@ -161,7 +161,7 @@ def repair(  # noqa: PLR0913 (the options of `target` and `evaluate`)
     return Repaired(tried.types, tuple(tried.trials))
 
 
-def _starts(sensitivity: Sensitivity, names: Collection[str]) -> dict[str, Losses]:
+def _first_choices(sensitivity: Sensitivity, names: Collection[str]) -> dict[str, Losses]:
     measured, by_kind = sensitivity.losses(names), losses_by_kind(names)
 
     def mean(name: str, error: float) -> float:
