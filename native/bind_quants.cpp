@@ -48,6 +48,12 @@ void require_matching(const Codec &codec, size_t elements, size_t bytes) {
             "the buffers do not hold equally many blocks");
 }
 
+// No product wraps: the floats of all rows are in memory, or there are no rows.
+void require_rows(const Codec &codec, size_t rows, size_t width, size_t bytes) {
+    const size_t row_bytes = codec.row_prefix + width / codec.block_size * codec.block_bytes;
+    require(bytes == rows * row_bytes, "the buffers do not hold equally many blocks");
+}
+
 int64_t encode(uint32_t id, FloatsIn src, BytesOut dst, size_t width,
                std::optional<FloatsIn> weights, const std::string &isa, int effort) {
     const Codec &codec = codec_of(isa, id);
@@ -56,10 +62,11 @@ int64_t encode(uint32_t id, FloatsIn src, BytesOut dst, size_t width,
     require(effort == 0 || refiner, "the tensor type has no search");
     require(codec.encode != nullptr, "the tensor type has no encoder");
     require(codec.weights != weights_required || weights, "the tensor type requires weights");
-    require_matching(codec, src.size(), dst.size());
     require_aligned(src);
+    require(src.size() % codec.block_size == 0, "the floats do not fill whole blocks");
     require(width > 0 && width % codec.block_size == 0 && src.size() % width == 0,
             "the width does not fit");
+    require_rows(codec, src.size() / width, width, dst.size());
     require(!weights || weights->size() == width, "there must be one weight per column");
     if (weights) require_aligned(*weights);
     const float *weight = weights ? weights->data() : nullptr;
@@ -75,6 +82,7 @@ int64_t encode(uint32_t id, FloatsIn src, BytesOut dst, size_t width,
 
 void decode(uint32_t id, BytesIn src, FloatsOut dst, bool streaming, const std::string &isa) {
     const Codec &codec = codec_of(isa, id);
+    require(codec.decode != nullptr, "the tensor type has no decoder");
     require_matching(codec, dst.size(), src.size());
     require_aligned(dst);
     const auto blocks = static_cast<int64_t>(src.size() / codec.block_bytes);
@@ -84,6 +92,7 @@ void decode(uint32_t id, BytesIn src, FloatsOut dst, bool streaming, const std::
 
 int64_t validate(uint32_t id, BytesIn src, const std::string &isa) {
     const Codec &codec = codec_of(isa, id);
+    require(codec.validate != nullptr, "the tensor type has no rule of validity");
     require(src.size() % codec.block_bytes == 0, "the buffer does not hold whole blocks");
     const auto blocks = static_cast<int64_t>(src.size() / codec.block_bytes);
     nb::gil_scoped_release unlocked;

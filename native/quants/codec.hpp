@@ -151,11 +151,23 @@ inline bool any_negative(const float *numbers, int64_t count) {
     return is_negative;
 }
 
+// The bytes before the blocks of each row. A type with a `row_prefix` is encoded row by row.
+template <class Type, class = void>
+constexpr uint32_t row_prefix_of = 0;
+template <class Type>
+constexpr uint32_t row_prefix_of<Type, decltype(void(Type::row_prefix))> = Type::row_prefix;
+
+template <class Type>
+int64_t row_bytes_of(int64_t width) {
+    return row_prefix_of<Type> + width / Type::block_size * Type::block_bytes;
+}
+
 // How many rows fill whole tiles, or are summed up in lanes.
 template <class Type>
 int64_t rows_of_whole_tiles(int64_t width) {
     const int64_t blocks = width / Type::block_size, twos = blocks & -blocks;
-    return weighs_by_row<Type> ? lanes : lanes / (twos < lanes ? twos : lanes);
+    if (weighs_by_row<Type> || row_prefix_of<Type> > 0) return lanes;
+    return lanes / (twos < lanes ? twos : lanes);
 }
 
 // Lanes search among finite numbers whose sums of products stay finite; other rows are the scalar
@@ -173,7 +185,7 @@ int64_t encode(const float *src, uint8_t *dst, int64_t rows, int64_t width, cons
     for (int64_t row = 0; row < rows; row += some) {
         const int64_t count = rows - row < some ? rows - row : some;
         const float *x = src + row * width;
-        uint8_t *to = dst + row * (width / Type::block_size) * Type::block_bytes;
+        uint8_t *to = dst + row * row_bytes_of<Type>(width);
         const bool searches = are_usual && all_usual(x, count * width);
         const auto encode_some = searches ? EncodeRows : portable_codec(Type::id).encode;
         const int64_t wrong = encode_some(x, to, count, width, weights);
@@ -264,6 +276,7 @@ constexpr Codec codec() {
     codec.name = Type::name;
     codec.block_size = Type::block_size;
     codec.block_bytes = Type::block_bytes;
+    codec.row_prefix = row_prefix_of<Type>;
     codec.weights = weights_of<Type>;
     return codec;
 }

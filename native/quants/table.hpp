@@ -15,6 +15,7 @@ struct Codec {
     const char *name;
     uint32_t block_size;  // elements
     uint32_t block_bytes;
+    uint32_t row_prefix;  // bytes before the blocks of each row
     Weights weights;
 
     // Encodes `rows` rows of `width` elements, a multiple of the block size. `weights` has one
@@ -23,10 +24,11 @@ struct Codec {
     int64_t (*encode)(const float *src, uint8_t *dst, int64_t rows, int64_t width,
                       const float *weights);
 
-    // Decodes whole blocks; `streaming` stores bypass the caches.
+    // Decodes whole blocks; `streaming` stores bypass the caches. Null if Python decodes the type.
     void (*decode)(const uint8_t *src, float *dst, int64_t blocks, bool streaming);
 
-    // Returns the first block that ggml's row validation rejects, or nothing_wrong.
+    // Returns the first block that ggml's row validation rejects, or nothing_wrong. Null if ggml
+    // does not know the type.
     int64_t (*validate)(const uint8_t *src, int64_t blocks);
 
     // The scalar port of the encoder, for one block; `weights` may be null. Only the portable

@@ -12,7 +12,7 @@ import pytest
 import ggufkit._native as _native
 import real
 from ggufkit import quants
-from ggufkit.format.types import GGML_TYPES
+from ggufkit.format.types import GGML_TYPES, TENSOR_TYPES
 
 TYPES = Path(__file__).parents[2] / "native" / "quants" / "types"
 
@@ -20,7 +20,7 @@ TYPES = Path(__file__).parents[2] / "native" / "quants" / "types"
 @pytest.mark.parametrize("isa", quants.instruction_sets())
 def test_codecs_agree_with_the_table_of_types(isa):
     for number, name, block_size, block_bytes, *_ in _native.codecs(isa):
-        row = GGML_TYPES[number]
+        row = TENSOR_TYPES[number]
         assert (row.name, row.block_size, row.block_bytes) == (name, block_size, block_bytes)
 
 

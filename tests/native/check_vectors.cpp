@@ -80,7 +80,11 @@ struct EncodeCase {
           bad(in.one<int64_t>()),
           x(in.many<float>(rows * width)),
           weights(in.many<float>(weighted ? width : 0)),
-          expected(in.many<uint8_t>(rows * (width / codec.block_size) * codec.block_bytes)) {}
+          expected(in.many<uint8_t>(rows * row_bytes(codec, width))) {}
+
+    static int64_t row_bytes(const Codec &codec, int64_t width) {
+        return codec.row_prefix + width / codec.block_size * codec.block_bytes;
+    }
 
     bool holds_for(const Codec &codec) const {
         std::vector<uint8_t> made(expected.size() + 1, guard);

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 import ggufkit._native as _native
 import oracle
-from ggufkit.format.types import GGML_TYPES, TensorType
+from ggufkit.format.types import TENSOR_TYPES, TensorType
 
 UNUSED, REQUIRED = 0, 2  # what weights are to a type
 ENCODE, DECODE = 1, 2
@@ -32,10 +32,11 @@ def main(path: str) -> None:
     isa = _native.instruction_sets()[0]
     with Path(path).open("wb") as file:
         for number, _, _, _, encodes, use in _native.codecs(isa):
-            kind = GGML_TYPES[number]
+            kind = TENSOR_TYPES[number]
             if encodes:
                 file.writelines(encodings(kind, use, isa))
-            file.writelines(decodings(kind, isa))
+            if kind.program is None:
+                file.writelines(decodings(kind, isa))
 
 
 def encodings(kind: TensorType, use: int, isa: str) -> Iterator[bytes]:
@@ -46,6 +47,8 @@ def encodings(kind: TensorType, use: int, isa: str) -> Iterator[bytes]:
     for character, weighted in itertools.product(characters, options):
         x = oracle.array(character, ROWS, width)
         x[np.isnan(x)] = np.nan
+        if kind.program and not np.isfinite(x).all():
+            continue  # sums are NaN, whose sign depends on the processor
         weights = np.random.default_rng(0).random(width, np.float32) if weighted else None
         out = np.zeros(ROWS * kind.row_bytes(width), np.uint8)
         bad = _native.encode(kind.id, x.reshape(-1), out, width, weights, isa)

@@ -17,7 +17,7 @@ from ggufkit.errors import GGUFError, ShapeError, TensorTypeError, ValueTypeErro
 from ggufkit.format.types import GGML_TYPES, tensor_type
 from ggufkit.quants import parallel
 
-CODECS = {row[0]: row for row in _native.codecs("portable")}
+CODECS = {row[0]: row for row in _native.codecs("portable") if row[0] in GGML_TYPES}
 DECODED = [GGML_TYPES[number].name for number in CODECS]
 ENCODED = [GGML_TYPES[number].name for number, row in CODECS.items() if row[4]]
 INTEGERS = ["I8", "I16", "I32", "I64"]

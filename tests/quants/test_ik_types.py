@@ -22,6 +22,7 @@ from shell import done
 KINDS = ik_digests.kinds()
 REPACKED = json.loads(ik_repacked.TABLE.read_text(encoding="utf-8"))
 RECORDED = json.loads(ik_digests.TABLE.read_text(encoding="utf-8"))
+ENCODED = json.loads(ik_digests.ENCODED.read_text(encoding="utf-8"))
 
 
 def test_every_type_with_a_decoder_is_recorded():
@@ -32,6 +33,20 @@ def test_every_type_with_a_decoder_is_recorded():
 def test_elements_are_those_of_ik_llama(kind):
     elements = quants.dequantize(ik_digests.seeded_rows(kind), kind)
     assert ik_digests.digest(elements) == RECORDED[kind]
+
+
+def test_every_type_with_an_encoder_is_recorded():
+    assert sorted(ENCODED) == sorted(kind.name for kind in ik_digests.encodable_kinds())
+
+
+@pytest.mark.parametrize("isa", quants.instruction_sets())
+@pytest.mark.parametrize("kind", ik_digests.encodable_kinds(), ids=str)
+def test_encoded_rows_are_those_of_ik_llama(kind, isa, monkeypatch):
+    monkeypatch.setenv("GGUFKIT_ISA", isa)
+    digests = ik_digests.encoded_digests(
+        kind, lambda values, weights: quants.quantize(values, kind, imatrix=weights)
+    )
+    assert digests == ENCODED[kind]
 
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if k.interleaved == 1], ids=str)

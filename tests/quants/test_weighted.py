@@ -10,10 +10,10 @@ import pytest
 import ggufkit._native as _native
 import oracle
 from ggufkit import quants
-from ggufkit.format.types import tensor_type
+from ggufkit.format.types import GGML_TYPES, tensor_type
 from ggufkit.quants import parallel
 
-ALL = {row[1]: row[5] for row in _native.codecs("portable")}
+ALL = {row[1]: row[5] for row in _native.codecs("portable") if row[0] in GGML_TYPES}
 USES = {name: use for name, use in ALL.items() if name not in oracle.GRID_TYPES}
 WEIGHTED = [name for name, use in USES.items() if use]
 WITHOUT = [name for name, use in USES.items() if use == 1]

@@ -1,27 +1,37 @@
-"""The SHA-256 of what ik_llama.cpp's own code decodes, for blocks of random bytes.
+"""The SHA-256 of what ik_llama.cpp's own code decodes, for blocks of random bytes, and encodes.
 
 Run with the path of a library made of its `ggml.c`, `ggml-quants.c` and `iqk/iqk_quantize.cpp`
-(`-ffp-contract=off`, `-DGGML_USE_IQK_MULMAT`), this decodes the same bytes as the tests, and also
-compares the elements of rows that ik_llama.cpp quantized. It writes ik_digests.json.
+(`-ffp-contract=off`, `-DGGML_USE_IQK_MULMAT`, `-DNDEBUG`), this decodes and encodes the same as the
+tests, and also compares the elements of rows that ik_llama.cpp quantized. It writes
+ik_digests.json and ik_encoded.json.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import json
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+import oracle
 from ggufkit import quants
 from ggufkit.format.types import IK, TensorType, tensor_type
+from ggufkit.quants import kernels
 from ggufkit.quants.ik_interleaved import separated
 
 TABLE: Final = Path(__file__).with_name("ik_digests.json")
+ENCODED: Final = TABLE.with_name("ik_encoded.json")
 ROWS, WIDTH = 16, 1024
+Numbers = np.ndarray[Any, Any]
+Encode = Callable[[Numbers, "Numbers | None"], Numbers]
+LARGEST: Final = {"IQ4_KSS": 1e9}  # where errors overflow, ik_llama.cpp aborts
+ENCODED_SHAPE: Final = 19, 512  # leaves some rows over, of any number of lanes
 # Halves at the beginning of each block, or of each group of interleaved blocks.
 HALVES: Final = {
     **dict.fromkeys(("Q6_0", "IQ2_K", "IQ3_K", "IQ4_K", "IQ5_K", "IQ6_K"), 1),
@@ -54,6 +64,30 @@ def seeded_rows(kind: TensorType) -> np.ndarray[Any, Any]:
     d = random.uniform(-0.01, 0.01, (*blocks.shape[:2], halves)).astype("<f2")
     blocks[..., : 2 * halves] = d.view(np.uint8).reshape(*blocks.shape[:2], 2 * halves)
     return group.reshape(ROWS, -1)
+
+
+def encodable_kinds() -> list[TensorType]:
+    """Return ik_llama.cpp's types that ggufkit encodes."""
+    return [kind for kind in TensorType if kind.program == IK and kernels.has_encoder(kind)]
+
+
+def encoded_digests(kind: TensorType, encode: Encode) -> list[str]:
+    """Return the SHA-256 of all rows that are encoded without importance, and with it."""
+    cases = (_cases(kind, encode, weighted) for weighted in (0, 1))
+    return [hashlib.sha256(b"".join(rows)).hexdigest() for rows in cases]
+
+
+def _cases(kind: TensorType, encode: Encode, weighted: int) -> Iterator[bytes]:
+    largest = LARGEST.get(kind.name, np.inf)
+    random = np.random.default_rng(1)
+    weights = random.exponential(1, ENCODED_SHAPE[1]).astype("f4")
+    weights[random.uniform(0, 1, len(weights)) < 0.3] = 0
+    for character in oracle.CHARACTERS:
+        values = oracle.array(character, *ENCODED_SHAPE).clip(-largest, largest)
+        values[3:6] = 0
+        values[6:9, :256] = 0
+        if np.isfinite(values).all():
+            yield encode(values, weights if weighted else None).tobytes()
 
 
 def digest(values: np.ndarray[Any, Any]) -> str:
@@ -92,18 +126,20 @@ def _decoded(library: ctypes.CDLL, kind: TensorType, rows: np.ndarray[Any, Any])
     return values
 
 
-def _encoded(library: ctypes.CDLL, kind: TensorType, values: np.ndarray[Any, Any]) -> Any:
+def _encoded(
+    library: ctypes.CDLL, kind: TensorType, values: Numbers, weights: Numbers | None
+) -> Any:
     encode = getattr(library, f"quantize_{kind.name.lower().replace('q8_kv', 'q8_KV')}", None)
     if encode is None:
         return None
     rows = np.zeros((len(values), kind.row_bytes(values.shape[1])), np.uint8)
-    weights = np.ones(values.shape[1], np.float32)
     encode(
         values.ctypes.data_as(ctypes.c_void_p),
         rows.ctypes.data_as(ctypes.c_void_p),
         ctypes.c_int64(len(values)),
         ctypes.c_int64(values.shape[1]),
-        weights.ctypes.data_as(ctypes.c_void_p),
+        None if weights is None else weights.ctypes.data_as(ctypes.c_void_p),
+        None,
     )
     return rows
 
@@ -133,11 +169,16 @@ def main(path: str) -> None:
         table[kind.name] = digest(expected)
         own = quants.dequantize(rows, kind)
         assert digest(own) == table[kind.name], kind
-        rows = _encoded(library, kind, values)
+        rows = _encoded(library, kind, values, np.ones(WIDTH, np.float32))
         if rows is not None:
             own, expected = quants.dequantize(rows, kind), _decoded(library, kind, rows)
             assert digest(own) == digest(expected), kind
     TABLE.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+    encoded = {
+        kind.name: encoded_digests(kind, functools.partial(_encoded, library, kind))
+        for kind in encodable_kinds()
+    }
+    ENCODED.write_text(json.dumps(encoded, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -4,68 +4,77 @@
 
 namespace {
 
-// `Codes` finds the nearest levels of four neighbours.
+// The codes of four neighbours; some also depend on weights and the scale.
 template <class Codes, class Lane>
-class UnevenSearch {
-public:
-    KERNEL_INLINE UnevenSearch(const Lane *x, const Lane *weights) : x_(x), weights_(weights) {}
-
-    KERNEL_INLINE Lane run() {
-        const Lane extreme = extreme_of<32>(x_), zero{};
-        const Lane first[1] = {1.0f / (-extreme / -127.0f)};
-        attempt(first);
-        scale_ = select(less(zero, squares_[0]), products_[0] / squares_[0], zero);
-        best_ = scale_ * products_[0];
-        for (int i = -7; i <= 7; i += interleaved) {
-            Lane inverses[interleaved];
-            for (int j = 0; j < interleaved; ++j)
-                inverses[j] = broadcast<Lane>(i + j - 127.0f) / extreme;
-            attempt(inverses);
-            for (int j = 0; j < interleaved; ++j) settle(products_[j], squares_[j]);
-        }
-        return select(less(absolute(extreme), broadcast<Lane>(least_group)), zero, scale_);
+KERNEL_INLINE Codes codes_of(const Lane *scaled, const Lane *x, const Lane *weights, Lane scale) {
+    if constexpr (Codes::is_weighted) {
+        return Codes(scaled, x, weights, scale);
+    } else {
+        return Codes(scaled);
     }
+}
 
-private:
-    static constexpr int interleaved =
-        3;  // candidates interleaved: they share loads and hide latency
-
-    template <int Count>
-    KERNEL_INLINE void attempt(const Lane (&inverses)[Count]) {
-        Lane products[Count] = {}, squares[Count] = {};
-        for (int i = 0; i < 32; i += 4) {
-            UNROLL
-            for (int k = 0; k < Count; ++k) {
-                const Lane inverse = inverses[k] * Codes::unit;
-                Lane scaled[4];
-                UNROLL
-                for (int j = 0; j < 4; ++j) scaled[j] = inverse * x_[i + j];
-                const Codes codes(scaled);
-                UNROLL
-                for (int j = 0; j < 4; ++j) {
-                    const Lane level = codes.level(j), weighted = weights_[i + j] * level;
-                    products[k] = products[k] + weighted * x_[i + j];
-                    squares[k] = squares[k] + weighted * level;
-                }
-            }
-        }
+// The weighted sums of products with the nearest levels under each candidate's inverse of the
+// scale, and of the levels' squares. `Codes` finds the nearest levels of four neighbours.
+template <class Codes, int Count, class Lane>
+KERNEL_INLINE void uneven_sums(const Lane *x, const Lane *weights, const Lane (&inverses)[Count],
+                               Lane (&products)[Count], Lane (&squares)[Count]) {
+    const Lane scale = 1.0f / inverses[0];
+    for (int k = 0; k < Count; ++k) products[k] = squares[k] = Lane{};
+    for (int i = 0; i < 32; i += 4) {
         UNROLL
         for (int k = 0; k < Count; ++k) {
-            products_[k] = products[k];
-            squares_[k] = squares[k];
+            const Lane inverse = inverses[k] * Codes::unit;
+            Lane scaled[4];
+            UNROLL
+            for (int j = 0; j < 4; ++j) scaled[j] = inverse * x[i + j];
+            const auto codes = codes_of<Codes>(scaled, x + i, weights + i, scale);
+            UNROLL
+            for (int j = 0; j < 4; ++j) {
+                const Lane level = codes.level(j), weighted = weights[i + j] * level;
+                products[k] = products[k] + weighted * x[i + j];
+                squares[k] = squares[k] + weighted * level;
+            }
         }
     }
+}
 
-    KERNEL_INLINE void settle(Lane product, Lane square) {
-        const auto better = and_(less(Lane{}, square), less(best_ * square, product * product));
-        const Lane scale = product / square;
-        scale_ = select(better, scale, scale_);
-        best_ = select(better, scale * product, best_);
+// The best scale so far, and whether it goes with moved levels.
+template <class Lane>
+struct BestScale {
+    Lane scale, score;
+    MaskOf<Lane> is_moved;
+
+    // Takes the scale of these sums where it is better; returns where.
+    KERNEL_INLINE MaskOf<Lane> settle(Lane product, Lane square, bool moved = false) {
+        const auto better = and_(less(Lane{}, square), less(score * square, product * product));
+        if (!any(better)) return better;
+        const Lane here = product / square;
+        scale = select(better, here, scale);
+        score = select(better, here * product, score);
+        is_moved = moved ? or_(is_moved, better) : and_(is_moved, not_(better));
+        return better;
     }
-
-    const Lane *x_, *weights_;
-    Lane scale_, best_, products_[interleaved], squares_[interleaved];
 };
+
+template <class Codes, class Lane>
+KERNEL_INLINE Lane fit_uneven(const Lane *x, const Lane *weights) {
+    constexpr int interleaved = 3;  // candidates: they share loads and hide latency
+    const Lane extreme = extreme_of<32>(x), zero{};
+    const Lane first[1] = {1.0f / (-extreme / -127.0f)};
+    Lane product[1], square[1];
+    uneven_sums<Codes>(x, weights, first, product, square);
+    const Lane scale = select(less(zero, square[0]), product[0] / square[0], zero);
+    BestScale<Lane> best{scale, scale * product[0], no_lane<Lane>()};
+    for (int i = -7; i <= 7; i += interleaved) {
+        Lane inverses[interleaved], products[interleaved], squares[interleaved];
+        for (int j = 0; j < interleaved; ++j)
+            inverses[j] = broadcast<Lane>(i + j - 127.0f) / extreme;
+        uneven_sums<Codes>(x, weights, inverses, products, squares);
+        for (int j = 0; j < interleaved; ++j) best.settle(products[j], squares[j]);
+    }
+    return select(less(absolute(extreme), broadcast<Lane>(least_group)), zero, best.scale);
+}
 
 // Weights of 32 elements; `block_square` is twice the mean square of their block.
 template <class Lane, class Importance>

@@ -21,7 +21,7 @@ struct IQ4_NL : EncodesAnyLane<IQ4_NL> {
     static MaskOf<Lane> encode(const Lane *x, const Importance &importance, uint8_t *bytes) {
         Lane weights_here[32];
         weigh_uneven(x, 0, importance, twice_mean_square<32>(x), weights_here);
-        const Lane d = UnevenSearch<Iq4Codes<Lane>, Lane>(x, weights_here).run();
+        const Lane d = fit_uneven<Iq4Codes<Lane>>(x, weights_here);
         IntOf<Lane> words[4];
         const auto needs_fallback = uneven_pairs<Iq4Codes<Lane>>(x, inverse_or_zero(d), words);
         scatter_halves<block_bytes>(half_of_float(d), bytes);

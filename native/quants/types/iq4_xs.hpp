@@ -32,7 +32,7 @@ struct IQ4_XS : EncodesAnyLane<IQ4_XS> {
             Lane weights_here[32];
             weigh_uneven(x, 32 * group, importance, block_square, weights_here);
             const Lane *own = x + 32 * group;
-            scales[group] = UnevenSearch<Iq4Codes<Lane>, Lane>(own, weights_here).run();
+            scales[group] = fit_uneven<Iq4Codes<Lane>>(own, weights_here);
         }
         return pack(x, scales, bytes);
     }

@@ -28,6 +28,7 @@ from ggufkit.system.mapped_file import Bytes
 from ggufkit.system.staging import Output
 
 TILE: Final = 1 << 16  # elements decoded and packed at once: their floats stay in a core's cache
+LANES: Final = 16  # at most: rows with a prefix are encoded in lanes, so many at once
 PIECE: Final = 2 << 20  # bytes in memory at once, read or made, whichever is more
 
 
@@ -137,14 +138,15 @@ class Chunk:
         """Decode rows tile by tile, and pack each tile for all parts while it is in the cache."""
         rows = np.ascontiguousarray(origin.origin.read(self.start, self.stop))
         width = origin.tensor.shape[-1]
-        step = max(1, TILE // width)
+        sources = [part.origin for part in self.parts if part.origin]
+        needs_rows = any(source.type.row_prefix for source in sources)
+        step = max(LANES if needs_rows else 1, TILE // width)
         tile = scratch.lend(-1, min(step, len(rows)) * width * 4).view(np.float32)
         tile = tile.reshape(-1, width)
         parts = [
             scratch.lend(index, len(rows) * part.unit).reshape(len(rows), part.unit)
             for index, part in enumerate(self.parts)
         ]
-        sources = [part.origin for part in self.parts if part.origin]
         for start in range(0, len(rows), step):
             packed = rows[start : start + step]
             floats = tile[: len(packed)]
@@ -157,14 +159,15 @@ class Chunk:
 def shortened(extent: Extent) -> Extent:
     """Return the extent with rows too wide for memory cut into several, if the source allows.
 
-    Blocks are independent, unless columns have weights: then some types use the whole row.
+    Blocks are independent, unless columns have weights, when some types use the whole row, or rows
+    have a prefix.
     """
     source = extent.source
     if extent.row_bytes <= PIECE or source.span is not None:
         return extent
     if isinstance(source, QuantizedSource) and source.weights is None:
         tensor = source.tensor
-        if not isinstance(tensor.source, FileSource):
+        if not isinstance(tensor.source, FileSource) or source.type.row_prefix:
             return extent
         block = math.lcm(tensor.type.block_size, source.type.block_size)
         width = _divisor(tensor.shape[-1], block)

@@ -174,7 +174,7 @@ def gptq_tensors(pairs: Sequence[tuple[str, Tensor]], hessian: Hessian) -> dict[
     tensors = {}
     for name, after in pairs:
         moments = hessian.moments(name)
-        if moments is not None and name in sources:
+        if moments is not None and name in sources and after.type.program is None:
             source = GptqSource(sources[name], moments, shared)
             tensors[after.name] = Tensor.over(after.name, after.type, after.shape, source)
     return tensors

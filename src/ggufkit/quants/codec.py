@@ -73,7 +73,8 @@ def quantize(  # noqa: PLR0913 (each option says one thing)
     encode = kernels.encoder(source.dtype, target, search)
     blocks = _checked_out(out, shape, BYTES, source)
     run = functools.partial(_encode_piece, encode, target, parallel.as_rows(blocks))
-    work = parallel.cut(source, target.block_size, parallel.TASK, weights)
+    unit = kernels.encoded_together(target, source.shape[-1])
+    work = parallel.cut(source, unit, parallel.TASK, weights)
     parallel.run_all(run, list(work), threads)
     return blocks
 
@@ -147,7 +148,7 @@ def requantize(  # noqa: PLR0913 (two types, and the options of `quantize`)
         decoded = replace(piece, view=view, column=column)
         _encode_piece(kernels.encoder(view.dtype, target), target, rows, decoded)
 
-    tile = math.lcm(source.block_size, target.block_size)
+    tile = math.lcm(source.block_size, kernels.encoded_together(target, elements[-1]))
     step = source.row_bytes(max(tile, parallel.TASK // tile * tile))
     work = parallel.cut(blocks, source.row_bytes(tile), step, weights)
     parallel.run_all(run, list(work), threads)
@@ -180,7 +181,8 @@ def _encode_piece(
     encode: kernels.Encoder, target: TensorType, rows: Bytes, piece: ArrayPiece
 ) -> None:
     row, column, view = piece.row, piece.column, piece.view
-    start, stop = target.row_bytes(column), target.row_bytes(column + view.shape[-1])
+    start = target.row_bytes(column) - target.row_prefix  # with a prefix, pieces are whole rows
+    stop = target.row_bytes(column + view.shape[-1])
     part = rows[row : row + len(view), start:stop].reshape(-1)
     bad = encode(view, piece.weights, target, part)
     if bad >= 0:
@@ -218,7 +220,7 @@ def validate(data: Bytes, type: AnyType) -> int | None:
 def encodable(type: AnyType) -> TensorType:
     """Return the row of a type that `quantize` takes; raise TensorTypeError for any other."""
     kind = tensor_type(type)
-    if not (kernels.has_kernel(kind) and kernels.codecs()[kind.id]):
+    if not kernels.has_encoder(kind):
         can = ", ".join(
             tensor_type(key).name for key, encodes in kernels.codecs().items() if encodes
         )
@@ -230,7 +232,7 @@ def decodable(type: AnyType) -> TensorType:
     """Return the row of a type that `dequantize` takes; raise TensorTypeError for any other."""
     kind = tensor_type(type)
     if not can_decode(kind):
-        can = ", ".join(tensor_type(key).name for key in kernels.codecs())
+        can = ", ".join(kind.name for kind in TensorType if can_decode(kind))
         raise TensorTypeError(f"{kind} cannot be decoded", remedy=f"Use one of {can}")
     return kind
 

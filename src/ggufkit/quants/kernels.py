@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 import ggufkit._native as _native
 from ggufkit.errors import ShapeError, TensorTypeError, ValueTypeError
-from ggufkit.format.types import GGML_TYPES, TensorType, tensor_type
+from ggufkit.format.types import GGML_TYPES, TENSOR_TYPES, TensorType, tensor_type
 from ggufkit.quants.parallel import Floats, Numbers
 from ggufkit.quants.search import EFFORTS, search_for
 from ggufkit.system.cpu import instruction_set, instruction_sets
@@ -32,8 +32,18 @@ def codecs() -> dict[int, bool]:
 
 
 def has_kernel(type: TensorType) -> bool:
-    """Whether the native core knows a type; programs use some numbers for other types."""
+    """Whether the native core decodes a type; programs use some numbers for other types."""
     return GGML_TYPES.get(type.id) == type and type.id in codecs()
+
+
+def has_encoder(type: TensorType) -> bool:
+    """Whether the native core encodes a type, which may be one of ik_llama.cpp's."""
+    return TENSOR_TYPES.get(type.id) == type and codecs().get(type.id, False)
+
+
+def encoded_together(type: TensorType, width: int) -> int:
+    """Return how many elements of a row of `width` are encoded independently of all others."""
+    return width if type.row_prefix else type.block_size
 
 
 @functools.cache
