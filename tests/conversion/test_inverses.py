@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ggufkit.conversion.architecture.name_rules import Step
-from ggufkit.conversion.invert_mapping import MadeTensor, undone
+from ggufkit.conversion.invert_mapping import ConvertedTensor, undone
 from ggufkit.conversion.tensors.operations import OPERATIONS, perform
 from ggufkit.errors import CheckpointError, ShapeError
 from ggufkit.models.sources import from_array
@@ -83,7 +83,7 @@ def piece(array, texts):
     tensor = from_array("x", array)
     for step in steps(texts):
         tensor = perform(tensor, step.name, step.arguments)
-    return MadeTensor(tensor, steps(texts))
+    return ConvertedTensor(tensor, steps(texts))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -143,4 +143,4 @@ def test_refuses_an_operation_without_an_inverse():
     with pytest.raises(CheckpointError, match="reshape cannot be undone"):
         undone([piece(numbers(4, 6), ["reshape 3 8"])])
     with pytest.raises(ShapeError):
-        undone([MadeTensor(from_array("x", numbers(4, 6)), (Step("rows", (9, 20)),))])
+        undone([ConvertedTensor(from_array("x", numbers(4, 6)), (Step("rows", (9, 20)),))])

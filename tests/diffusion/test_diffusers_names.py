@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ggufkit.diffusion.diffusers_names import diffusers_names
+from ggufkit.diffusion.diffusers_names import diffusers_names, shape_of
 
 NAMES = diffusers_names(
     {
@@ -61,14 +61,14 @@ def test_a_published_tensor_has_its_names_of_diffusers(name, sources):
 
 
 def test_the_last_block_alone_is_swapped():
-    assert NAMES.is_swapped("out.weight", -1)
-    assert NAMES.is_swapped("blocks.4.mod.bias", 4)
-    assert not NAMES.is_swapped("blocks.3.mod.bias", 4)
+    assert NAMES.is_swapped("out.weight", {})
+    assert NAMES.is_swapped("blocks.4.mod.bias", {"blocks": 4})
+    assert not NAMES.is_swapped("blocks.3.mod.bias", {"blocks": 4})
 
 
 def test_shapes_follow_the_publishers_names():
-    assert NAMES.shape("blocks.0.table") == [1, -1]
-    assert NAMES.shape("blocks.0.weight") is None
+    assert shape_of("blocks.0.table", NAMES.shapes) == [1, -1]
+    assert shape_of("blocks.0.weight", NAMES.shapes) is None
 
 
 def test_a_model_is_recognized_by_all_names_of_a_row():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ggufkit import quants
-from ggufkit.conversion.checkpoint.dequantize import decoded
+from ggufkit.conversion.checkpoint.dequantize import dequantize
 from ggufkit.conversion.checkpoint.safetensors import open_safetensors
 
 pytestmark = pytest.mark.oracle
@@ -29,7 +29,7 @@ def test_there_are_cases():
 
 @pytest.mark.parametrize("case", CASES)
 def test_weight_matches_the_library(case):
-    (ours,) = decoded(open_safetensors(FOLDER / f"{case}.safetensors")[1], METHOD).tensors
+    (ours,) = dequantize(open_safetensors(FOLDER / f"{case}.safetensors")[1], METHOD).tensors
     (theirs,) = open_safetensors(FOLDER / f"{case}{WANTED}")[1]
     assert (ours.name, ours.type, ours.shape) == (theirs.name, theirs.type, theirs.shape)
     numbers = [quants.dequantize(tensor.raw(), tensor.type) for tensor in (ours, theirs)]

@@ -17,7 +17,7 @@ from ggufkit.conversion.tokenizer.export import tokenizer_files
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.conversion.tokenizer.hub_tokenizer import hub_tokenizer
 from ggufkit.conversion.tokenizer.kinds import vocabulary
-from ggufkit.conversion.tokenizer.pre.encode import encode
+from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import encode
 from ggufkit.format.coerce import plain
 from ggufkit.format.values import type_name
 from ggufkit.models.model import Tensors

@@ -21,9 +21,10 @@ from ggufkit.conversion.checkpoint.folder import (
     MASK_EMBEDDING,
     Checkpoint,
     open_checkpoint,
-    open_folder_tensors,
+    opened_file,
 )
 from ggufkit.conversion.checkpoint.pytorch import read_dictionary
+from ggufkit.conversion.checkpoint.safetensors import read_tensors
 from ggufkit.conversion.tensors.moves import concat, renamed
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.models.model import Tensor, Tensors
@@ -35,6 +36,24 @@ _FIRST: Final = "2_Dense"  # the folder of the first layer; llama.cpp has names 
 _FIELDS: Final = {"in_features": "feat_in", "out_features": "feat_out"}
 _EMBEDDINGS: Final = "model.embed_tokens.weight"
 _HEAD: Final = "lm_head.weight"
+
+
+def with_folder(checkpoint: Checkpoint, name: str) -> Checkpoint:
+    """Return a checkpoint with the tensors of one of its folders before its own."""
+    file, added = _folder_tensors(checkpoint, name)
+    tensors = Tensors([*added, *checkpoint.tensors.values()])
+    return replace(checkpoint, tensors=tensors, files=(*checkpoint.files, file))
+
+
+def _folder_tensors(checkpoint: Checkpoint, folder: str) -> tuple[AnyFile, list[Tensor]]:
+    """Open the file of tensors in a folder of a checkpoint; CheckpointError if it is missing."""
+    name = f"{folder}/model.safetensors"
+    file = opened_file(name, checkpoint.remote_files.get(name) or checkpoint.path(name))
+    tensors, problems = read_tensors(file)
+    if problems:
+        file.close()
+        raise CheckpointError(f"{name} cannot be read", problems)
+    return file, tensors
 
 
 def with_dense_modules(checkpoint: Checkpoint) -> Checkpoint:
@@ -57,12 +76,12 @@ def with_dense_modules(checkpoint: Checkpoint) -> Checkpoint:
             stem = "dense_2" if home == _FIRST else "dense_3"
             config = checkpoint.json(f"{home}/config.json") or {}
             fields |= {f"{stem}_{key}": config.get(field) for field, key in _FIELDS.items()}
-            file, listed = open_folder_tensors(checkpoint, home)
+            file, listed = _folder_tensors(checkpoint, home)
             opened.callback(file.close)
             files.append(file)
             tensors += [  # under the names of llama.cpp; it has no biases
-                renamed(own, own.name.replace("linear", stem))
-                for own in listed if own.name.endswith(".weight")
+                renamed(tensor, tensor.name.replace("linear", stem))
+                for tensor in listed if tensor.name.endswith(".weight")
             ]  # fmt: skip
         opened.pop_all()
     return replace(
@@ -84,20 +103,21 @@ def with_mask_embedding(checkpoint: Checkpoint) -> Checkpoint:
         return checkpoint
     number, row = _mask(path, checkpoint.config)
     tensors = {name.removeprefix("model."): tensor for name, tensor in checkpoint.tensors.items()}
-    own = tensors.get(_EMBEDDINGS.removeprefix("model."))
+    own_embeddings = tensors.get(_EMBEDDINGS.removeprefix("model."))
     target = open_checkpoint(
         checkpoint.target.folder, follow_links=checkpoint.follow_links, may_lack_tensors=True
     )
     with closing_on_error(target.close):
-        embeddings = own or _of_target(target, _EMBEDDINGS)
+        embeddings = own_embeddings or _of_target(target, _EMBEDDINGS)
         rows = [_with_row(embeddings, number, row)]
         if _HEAD not in tensors:
             is_tied = target.config.get("tie_word_embeddings", False)
             rows.insert(0, renamed(_of_target(target, _EMBEDDINGS if is_tied else _HEAD), _HEAD))
+    others = [tensor for tensor in checkpoint.tensors.values() if tensor is not own_embeddings]
     return replace(
         checkpoint,
         config={**checkpoint.config, "has_embed_tokens": True},
-        tensors=Tensors([*rows, *(t for t in checkpoint.tensors.values() if t is not own)]),
+        tensors=Tensors([*rows, *others]),
         files=(*checkpoint.files, *target.files),
     )
 

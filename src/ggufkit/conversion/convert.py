@@ -19,7 +19,7 @@ from ggufkit.conversion.architecture.config import ConfigFacts, parameters
 from ggufkit.conversion.architecture.generated import generate
 from ggufkit.conversion.architecture.name_rules import scale_rules
 from ggufkit.conversion.card.describe import describe
-from ggufkit.conversion.checkpoint.dequantize import Dequantized, decoded
+from ggufkit.conversion.checkpoint.dequantize import Dequantized, dequantize
 from ggufkit.conversion.checkpoint.folder import (
     FORMS,
     MISTRAL_FORMS,
@@ -249,7 +249,7 @@ def converted(
     if choices.mtp is False:
         checkpoint = without_prediction(checkpoint, architecture)
     facts = ConfigFacts(checkpoint, architecture, exactly=choices.exactly)
-    plain = decoded(checkpoint.tensors.values(), checkpoint.config)
+    plain = dequantize(checkpoint.tensors.values(), checkpoint.config)
     kind = outtype_type(choices.outtype) or automatic(checkpoint.tensors.values())
     facts.fields["file_type"] = _file_type(
         kind, [] if choices.vocab_only else plain.tensors, architecture
@@ -351,7 +351,7 @@ def _placed(
     )
     problems = [*placement.problems, *about_layers(facts, placement), *about_shapes(facts, tensors)]
     tensors = in_file_order(tensors, facts.architecture)
-    types = {with_fields(name, facts): own for name, own in facts.architecture.types.items()}
+    types = {with_fields(name, facts): k for name, k in facts.architecture.types.items()}
     is_q8 = choices.fp8_as_q8 or SOURCE in types.values()
     fp8 = plain.fp8 if is_q8 else ()
     from_fp8 = {name for name, last in placement.sources.items() if last in fp8}
@@ -367,7 +367,7 @@ def _placed(
         # The numbers of some tensors are in keys.
         in_keys = [re.sub(r"\{\w+\}", "*", pattern) for pattern in facts.architecture.from_keys]
         skipped = [name for name in (*placement.skipped, *plain.skipped)
-                   if not any(fnmatchcase(name, own) for own in (*in_keys, *ADAPTERS))]  # fmt: skip
+                   if not any(fnmatchcase(name, p) for p in (*in_keys, *ADAPTERS))]  # fmt: skip
         if skipped:
             say(f"skipped as llama.cpp does: {len(skipped)} tensors ({first_names(skipped, 3)})")
     return outputs, [*problems, *unstored]
@@ -381,8 +381,8 @@ def _file_type(kind: str, tensors: Sequence[Tensor], architecture: Architecture)
     if kind != "Q8_0" and any(tensor.type.name == "NVFP4" for tensor in tensors):
         return NUMBER_OF["NVFP4"]
     is_mxfp4 = any(tensor.type.name == "MXFP4" for tensor in tensors)
-    is_kept = kind == "Q8_0" and architecture.mxfp4 == "mxfp4"
-    return NUMBER_OF["MXFP4_MOE" if is_mxfp4 and not is_kept else kind]
+    is_q8_gpt_oss = kind == "Q8_0" and architecture.mxfp4 == "mxfp4"
+    return NUMBER_OF["MXFP4_MOE" if is_mxfp4 and not is_q8_gpt_oss else kind]
 
 
 def _about_unread(facts: ConfigFacts, choices: Choices, say: Notify) -> Iterator[str]:

@@ -17,7 +17,7 @@ from ggufkit.conversion.architecture.config_json import Draft, candidates, entri
 from ggufkit.conversion.architecture.functions import MODEL, bound
 from ggufkit.conversion.card.front_matter import model_card
 from ggufkit.conversion.checkpoint.folder import EXTRAS
-from ggufkit.conversion.checkpoint.fp4 import MXFP4, kept_experts, parted, quantization_config
+from ggufkit.conversion.checkpoint.fp4 import MXFP4, mxfp4_experts, quantization_config, split_mxfp4
 from ggufkit.conversion.checkpoint.safetensors import as_json, lay_folder
 from ggufkit.conversion.choices import Choices
 from ggufkit.conversion.convert import converted
@@ -151,14 +151,14 @@ def plan_export(  # noqa: PLR0913 (the arguments of `export`)
         plain_model = model.replace(tensors=plainer)
         renamed = with_diffusers_names if names == DIFFUSERS else with_original_shapes
         stem = DIFFUSERS_STEM if names == DIFFUSERS else "model"
-        laid = lay_folder([renamed(plain_model)], {}, shard_size, stem)
-        return replace(laid, limit=model.readers_limit)
-    packed = kept_experts(tensors) if dtype == AUTO else frozenset()
+        layout = lay_folder([renamed(plain_model)], {}, shard_size, stem)
+        return replace(layout, limit=model.readers_limit)
+    packed = mxfp4_experts(tensors) if dtype == AUTO else frozenset()
     kind = _kind([tensor for tensor in tensors if tensor.name not in packed], dtype)
 
     def prepared(architecture: Architecture) -> Model:
-        kept_names = packed if architecture.mxfp4 else frozenset()
-        plainer = _plain(tensors, kind, kept_names, all_of_them=dtype != AUTO)
+        packed_names = packed if architecture.mxfp4 else frozenset()
+        plainer = _plain(tensors, kind, packed_names, all_of_them=dtype != AUTO)
         return model.replace(tensors=plainer)
 
     texts = {**_tokenizer(model, note), "README.md": model_card(model.metadata)}
@@ -169,13 +169,13 @@ def plan_export(  # noqa: PLR0913 (the arguments of `export`)
     is_decoded = any(
         t.type.is_quantized and best.model.tensors[t.name].type != t.type for t in tensors
     )
-    passed = _RETYPED if is_decoded else ()
-    files[EXTRAS] = as_json(_kept_content(best.model, draft, kind, arch_path, passed, note))
+    may_differ = _RETYPED if is_decoded else ()
+    files[EXTRAS] = as_json(_extras(best.model, draft, kind, arch_path, may_differ, note))
     if best.lost:
         keys = first_names(best.lost)
         note(f"config.json cannot store these keys exactly, only {EXTRAS} can: {keys}")
-    laid = lay_folder([[*draft.tensors.values()]], files, shard_size)
-    return replace(laid, limit=model.readers_limit)
+    layout = lay_folder([[*draft.tensors.values()]], files, shard_size)
+    return replace(layout, limit=model.readers_limit)
 
 
 @_explained()
@@ -228,12 +228,12 @@ def _without_copied_head(model: Model, say: Notify) -> Model:
     )
 
 
-def _kept_content(  # noqa: PLR0913 (the arguments of `export`)
+def _extras(  # noqa: PLR0913 (the arguments of `export`)
     model: Model,
     draft: Draft,
     kind: str,
     arch_path: Sequence[Path],
-    passed: Sequence[str],
+    may_differ: Sequence[str],
     say: Notify,
 ) -> dict[str, object]:
     """Return the content of ggufkit.json: what converting the checkpoint would not give."""
@@ -248,7 +248,7 @@ def _kept_content(  # noqa: PLR0913 (the arguments of `export`)
             "`ggufkit convert` cannot make a model of it"
         )
         return json_content(model, model)  # no differences are known
-    return json_content(model, back, passed)
+    return json_content(model, back, may_differ)
 
 
 def _tokenizer(model: Model, say: Notify) -> dict[str, bytes]:
@@ -338,7 +338,7 @@ def _attempt(model: Model, architecture: Architecture, texts: dict[str, bytes]) 
     if architecture.mxfp4 and any(t.type == MXFP4 for t in model.tensors.values()):
         settings = quantization_config(architecture.mxfp4)
         draft = replace(draft, config={**draft.config, "quantization_config": settings})
-        tensors = [*parted(tensors, architecture.mxfp4)]
+        tensors = [*split_mxfp4(tensors, architecture.mxfp4)]
     draft = replace(draft, tensors=Tensors(tensors))
     number = model.metadata.get("general.file_type")
     facts.fields["file_type"] = None if number is None else plain(number)

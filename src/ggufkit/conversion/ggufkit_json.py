@@ -35,10 +35,8 @@ def json_content(model: Model, back: Model, passed: Iterable[str] = ()) -> dict[
     `passed` are keys that may differ.
     """
     content: dict[str, Any] = {"about": _ABOUT, "format": FORMAT}
-    own = {key for key in model.metadata if not key.startswith(_FOREIGN)}
-    keys = {key for key in back.metadata if not key.startswith(_FOREIGN)}
-    differing = dict.fromkeys([*model.metadata, *back.metadata])
-    listed = [key for key in differing if key in own | keys and key not in set(passed)]
+    names = dict.fromkeys([*model.metadata, *back.metadata])
+    listed = [key for key in names if not key.startswith(_FOREIGN) and key not in set(passed)]
     entries = [entry for key in listed for entry in _entry(key, model.metadata, back.metadata)]
     if entries:
         content["metadata"] = entries

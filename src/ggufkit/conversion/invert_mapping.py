@@ -35,7 +35,7 @@ from ggufkit.models.sources import in_order
 MAX_EXPERTS: Final = 1 << 16  # far more than any model has; limits the work for a hostile file
 
 
-class MadeTensor(NamedTuple):
+class ConvertedTensor(NamedTuple):
     """A tensor of the GGUF file and the operations that made it."""
 
     tensor: Tensor
@@ -131,8 +131,8 @@ def _match(
         if facts.value(facts.architecture.one_way.get(match.rule.pattern, False), match.layer):
             continue
         if candidate.target.parts > 1:
-            joined = (own for own in rivals if own.regex == candidate.regex)
-            rules = [one.rule for one in joined if one.target.parts > 1]
+            same = (rival for rival in rivals if rival.regex == candidate.regex)
+            rules = [rival.rule for rival in same if rival.target.parts > 1]
             return [match._replace(rule=rule) for rule in rules], [name]
         targets = match.rule.targets
         names = [match.fill(with_items(t.name, match.layer, facts)) for t in targets]
@@ -148,7 +148,9 @@ def _sources(match: MatchedRule, tensors: Sequence[Tensor], facts: ConfigFacts) 
     shape = tensors[0].shape
     if not match.rule.stacks:
         after = [_steps(target.joined_steps, match.layer, facts) for target in targets]
-        wholes = [undone([MadeTensor(_little(t), a)]) for t, a in zip(tensors, after, strict=True)]
+        wholes = [
+            undone([ConvertedTensor(_little(t), a)]) for t, a in zip(tensors, after, strict=True)
+        ]
         parts = [_part(t, target) for t, target in zip(wholes, targets, strict=True)]
         inputs = iter([(match.expert or 0, parts)])  # 0 for experts that are joined
     elif len(shape) < 2 or shape[0] > MAX_EXPERTS:  # noqa: PLR2004 (experts, and the axes of each)
@@ -159,7 +161,7 @@ def _sources(match: MatchedRule, tensors: Sequence[Tensor], facts: ConfigFacts) 
             for n in range(shape[0])
         )
     for expert, parts in inputs:
-        pieces = [MadeTensor(part, step) for part, step in zip(parts, steps, strict=True)]
+        pieces = [ConvertedTensor(part, step) for part, step in zip(parts, steps, strict=True)]
         name = match._replace(expert=expert).fill(match.rule.pattern)
         yield renamed(undone(pieces), rename(name, table, facts.lookup))
 
@@ -186,7 +188,7 @@ def _steps(steps: Iterable[Step], layer: int | None, facts: ConfigFacts) -> tupl
     )
 
 
-def undone(pieces: Sequence[MadeTensor]) -> Tensor:
+def undone(pieces: Sequence[ConvertedTensor]) -> Tensor:
     """Return the tensor that all pieces were cut from."""
     pieces = [p for p in pieces if all(OPERATIONS[step.name].uses_input for step in p.steps)]
     cuts = [_cut(piece.steps) for piece in pieces]

@@ -6,18 +6,19 @@ layer come at the position of the layer's last expert.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from ggufkit.conversion.architecture.architecture import Architecture
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.architecture.expressions import Lookup
 from ggufkit.conversion.architecture.name_rules import ALL, FIRST, PRESENT, NameIndex, Step, Target
 from ggufkit.conversion.tensors.moves import concat, renamed, stack
-from ggufkit.conversion.tensors.operations import perform, perform_exactly
+from ggufkit.conversion.tensors.operations import perform
 from ggufkit.errors import CheckpointError, GGUFError, brief, first_names
 from ggufkit.models.model import Tensor
 from ggufkit.models.sources import retyped
@@ -26,19 +27,8 @@ ITEM: Final = re.compile(r"\{([\w.]+)\[i\]\}")  # in a target: the list
 _NUMBER: Final = re.compile(r"\{i(?: \+ (\w+))?\}")  # in a name to replace
 
 
-class Mappable(Protocol):
-    """What has a place in a GGUF file: a tensor, or the factors of one in an adapter."""
-
-    @property
-    def name(self) -> str:
-        """The name in the checkpoint."""
-
-    @property
-    def elements(self) -> int:
-        """The number of elements."""
-
-
-Item = TypeVar("Item", bound=Mappable)
+# A tensor, or the factors of one in an adapter: both have `name` and `elements`.
+Item = TypeVar("Item", bound=Any)
 
 
 @dataclass(frozen=True)
@@ -124,15 +114,14 @@ def in_pattern_order(tensors: Iterable[Tensor], facts: ConfigFacts) -> list[Tens
 
 def map_tensors(tensors: Iterable[Tensor], facts: ConfigFacts) -> TensorMapping[Tensor]:
     """Return the tensors of the GGUF file; problems name each tensor without a place."""
-    act, join = (perform_exactly, _stack_of_any) if facts.exactly else (perform, stack)
-    return map_items(tensors, facts, Moves(act, join, concat, renamed))
 
+    def stack_of_any(name: str, tensors: Sequence[Tensor]) -> Tensor:
+        if facts.exactly and len({tensor.type for tensor in tensors}) > 1:
+            tensors = [retyped(tensor, "F32") for tensor in tensors]
+        return stack(name, tensors)
 
-def _stack_of_any(name: str, tensors: Sequence[Tensor]) -> Tensor:
-    """Return tensors along a new first axis, in F32 if their types differ."""
-    if len({tensor.type for tensor in tensors}) > 1:
-        tensors = [retyped(tensor, "F32") for tensor in tensors]
-    return stack(name, tensors)
+    act = functools.partial(perform, exactly=facts.exactly)
+    return map_items(tensors, facts, Moves(act, stack_of_any, concat, renamed))
 
 
 def map_items(items: Iterable[Item], facts: ConfigFacts, moves: Moves[Item]) -> TensorMapping[Item]:

@@ -1,4 +1,4 @@
-"""Layers that predict further tokens (MTP, also NextN): a model without them, or only they."""
+"""Leaves out the layers that predict further tokens (MTP, also called NextN), or all others."""
 
 from __future__ import annotations
 
@@ -16,31 +16,28 @@ from ggufkit.models.model import Tensor, Tensors
 KEY: Final = "nextn_predict_layers"
 COUNTS: Final = ("num_nextn_predict_layers", "mtp_num_hidden_layers")  # fields of config.json
 MTP: Final = "mtp.*"  # in `skip`: these layers are never in a file with the others
-_DSPARK: Final = dict.fromkeys(
-    ("DeepseekV4ForCausalLM", "DeepseekV4DSparkModel"), "DeepseekV4DSparkModel"
-)
+_DSPARK: Final = "DeepseekV4DSparkModel"
 _LAYERS: Final = ("num_hidden_layers", "n_layers", "n_layer", "num_layers")
 _NAMED: Final = ("mtp.", "model.mtp.")
 _NUMBERED: Final = re.compile(r"(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.")
 _BLOCK: Final = re.compile(r"blk\.(\d+)\.")
-# What the layers share with the rest of the model.
+# Tensors that these layers share with the rest of the model.
 SHARED: Final = ("token_embd.weight", "output_norm.weight", "output.weight", "rope_freqs.weight")
-# What such a layer of DeepSeek V4 has of its own, and files keep outside the layers.
+# Tensors of such a layer of DeepSeek V4 whose names have no number of a layer.
 _OWN: Final = ("output_hc_base.weight", "output_hc_fn.weight", "output_hc_scale.weight")
 
 
 def drafting(classes: Sequence[str]) -> list[str]:
-    """Return the class of the DSpark draft model that a checkpoint of these classes contains.
+    """Return the only class of the DSpark draft model in a checkpoint of these classes.
 
     Raises CheckpointError for another class.
     """
-    drafts = [_DSPARK[name] for name in classes if name in _DSPARK]
-    if not drafts:
+    if "DeepseekV4ForCausalLM" not in classes and _DSPARK not in classes:
         raise CheckpointError(
             f"a checkpoint of {', '.join(classes) or 'no class'} contains no DSpark draft model",
             remedy="Convert it without DSpark, which only DeepSeek V4 has in the same folder",
         )
-    return drafts
+    return [_DSPARK]
 
 
 def without_prediction(checkpoint: Checkpoint, architecture: Architecture) -> Checkpoint:
@@ -49,7 +46,7 @@ def without_prediction(checkpoint: Checkpoint, architecture: Architecture) -> Ch
     Raises CheckpointError for an architecture that has no such layers.
     """
     _require(architecture)
-    # Some architectures know the number without a field.
+    # The files of some architectures state the number themselves, and look at `only_prediction`.
     config = {**_without_counts(checkpoint.config), "only_prediction": False}
     inner = config.get(architecture.config)
     if isinstance(inner, dict):

@@ -107,8 +107,8 @@ def _lacking(names: Iterable[str], uneven: Sequence[str]) -> Iterator[tuple[str,
             layers.setdefault(match[1], {}).setdefault(match[2], set()).add(match[3])
     for stem, stems in layers.items():
         kinds = {frozenset(names): number for number, names in stems.items()}
-        for number, own in stems.items():
-            fuller = min((names for names in kinds if names > own), key=len, default=own)
-            for kind in sorted(fuller - own):
+        for number, present in stems.items():
+            fuller = min((names for names in kinds if names > present), key=len, default=present)
+            for kind in sorted(fuller - present):
                 why = f"layer {kinds[frozenset(fuller)]} has such a tensor, and all that this has"
                 yield f"{stem}{number}.{kind}", why

@@ -12,12 +12,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from ggufkit.conversion.added_tensors import with_folder
 from ggufkit.conversion.architecture.architecture import Architecture, classes, find
 from ggufkit.conversion.architecture.config import ConfigFacts, parameters
 from ggufkit.conversion.architecture.generated import generate
 from ggufkit.conversion.card.describe import describe
-from ggufkit.conversion.checkpoint.dequantize import decoded
-from ggufkit.conversion.checkpoint.folder import Checkpoint, with_folder
+from ggufkit.conversion.checkpoint.dequantize import dequantize
+from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.conversion.choices import Choices
 from ggufkit.conversion.map_tensors import in_pattern_order, map_tensors
 from ggufkit.conversion.tensors.storage_type import automatic, outtype_type, stored_each
@@ -75,12 +76,12 @@ def _project(
                 f"{checkpoint.folder} has no projector: its configuration has no {encoder} encoder",
                 remedy="Convert it without the projector",
             )
-    plain = decoded(list(checkpoint.tensors.values()), config)
+    plain = dequantize(list(checkpoint.tensors.values()), config)
     ordered = in_pattern_order(plain.tensors, facts) if architecture.ordered else plain.tensors
     placement = map_tensors(ordered, facts)
     skipped = {*placement.skipped, *plain.skipped}
-    own = [tensor for tensor in plain.tensors if tensor.name not in skipped]
-    kind = outtype_type(choices.outtype) or automatic(own)
+    used = [tensor for tensor in plain.tensors if tensor.name not in skipped]
+    kind = outtype_type(choices.outtype) or automatic(used)
     facts.fields["file_type"] = NUMBER_OF[kind]
     keys, wrong = parameters(facts, architecture.metadata)
     tensors = [*generate(facts), *placement.tensors]
@@ -109,7 +110,7 @@ def _about_layers(
         count = keys.get(f"clip.{encoder}.block_count")
         if count is None or f"{letter}.blk.{{i}}" in uneven:
             continue
-        layers = {layer for own, layer in numbers if own == letter}
+        layers = {layer for prefix, layer in numbers if prefix == letter}
         missing = [layer for layer in range(int(count)) if layer not in layers]
         if missing:
             yield f"the {encoder} encoder has no tensors of layer {missing[0]}, of {count} layers"

@@ -136,8 +136,8 @@ def base_architecture(general: str) -> DiffusionArchitecture | None:
 
 def prefix_of(names: Mapping[str, object]) -> str:
     """Return the prefix of the names of a diffusion model in a checkpoint, "" if it has none."""
-    own = {prefix for arch in architectures().values() for prefix in arch.prefixes}
-    for prefix in (*sorted(own, reverse=True), *SHARED_PREFIXES):
+    special = {prefix for arch in architectures().values() for prefix in arch.prefixes}
+    for prefix in (*sorted(special, reverse=True), *SHARED_PREFIXES):
         if any(name.startswith(prefix) for name in names):
             return prefix
     return next((p for p in WHOLE_PREFIXES if all(name.startswith(p) for name in names)), "")
@@ -262,7 +262,7 @@ def incomplete_parts(arch: DiffusionArchitecture, shapes: Shapes) -> list[str]:
     for name in shapes:
         if (block := _BLOCK.match(name)) and block[1] not in _SPARSE:
             numbers.setdefault(block[1], set()).add(int(block[2]))
-    missing = {family: set(range(max(own))) - own for family, own in numbers.items()}
+    missing = {family: set(range(max(blocks))) - blocks for family, blocks in numbers.items()}
     problems = [f"{family}.{min(lost)} is missing" for family, lost in missing.items() if lost]
     own_names = {name for row in arch.names for name in row}
     for other in architectures().values():

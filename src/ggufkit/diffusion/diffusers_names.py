@@ -83,21 +83,17 @@ class DiffusersNames:
         rows = (_emptied(target, (pattern,), inner) for pattern, target in self.parts.items())
         return next((outer for (outer,) in filter(None, rows)), inner)
 
-    def is_swapped(self, name: str, last: int) -> bool:
-        """Whether the halves of a publisher's tensor change places; `last` is its last block."""
+    def is_swapped(self, name: str, last: Mapping[str, int]) -> bool:
+        """Whether the halves of a publisher's tensor change places; `last` are the last blocks."""
         if any(_holes(pattern)(name) for pattern in self.swapped):
             return True
         holes = next(filter(None, (_holes(pattern)(name) for pattern in self.swapped_last)), None)
-        return holes is not None and holes[0] == str(last)
+        return holes is not None and holes[0] == str(last.get(name.partition(".")[0]))
 
-    def shape(self, name: str) -> list[int] | None:
-        """Return the shape of a publisher's tensor if it is reshaped; one length may be -1."""
-        return next((shape for row, shape in self.shapes.items() if _holes(row)(name)), None)
 
-    def diffusers_shape(self, name: str) -> list[int] | None:
-        """Return the shape in diffusers of a publisher's tensor if it is reshaped."""
-        rows = self.diffusers_shapes.items()
-        return next((shape for row, shape in rows if _holes(row)(name)), None)
+def shape_of(name: str, shapes: Mapping[str, list[int]]) -> list[int] | None:
+    """Return the first of `shapes` whose pattern fits a publisher's name; one length may be -1."""
+    return next((shape for pattern, shape in shapes.items() if _holes(pattern)(name)), None)
 
 
 def diffusers_names(table: dict[str, Any]) -> DiffusersNames:
@@ -110,10 +106,10 @@ def diffusers_names(table: dict[str, Any]) -> DiffusersNames:
 def _holes(pattern: str) -> Callable[[str], tuple[str, ...]]:
     """Return a function from a name to the texts in the holes of `pattern`, or ()."""
     escaped = _HOLE.sub(lambda hole: r"(\d{1,4})" if hole[1] else "(.+?)", re.escape(pattern))
-    whole = re.compile(escaped + ("(.+)" if pattern.endswith(".") else "()"))
+    expression = re.compile(escaped + ("(.+)" if pattern.endswith(".") else "()"))
 
     def fit(name: str) -> tuple[str, ...]:
-        match = whole.fullmatch(name)
+        match = expression.fullmatch(name)
         return match.groups() if match else ()
 
     return fit

@@ -58,14 +58,14 @@ def pipeline_facts(
 ) -> PipelineFacts:
     """Return the facts about a file; `general` is its `general.architecture`, "" for none."""
     prefix = prefix_of(shapes)
-    own = {name.removeprefix(prefix): shape for name, shape in shapes.items()}
-    arch = architecture_of(general, own) if general else recognize(own)
+    bare = {name.removeprefix(prefix): shape for name, shape in shapes.items()}
+    arch = architecture_of(general, bare) if general else recognize(bare)
     is_reshaped = any(key.startswith(SHAPE_KEY) for key in keys)
     return PipelineFacts(
         arch.title if arch else None,
         list(parts_of(shapes)) or ([MODEL] if arch else []),
-        _channels(arch, own) if arch else None,
-        _max_side(arch, own) if arch else None,
+        _channels(arch, bare) if arch else None,
+        _max_side(arch, bare) if arch else None,
         list(_readers(arch, general, frozenset(types), is_reshaped=is_reshaped)),
     )
 

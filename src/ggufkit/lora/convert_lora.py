@@ -99,11 +99,11 @@ def _converted(  # noqa: PLR0913 (the arguments of `convert_lora`)
     output = [
         stored(tensor, kind, architecture.types) for item in upright for tensor in as_tensors(item)
     ]
-    own = Checkpoint(
+    described_folder = Checkpoint(
         adapter.folder, CheckpointFolder(adapter.folder).json("config.json") or {}, Tensors()
     )
     described = describe(
-        own, name=name, overrides=overrides, parameters=-_parameters(output), say=say
+        described_folder, name=name, overrides=overrides, parameters=-_parameters(output), say=say
     )
     described.pop("general.type")
     tokens = adapter.config.get("alora_invocation_tokens")
@@ -116,8 +116,8 @@ def _converted(  # noqa: PLR0913 (the arguments of `convert_lora`)
         **({INVOCATION: typed("array[uint32]", tokens)} if tokens else {}),
         "general.quantization_version": np.uint32(QUANTIZATION_VERSION),
     }
-    made_model = Model(Metadata(metadata), Tensors(output)).reading((adapter.file,))
-    return made_model.derived_from(made_model.inputs, own.readers_limit)
+    model = Model(Metadata(metadata), Tensors(output)).reading((adapter.file,))
+    return model.derived_from(model.inputs, described_folder.readers_limit)
 
 
 def _upright(item: Tensor | Pair) -> Tensor | Pair:

@@ -156,8 +156,9 @@ def _norms(base: Tensor, tuned: Tensor) -> tuple[float, float]:
                 f"{base.name} contains NaN or infinity, so no adapter can be computed",
                 remedy="The model is damaged: download it again",
             )
-        changed += _square(after - before)
-        whole += _square(before)
+        difference = after - before
+        changed += float(np.vdot(difference, difference))
+        whole += float(np.vdot(before, before))
     return math.sqrt(changed), math.sqrt(whole)
 
 
@@ -204,7 +205,3 @@ def _runs(tensor: Tensor, start: int = 0, stop: int | None = None) -> Iterator[t
     step = max(1, READ_BYTES // max(4 * tensor.shape[-1], 1)) if tensor.shape else 1
     for first in range(start, end, step):
         yield first, min(first + step, end)
-
-
-def _square(rows: Float64s) -> float:
-    return float(np.vdot(rows, rows))

@@ -60,14 +60,6 @@ class _FactorPlace(NamedTuple):
     is_swapped: bool = False
 
 
-class _Base(NamedTuple):
-    """The model that is adapted: the prefix of its names, its shapes, and places by spelling."""
-
-    prefix: str
-    shapes: Shapes
-    spellings: tuple[Mapping[str, _FactorPlace], ...]
-
-
 def open_image_adapter(adapter: AnyModel, argument: str = "adapters") -> Model:
     """Return the tensors of a safetensors file, or of a folder of PEFT or diffusers."""
     if (
@@ -97,9 +89,9 @@ def image_addends(base: Model, adapter: Model, say: Notify) -> dict[str, list[Ad
     Raises AdapterError for an adapter of another kind, or of another model.
     """
     modules = _modules(adapter)
-    target = _base(base)
+    prefix, shapes, spellings = _base(base)
     keys = {module: _PREFIX.sub("", module, count=1).replace(".", "_") for module in modules}
-    places = max(target.spellings, key=lambda spelling: sum(k in spelling for k in keys.values()))
+    places = max(spellings, key=lambda spelling: sum(k in spelling for k in keys.values()))
     absent = [module for module, key in keys.items() if key not in places]
     if len(absent) == len(modules):
         raise AdapterError(
@@ -117,10 +109,8 @@ def image_addends(base: Model, adapter: Model, say: Notify) -> dict[str, list[Ad
         if module in absent:
             continue
         try:
-            for name, addend in _changes(
-                module, parts, places[keys[module]], target.shapes, settings
-            ):
-                addends.setdefault(target.prefix + name, []).append(addend)
+            for name, addend in _changes(module, parts, places[keys[module]], shapes, settings):
+                addends.setdefault(prefix + name, []).append(addend)
         except AdapterError as error:
             problems.append(error.message)
     if problems:
@@ -168,7 +158,8 @@ def _settings(adapter: Model) -> dict[str, Any]:
     return {re.sub(r"^(transformer|unet)\.", "", key): value for key, value in settings.items()}
 
 
-def _base(model: Model) -> _Base:
+def _base(model: Model) -> tuple[str, Shapes, list[dict[str, _FactorPlace]]]:
+    """Return the prefix of a model's names, its shapes, and its places by both spellings."""
     prefix = prefix_of(model.tensors)
     shapes = {
         tensor.name.removeprefix(prefix): original_shape(tensor, model.metadata)
@@ -188,11 +179,9 @@ def _base(model: Model) -> _Base:
         sources = names.sources(name) if names else ()
         for part, source in enumerate(sources):
             key = source.removesuffix(".weight").replace(".", "_")
-            is_swapped = names is not None and names.is_swapped(
-                name, last.get(name.partition(".")[0], -1)
-            )
+            is_swapped = names is not None and names.is_swapped(name, last)
             diffusers[key] = _FactorPlace(name, part, len(sources), is_swapped)
-    return _Base(prefix, shapes, (published, diffusers))
+    return prefix, shapes, [published, diffusers]
 
 
 def _changes(
@@ -202,7 +191,7 @@ def _changes(
     shapes: Shapes,
     settings: Mapping[str, Any],
 ) -> Iterator[tuple[str, Addend]]:
-    at_bias = place._replace(name=place.name.removesuffix("weight") + "bias")
+    bias_place = place._replace(name=place.name.removesuffix("weight") + "bias")
     if "A" in parts or "B" in parts:
         if not {"A", "B"} <= parts.keys():
             raise AdapterError(f"{brief(module)} has only one factor")
@@ -210,7 +199,7 @@ def _changes(
         pair = checked(module, a, swapped(b) if place.is_swapped else b)
         pair, scale = _scaled(pair, parts.get("alpha"), settings)
         yield place.name, Addend(pair, scale, _first(pair, place, shapes))
-    for part, where in (("diff", place), ("diff_b", at_bias), ("B_bias", at_bias)):
+    for part, where in (("diff", place), ("diff_b", bias_place), ("B_bias", bias_place)):
         if part in parts:
             numbers = _matrix(parts[part])
             numbers = swapped(numbers) if place.is_swapped else numbers

@@ -7,17 +7,20 @@ from typing import Final
 
 import numpy as np
 
+from ggufkit.checks.adapter import EMBEDDING, KIND, LORA_A, LORA_B, tensor_faults
+from ggufkit.conversion.tensors.moves import transpose
 from ggufkit.diffusion.architecture import is_diffusion
 from ggufkit.errors import AdapterError, TensorTypeError, first_names
 from ggufkit.format.file_types import NUMBER_OF
 from ggufkit.format.types import tensor_type
 from ggufkit.lora.image_adapter import image_addends, open_image_adapter
-from ggufkit.lora.pairs import Adapter, Addend, Merged, read_adapter
+from ggufkit.lora.pairs import ALPHA, Addend, Merged, Pair
 from ggufkit.models.any_model import AnyModel, Opener, as_model
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.sources import retyped
 from ggufkit.quants import kernels
 from ggufkit.system.threads import Notify
+from ggufkit.validation.typed_values import MAX_FLOAT32, finite_number
 
 KEEP: Final = "keep"
 OUTTYPES: Final = {KEEP: "", "f32": "F32", "f16": "F16", "bf16": "BF16"}
@@ -88,22 +91,52 @@ def _merged_model(
     )
 
 
-def _addends(base: Model, model: Model, _say: Notify) -> dict[str, list[Addend]]:
-    adapter = read_adapter(model)
-    if problems := [*_about_fit(base, adapter)]:
+def _addends(base: Model, adapter: Model, _say: Notify) -> dict[str, list[Addend]]:
+    pairs = _pairs(adapter)
+    if problems := [*_about_fit(base, adapter, pairs)]:
         raise AdapterError("the adapter does not fit the model", problems)
-    return {name: [Addend(pair, adapter.scale(pair, 1.0))] for name, pair in adapter.pairs.items()}
+    alpha = adapter.metadata.get(ALPHA)
+    number = alpha if isinstance(alpha, float) else 0.0
+    finite_number(number, f"{_path(adapter)}: {ALPHA}", most=MAX_FLOAT32)
+    # As llama.cpp computes the factor before b @ a.
+    scales = {name: number / pair.rank if number else 1.0 for name, pair in pairs.items()}
+    return {name: [Addend(pair, scales[name])] for name, pair in pairs.items()}
 
 
-def _about_fit(base: Model, adapter: Adapter) -> Iterator[str]:
-    own, other = (m.metadata.get("general.architecture") for m in (base, adapter.model))
-    if own != other:
-        yield f"the model's architecture is {own!r}, the adapter's is {other!r}"
+def _path(adapter: Model) -> object:
+    return adapter.files[0].path if adapter.files else "the model"
+
+
+def _pairs(adapter: Model) -> dict[str, Pair]:
+    """Return the pairs of an opened GGUF file by the names of the matrices."""
+    kind = adapter.metadata.get("general.type"), adapter.metadata.get(KIND)
+    if kind != ("adapter", "lora"):
+        text = " and ".join(repr(item) for item in kind)
+        raise AdapterError(
+            f"{_path(adapter)} is not a LoRA adapter: general.type and adapter.type are {text}",
+            remedy="Convert a PEFT or MLX adapter with `ggufkit lora convert`",
+        )
+    if problems := [f"{tensor.name} {what}" for tensor, what in tensor_faults(adapter)]:
+        raise AdapterError(f"the adapter {_path(adapter)} is damaged", problems)
+    pairs: dict[str, Pair] = {}
+    for name in adapter.tensors:
+        stem = name.removesuffix(LORA_B)
+        if stem != name:
+            a, b = adapter.tensors[stem + LORA_A], adapter.tensors[name]
+            # llama.cpp picks rows of the first factor of the embeddings: one for each token.
+            pairs[stem] = Pair(stem, transpose(b), a) if stem == EMBEDDING else Pair(stem, a, b)
+    return pairs
+
+
+def _about_fit(base: Model, adapter: Model, pairs: Mapping[str, Pair]) -> Iterator[str]:
+    kinds = [model.metadata.get("general.architecture") for model in (base, adapter)]
+    if kinds[0] != kinds[1]:
+        yield f"the model's architecture is {kinds[0]!r}, the adapter's is {kinds[1]!r}"
         return
-    absent = [name for name in adapter.pairs if name not in base.tensors]
+    absent = [name for name in pairs if name not in base.tensors]
     if absent:
         yield f"the model has no tensor {first_names(absent)} ({len(absent)} in all)"
-    for name, pair in adapter.pairs.items():
+    for name, pair in pairs.items():
         if name in base.tensors and pair.shape != base.tensors[name].shape:
             shapes = f"{list(base.tensors[name].shape)}, the adapter's is {list(pair.shape)}"
             yield f"{name}: the model's shape is {shapes}"

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from ggufkit.checks.adapter import EMBEDDING, KIND, LORA_A, LORA_B, tensor_faults
+from ggufkit.checks.adapter import EMBEDDING, LORA_A, LORA_B
 from ggufkit.conversion.map_tensors import Moves
 from ggufkit.conversion.tensors.moves import concat, renamed, reshape, stack, transpose
 from ggufkit.conversion.tensors.operations import OPERATIONS, perform
 from ggufkit.errors import AdapterError
 from ggufkit.models.byte_ranges import decoded_rows
-from ggufkit.models.model import Model, Tensor
+from ggufkit.models.model import Tensor
 from ggufkit.models.rows import ComputedRows
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.mapped_file import Bytes
-from ggufkit.validation.typed_values import MAX_FLOAT32, finite_number
 
 ALPHA: Final = "adapter.lora.alpha"
 TILE_ROWS: Final = 128  # multiplied together: numbers do not depend on the rows that are read
@@ -123,47 +122,6 @@ def as_tensors(item: Tensor | Pair) -> Iterator[Tensor]:
     a, b = (item.b, transpose(item.a)) if item.name == EMBEDDING else (item.a, item.b)
     yield renamed(a, item.name + LORA_A)
     yield renamed(b, item.name + LORA_B)
-
-
-@dataclass(frozen=True)
-class Adapter:
-    """An adapter in a GGUF file: its pairs by the name of the matrix, and its alpha."""
-
-    model: Model
-    pairs: Mapping[str, Pair]
-    alpha: float
-
-    def scale(self, pair: Pair, scale: float) -> float:
-        """Return the factor before b @ a, as llama.cpp computes it."""
-        return scale * self.alpha / pair.rank if self.alpha else scale
-
-
-def read_adapter(model: Model) -> Adapter:
-    """Return the adapter in an opened GGUF file.
-
-    Raises AdapterError, whose `problems` list everything wrong, also if the file is not an adapter.
-    """
-    path = model.files[0].path if model.files else "the model"
-    kind = model.metadata.get("general.type"), model.metadata.get(KIND)
-    if kind != ("adapter", "lora"):
-        text = " and ".join(repr(item) for item in kind)
-        raise AdapterError(
-            f"{path} is not a LoRA adapter: general.type and adapter.type are {text}",
-            remedy="Convert a PEFT or MLX adapter with `ggufkit lora convert`",
-        )
-    if problems := [f"{tensor.name} {what}" for tensor, what in tensor_faults(model)]:
-        raise AdapterError(f"the adapter {path} is damaged", problems)
-    pairs: dict[str, Pair] = {}
-    for name in model.tensors:
-        stem = name.removesuffix(LORA_B)
-        if stem != name:
-            a, b = model.tensors[stem + LORA_A], model.tensors[name]
-            # llama.cpp picks rows of the first factor of the embeddings: one for each token.
-            pairs[stem] = Pair(stem, transpose(b), a) if stem == EMBEDDING else Pair(stem, a, b)
-    alpha = model.metadata.get(ALPHA)
-    if not isinstance(alpha, float):
-        return Adapter(model, pairs, 0.0)
-    return Adapter(model, pairs, finite_number(alpha, f"{path}: {ALPHA}", most=MAX_FLOAT32))
 
 
 class Addend(NamedTuple):

@@ -62,8 +62,8 @@ def read_peft(
     config = CheckpointFolder(place).json(CONFIG)
     if config is None:
         raise AdapterError(f"{place} has no {CONFIG}", remedy="Give the folder of an adapter")
-    paths = {own: remote_files.get(own) or CheckpointFolder(place).path(own) for own in FILES}
-    name = next((own for own, path in paths.items() if path), None)
+    paths = {n: remote_files.get(n) or CheckpointFolder(place).path(n) for n in FILES}
+    name = next((name for name, path in paths.items() if path), None)
     if name is None:
         raise AdapterError(f"{place} has none of {', '.join(FILES)}", remedy="Download them")
     file = opened_file(name, paths[name])
@@ -172,8 +172,8 @@ def _with_own_scale(
     if isinstance(item, Tensor):
         return item
     module = item.name.removesuffix(".weight")
-    own = next((own for expression, own in patterns if matches(expression, module)), alpha)
-    factor = own / alpha * (math.sqrt(item.rank) if is_root else 1.0)
+    own_alpha = next((a for expression, a in patterns if matches(expression, module)), alpha)
+    factor = own_alpha / alpha * (math.sqrt(item.rank) if is_root else 1.0)
     finite_number(factor, "alpha_pattern divided by lora_alpha", most=MAX_FLOAT32)
     return item if factor == 1 else Pair(item.name, item.a, perform(item.b, "scale", [factor]))
 

@@ -23,7 +23,7 @@ from ggufkit.conversion.tensors.storage_type import stored
 from ggufkit.errors import CheckpointError, GGUFError, brief
 from ggufkit.format.metadata import Metadata
 from ggufkit.lora.pairs import ALPHA, PAIR_MOVES, Pair, as_tensors, checked
-from ggufkit.models.model import Model, Tensor, Tensors
+from ggufkit.models.model import Model, Tensors
 from ggufkit.system.descriptors import AnyPath
 
 ARCHITECTURE: Final = "jina-bert-v3"
@@ -81,9 +81,10 @@ def _adapter(checkpoint: Checkpoint, facts: ConfigFacts, tasks: list[str], task:
     if problems or not placement.tensors:
         problems = problems or ["the tensors lora_A and lora_B are missing"]
         raise CheckpointError(f"the adapters of {checkpoint.folder} cannot be converted", problems)
-    tensors = [
-        stored(tensor, "F32") for item in placement.tensors for tensor in _in_file_order(item)
-    ]
+    factors = [list(as_tensors(item)) for item in placement.tensors]
+    # The converter writes the second factor of the token types first.
+    ordered = [own[::-1] if own[0].name.startswith(_TYPE_TABLE) else own for own in factors]
+    tensors = [stored(tensor, "F32") for own in ordered for tensor in own]
     config = checkpoint.config
     alpha = config.get("lora_alpha")
     metadata: dict[str, Any] = {
@@ -117,8 +118,3 @@ def _pairs(
         except GGUFError as error:  # noqa: PERF203 (each error is reported)
             problems.append(error.message)
     return pairs, problems
-
-
-def _in_file_order(pair: Tensor | Pair) -> list[Tensor]:
-    tensors = list(as_tensors(pair))
-    return tensors[::-1] if pair.name == _TYPE_TABLE else tensors

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ggufkit.conversion.architecture.solver import Solver
+from ggufkit.conversion.architecture.config_json import Solver
 
 FUNCTIONS = {"float": np.float32, "int": int}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ggufkit.conversion.checkpoint.dequantize import decoded
+from ggufkit.conversion.checkpoint.dequantize import dequantize
 from ggufkit.conversion.checkpoint.safetensors import open_safetensors
 from ggufkit.errors import CheckpointError
 from tensors_file import safetensors_bytes
@@ -33,7 +33,7 @@ def test_rows_come_from_all_quarters_of_the_bytes(tmp_path, step):
     values = RNG.integers(-1, 2, (24, 7))
     scale = np.array([3.5], np.float32)
     tensors = opened(tmp_path, w_weight=packed(values), w_weight_scale=scale, v_weight=scale)
-    weights = {tensor.name: tensor for tensor in decoded(tensors, CONFIG).tensors}
+    weights = {tensor.name: tensor for tensor in dequantize(tensors, CONFIG).tensors}
     assert weights.keys() == {"w.weight", "v.weight"}
     weight = weights["w.weight"]
     parts = [weight.source.read(start, min(start + step, 24)) for start in range(0, 24, step)]
@@ -54,4 +54,4 @@ def test_rows_come_from_all_quarters_of_the_bytes(tmp_path, step):
 def test_what_contradicts_the_format_is_refused(tmp_path, arrays, message):
     all_arrays = {"w_weight_scale": np.ones(1, np.float32)} | arrays
     with pytest.raises(CheckpointError, match=message):
-        decoded(opened(tmp_path, **all_arrays), CONFIG)
+        dequantize(opened(tmp_path, **all_arrays), CONFIG)

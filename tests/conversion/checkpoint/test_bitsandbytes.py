@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ggufkit import quants
-from ggufkit.conversion.checkpoint.dequantize import decoded
+from ggufkit.conversion.checkpoint.dequantize import dequantize
 from ggufkit.conversion.checkpoint.safetensors import open_safetensors
 from ggufkit.errors import CheckpointError
 from tensors_file import safetensors_bytes
@@ -21,7 +21,7 @@ STATE = "x.weight.quant_state.bitsandbytes__nf4"
 def decode(folder, arrays):
     path = folder / "model.safetensors"
     path.write_bytes(safetensors_bytes(arrays))
-    return {tensor.name: tensor for tensor in decoded(open_safetensors(path)[1], METHOD).tensors}
+    return {tensor.name: tensor for tensor in dequantize(open_safetensors(path)[1], METHOD).tensors}
 
 
 def description(**fields):

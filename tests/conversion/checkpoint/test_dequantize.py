@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ggufkit import quants
-from ggufkit.conversion.checkpoint.dequantize import decoded
+from ggufkit.conversion.checkpoint.dequantize import dequantize
 from ggufkit.conversion.checkpoint.safetensors import open_safetensors
 from ggufkit.errors import CheckpointError
 from tensors_file import safetensors_bytes
@@ -34,7 +34,7 @@ def test_every_byte_of_fp8_matches_ml_dtypes(tmp_path, dtype, known):
     codes = np.arange(256, dtype=np.uint8).reshape(16, 16)
     arrays = {"w": codes, "w_scale_inv": np.ones(1, np.float32)}
     config = {"quantization_config": {"quant_method": "fp8"}}
-    decoded_values = by_name(decoded(opened(tmp_path, arrays, w=dtype), config))["w"].numpy()
+    decoded_values = by_name(dequantize(opened(tmp_path, arrays, w=dtype), config))["w"].numpy()
     assert np.array_equal(decoded_values, codes.view(known).astype(np.float32), equal_nan=True)
 
 
@@ -43,7 +43,7 @@ def test_each_block_has_its_own_scale(tmp_path_factory, high, wide, step):
     codes = RNG.integers(0, 120, (high, wide), np.uint8)
     scale = RNG.normal(size=(-(-high // 4), -(-wide // 3))).astype(np.float32)
     folder = tmp_path_factory.mktemp("fp8")
-    done = decoded(opened(folder, {"w": codes, "w_scale_inv": scale}, w="F8_E4M3"), FP8)
+    done = dequantize(opened(folder, {"w": codes, "w_scale_inv": scale}, w="F8_E4M3"), FP8)
     (weight,) = done.tensors
     spread = np.repeat(np.repeat(scale, 4, 0)[:high], 3, 1)[:, :wide]
     expected = codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32) * spread
@@ -55,7 +55,7 @@ def test_stacked_matrices_have_stacked_scales(tmp_path):
     codes = RNG.integers(0, 120, (3, 6, 6), np.uint8)
     scale = RNG.normal(size=(3, 2, 2)).astype(np.float32)
     tensors = opened(tmp_path, {"w": codes, "w_scale_inv": scale}, w="F8_E4M3")
-    decoded_values = decoded(tensors, FP8).tensors[0].numpy()
+    decoded_values = dequantize(tensors, FP8).tensors[0].numpy()
     spread = np.repeat(np.repeat(scale, 4, 1)[:, :6], 3, 2)[:, :, :6]
     assert np.array_equal(
         decoded_values, codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32) * spread
@@ -69,7 +69,7 @@ def test_each_row_of_compressed_tensors_has_its_own_scale(tmp_path):
     settings = {"quant_method": "compressed-tensors", "format": "float-quantized",
             "config_groups": {"g": {"weights": {"strategy": "channel"}}}}  # fmt: skip
     tensors = opened(tmp_path, arrays, **{"x.weight": "F8_E4M3"})
-    decoded_values = by_name(decoded(tensors, {"quantization_config": settings}))[
+    decoded_values = by_name(dequantize(tensors, {"quantization_config": settings}))[
         "x.weight"
     ].numpy()
     assert np.array_equal(
@@ -83,7 +83,7 @@ def test_mxfp4_keeps_every_number(tmp_path):
     tensors = opened(
         tmp_path, {"a": np.ones(2, np.float32), "e_blocks": blocks, "e_scales": scales}
     )
-    done = decoded(tensors, {"quantization_config": {"quant_method": "mxfp4"}})
+    done = dequantize(tensors, {"quantization_config": {"quant_method": "mxfp4"}})
     assert [tensor.name for tensor in done.tensors] == ["e_mxfp4", "a"]
     values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
     table = np.concatenate((values, -values))
@@ -96,13 +96,13 @@ def test_mxfp4_keeps_every_number(tmp_path):
 def test_checkpoint_without_quantization_is_unchanged(tmp_path):
     tensors = opened(tmp_path, {"a": np.ones((2, 2), np.float32)})
     for config in ({}, {"quantization_config": None}, {"quantization_config": {}}):
-        assert decoded(tensors, config).tensors == tensors
+        assert dequantize(tensors, config).tensors == tensors
 
 
 def test_leaves_out_scales_of_activations_and_names_them(tmp_path):
     arrays = {"w": RNG.integers(0, 9, (4, 3), np.uint8), "w_scale_inv": np.ones((1, 1), np.float32),
             "x.activation_scale": np.ones(1, np.float32)}  # fmt: skip
-    done = decoded(opened(tmp_path, arrays, w="F8_E4M3"), FP8)
+    done = dequantize(opened(tmp_path, arrays, w="F8_E4M3"), FP8)
     assert done.skipped == ["x.activation_scale"]
     assert list(by_name(done)) == ["w"]
 
@@ -139,19 +139,19 @@ def test_leaves_out_scales_of_activations_and_names_them(tmp_path):
 )
 def test_reports_what_cannot_be_decoded(tmp_path, arrays, settings, message):
     with pytest.raises(CheckpointError, match=message):
-        decoded(opened(tmp_path, arrays), {"quantization_config": settings})
+        dequantize(opened(tmp_path, arrays), {"quantization_config": settings})
 
 
 def test_scales_of_fp8_must_be_floats(tmp_path):
     arrays = {"w": np.ones((6, 6), np.uint8), "w_scale_inv": np.ones((1, 1), np.int64)}
     with pytest.raises(CheckpointError, match="w_scale_inv is I64: scales are F32, F16, BF16"):
-        decoded(opened(tmp_path, arrays, w="F8_E4M3"), FP8)
+        dequantize(opened(tmp_path, arrays, w="F8_E4M3"), FP8)
 
 
 def test_scales_may_be_powers_of_two_in_a_byte(tmp_path):
     powers = np.array([[0, 127, 254], [130, 1, 255]], np.uint8)
     arrays = {"w": np.full((6, 9), 0x38, np.uint8), "w_scale_inv": powers}  # ones
-    weights = by_name(decoded(opened(tmp_path, arrays, w="F8_E4M3", w_scale_inv="F8_E8M0"), FP8))
+    weights = by_name(dequantize(opened(tmp_path, arrays, w="F8_E4M3", w_scale_inv="F8_E8M0"), FP8))
     known = powers.view(ml_dtypes.float8_e8m0fnu).astype(np.float32)
     expected = np.repeat(np.repeat(known, 4, axis=0)[:6], 3, axis=1)
     assert np.array_equal(weights["w"].numpy(), expected, equal_nan=True)
@@ -161,13 +161,13 @@ def test_scales_may_be_powers_of_two_in_a_byte(tmp_path):
 def test_blocks_may_be_wider_than_the_matrix(tmp_path, wide):
     arrays = {"w": np.full((6, 6), 0x38, np.uint8), "w_scale_inv": np.full((6, 1), 2, np.float32)}
     settings = {"quant_method": "fp8", "weight_block_size": [1, wide]}
-    done = decoded(opened(tmp_path, arrays, w="F8_E4M3"), {"quantization_config": settings})
+    done = dequantize(opened(tmp_path, arrays, w="F8_E4M3"), {"quantization_config": settings})
     assert by_name(done)["w"].numpy().tolist() == [[2.0] * 6] * 6
 
 
 def test_keeps_scales_of_mxfp4_without_blocks(tmp_path):
     arrays = {"e_scales": np.ones((2, 3), np.uint8)}
-    done = decoded(opened(tmp_path, arrays), {"quantization_config": {"quant_method": "mxfp4"}})
+    done = dequantize(opened(tmp_path, arrays), {"quantization_config": {"quant_method": "mxfp4"}})
     assert list(by_name(done)) == ["e_scales"]
 
 
@@ -176,4 +176,4 @@ def test_reports_scales_that_do_not_fit(tmp_path, block):
     arrays = {"w": np.ones((6, 6), np.uint8), "w_scale_inv": np.ones((3, 3), np.float32)}
     settings = {"quant_method": "fp8", "weight_block_size": block}
     with pytest.raises(CheckpointError):
-        decoded(opened(tmp_path, arrays, w="F8_E4M3"), {"quantization_config": settings})
+        dequantize(opened(tmp_path, arrays, w="F8_E4M3"), {"quantization_config": settings})

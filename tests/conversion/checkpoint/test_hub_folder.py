@@ -200,7 +200,7 @@ def test_a_small_file_with_another_digest_is_refused(hub, tmp_path):
     hub.digest = "0" * 64
     result = run("convert", "hf://org/Plain-1B", "m.gguf", "--arch-path", tmp_path / "arch")
     assert result.code == 1
-    assert "vocab.model of org/Plain-1B came with another SHA-256" in result.err
+    assert "vocab.model of org/Plain-1B has a different SHA-256" in result.err
 
 
 def test_a_layer_of_numbers_stays_on_the_server_until_it_is_read(hub, tmp_path):

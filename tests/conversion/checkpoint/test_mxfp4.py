@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ggufkit.conversion.checkpoint.fp4 import FORMS, joined, kept_experts, parted
+from ggufkit.conversion.checkpoint.fp4 import FORMS, join_mxfp4, mxfp4_experts, split_mxfp4
 from ggufkit.conversion.checkpoint.safetensors import open_safetensors
 from ggufkit.models.sources import from_array
 from tensors_file import safetensors_bytes
@@ -32,9 +32,9 @@ def opened(folder, form, stems):
 @pytest.mark.parametrize("form", FORMS.values(), ids=lambda form: form.method)
 def test_codes_and_scales_come_back_from_blocks(form, tmp_path):
     before = opened(tmp_path, form, ["layers.0.experts.down"])
-    blocks = joined(before, form.method)
+    blocks = join_mxfp4(before, form.method)
     assert [(t.type.name, t.shape) for t in blocks] == [("MXFP4", (4, 5, 96)), ("F32", (2, 2))]
-    after = {tensor.name: tensor for tensor in parted(blocks, form.method)}
+    after = {tensor.name: tensor for tensor in split_mxfp4(blocks, form.method)}
     assert after.keys() == before.keys()
     for name, tensor in before.items():
         assert (after[name].type, after[name].shape) == (tensor.type, tensor.shape)
@@ -45,7 +45,7 @@ def test_codes_and_scales_come_back_from_blocks(form, tmp_path):
 def test_layers_come_by_number_before_all_other_tensors(method, tmp_path):
     form = FORMS[method]
     tensors = opened(tmp_path, form, [f"layers.{n}.experts.0.w1" for n in (0, 10, 2)])
-    blocks = joined(tensors, method)
+    blocks = join_mxfp4(tensors, method)
     assert [tensor.name.split(".")[1] for tensor in blocks] == ["0", "2", "10", "weight"]
 
 
@@ -54,5 +54,5 @@ def test_experts_stay_mxfp4_only_if_all_of_them_are():
     packed = from_array("blk.0.ffn_up_exps.weight", rows, "MXFP4")
     head = from_array("output.weight", rows[0], "MXFP4")
     plain = from_array("blk.1.ffn_up_exps.weight", rows)
-    assert kept_experts([packed, head]) == {packed.name}
-    assert kept_experts([packed, plain]) == frozenset()
+    assert mxfp4_experts([packed, head]) == {packed.name}
+    assert mxfp4_experts([packed, plain]) == frozenset()

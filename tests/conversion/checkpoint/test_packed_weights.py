@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ggufkit.conversion.checkpoint.dequantize import decoded
+from ggufkit.conversion.checkpoint.dequantize import dequantize
 from ggufkit.conversion.checkpoint.safetensors import open_safetensors
 from ggufkit.conversion.tensors import row_sources
 from ggufkit.errors import CheckpointError
@@ -23,7 +23,7 @@ def opened(folder, arrays):
 
 
 def decode(folder, arrays, **settings):
-    done = decoded(opened(folder, arrays), {"quantization_config": settings})
+    done = dequantize(opened(folder, arrays), {"quantization_config": settings})
     return {tensor.name: tensor for tensor in done.tensors}
 
 

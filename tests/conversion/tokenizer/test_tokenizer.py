@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.conversion.tokenizer.hub_tokenizer import hub_tokenizer
 from ggufkit.conversion.tokenizer.kinds import KINDS, vocabulary
-from ggufkit.conversion.tokenizer.pre.encode import encode
 from ggufkit.conversion.tokenizer.pre.pre_tokenize import split
-from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import PROBE, distinct, row_cuts
+from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import PROBE, distinct, encode, row_cuts
 from ggufkit.conversion.tokenizer.sentencepiece_model import PieceType, parse_pieces
 from ggufkit.conversion.tokenizer.token_text import BYTE_OF
 from ggufkit.errors import CheckpointError

@@ -1,7 +1,7 @@
 """Loads architectures: one TOML file each, found by the class names of a checkpoint.
 
 docs/architectures.md explains the tables. `like` inherits every table of another file; an entry
-with the same key replaces the inherited one in its place, and `false` removes it.
+with the same key replaces the inherited one in its place, and "absent" removes it.
 """
 
 from __future__ import annotations
@@ -278,15 +278,15 @@ def _inherited(
         dropped.add("name")
     merged = {word: value for word, value in base.items() if word not in dropped}
     for word, value in own.items():
-        merged[word] = _laid_over(merged.get(word), value)
+        merged[word] = _overlaid(merged.get(word), value)
     return merged
 
 
-def _laid_over(base: Any, own: Any) -> Any:  # noqa: ANN401 (as TOML is)
+def _overlaid(base: Any, own: Any) -> Any:  # noqa: ANN401 (as TOML is)
     if isinstance(own, dict):
         both = dict(base or {})
         for key, value in own.items():
-            both[key] = _laid_over(both.get(key), value) if isinstance(value, dict) else value
+            both[key] = _overlaid(both.get(key), value) if isinstance(value, dict) else value
         return {key: value for key, value in both.items() if value != OFF}
     if isinstance(own, list):
         keys = {entry[0] for entry in own if isinstance(entry, tuple) and entry[1] == OFF}

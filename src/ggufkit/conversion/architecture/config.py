@@ -87,7 +87,7 @@ class ConfigFacts:
         self.read: set[str] = {"rope_parameters"}
         self.functions: dict[str, Callable[..., Any]] = bound(FACTS, self)
         self._rope: dict[str, Any] | None = None
-        self._lay_defaults()
+        self._add_defaults()
         for name, table in architecture.parts.items():
             self.fields[name] = self._part(table)
 
@@ -107,7 +107,7 @@ class ConfigFacts:
                 )
         return part
 
-    def _lay_defaults(self) -> None:
+    def _add_defaults(self) -> None:
         model_type = str(self.fields.get("model_type", ""))
         defaults = self.architecture.defaults
         of_class = self.architecture.defaults_of.get(model_type, {})
@@ -119,11 +119,11 @@ class ConfigFacts:
         # Fields are read by their other names too, before a default hides these.
         present = {name for name, value in self.fields.items() if value is not None}
         names = alternatives(self.architecture)
-        for name in table.keys() - present:
-            other = next((own for own in names.get(name, ()) if own in present), None)
+        for field in table.keys() - present:
+            other = next((name for name in names.get(field, ()) if name in present), None)
             if other is not None:
-                self.fields[name] = self.lookup(other)
-                self.read.add(name)
+                self.fields[field] = self.lookup(other)
+                self.read.add(field)
         constants = {name: value for name, value in table.items() if not isinstance(value, str)}
         self.fields = {**constants, **self.fields}
         # A null field means the same in all classes, but an absent field has a default by class.

@@ -140,12 +140,12 @@ def _listed(node: ast.ListComp, lookup: Lookup, functions: Functions) -> list[An
         return None
     if not isinstance(items, list):
         raise TypeError(f"{brief(items)} is not a list")
-    own = ({target.id: item, NUMBER: number} for number, item in enumerate(items))
-    return [_value(node.elt, functools.partial(_own_or, row, lookup), functions) for row in own]
 
+    def value_for(number: int, item: Any) -> Any:  # noqa: ANN401
+        names = {target.id: item, NUMBER: number}
+        return _value(node.elt, lambda n: names[n] if n in names else lookup(n), functions)
 
-def _own_or(own: Mapping[str, Any], lookup: Lookup, name: str) -> Any:  # noqa: ANN401
-    return own[name] if name in own else lookup(name)
+    return [value_for(number, item) for number, item in enumerate(items)]
 
 
 def _item(node: ast.Subscript, lookup: Lookup, functions: Functions) -> Any:  # noqa: ANN401

@@ -298,7 +298,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
         lambda model: str(model.metadata.get("tokenizer.ggml.model", "none")), needs=MODEL
     ),
     "trained_positions": Function(_trained_positions, _positions_of),
-    "uniform": Function(lambda items, item: all(own == item for own in items)),
+    "uniform": Function(lambda items, item: all(other == item for other in items)),
     "unless": Function(lambda value, other, then: None if value == other else then, _last),
     "vocabulary_size": Function(of_checkpoint.vocabulary_size, needs=FACTS),
     "widened": Function(layer_lists.widened, layer_lists.narrowed),

@@ -88,9 +88,9 @@ def numbers_by_kind(numbers: Any, args: Arguments) -> Solved:  # noqa: ANN401
 
 def of_full_layers(config: Mapping[str, Any], types: Sequence[str], field: str) -> Any:  # noqa: ANN401
     """Return a field of the first full layer for which a configuration by layers has it."""
-    numbered = sorted((int(number), own) for number, own in config.items())
-    full = (own for number, own in numbered if types[number : number + 1] == [FULL])
-    return next((own[field] for own in full if field in own), None)
+    numbered = sorted((int(number), fields) for number, fields in config.items())
+    full = (fields for number, fields in numbered if types[number : number + 1] == [FULL])
+    return next((fields[field] for fields in full if field in fields), None)
 
 
 def widened(size: int, count: int, shared: int, is_double: bool) -> int | list[int]:  # noqa: FBT001

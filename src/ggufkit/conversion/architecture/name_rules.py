@@ -81,12 +81,12 @@ def match_rule(rule: NameRule, regex: re.Pattern[str], name: str) -> MatchedRule
 
 def both_suffixes(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return a table with each `{w}` row replaced by one for weight and one for bias."""
-    spelled: dict[str, Any] = {}
+    rows: dict[str, Any] = {}
     for pattern, value in table.items():
         word = next((end for end in _SUFFIXES if end in pattern), "{w}")
         for suffix in _SUFFIXES[word] if word in pattern else ("",):
-            spelled[pattern.replace(word, suffix)] = _spelled(value, word, suffix)
-    return spelled
+            rows[pattern.replace(word, suffix)] = _with_suffix(value, word, suffix)
+    return rows
 
 
 def scale_rules(rules: Iterable[NameRule], ends: Sequence[str]) -> Iterator[NameRule]:
@@ -101,9 +101,9 @@ def scale_rules(rules: Iterable[NameRule], ends: Sequence[str]) -> Iterator[Name
                 yield _rule(f"{rule.pattern.removesuffix(_MATRIX)}{end}", target)
 
 
-def _spelled(value: Any, word: str, suffix: str) -> Any:  # noqa: ANN401 (as TOML is)
+def _with_suffix(value: Any, word: str, suffix: str) -> Any:  # noqa: ANN401 (as TOML is)
     if isinstance(value, list):
-        return [_spelled(item, word, suffix) for item in value]
+        return [_with_suffix(item, word, suffix) for item in value]
     return value.replace(word, suffix) if isinstance(value, str) else value
 
 

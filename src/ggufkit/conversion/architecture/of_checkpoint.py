@@ -71,8 +71,8 @@ def numbers(facts: Configuration, template: str) -> list[float] | None:
 
 def integers(facts: Configuration, name: str) -> npt.NDArray[np.uint64] | None:
     """Return the numbers of an integer tensor whose name ends with `name`, None if missing."""
-    matches = (own for own in facts.checkpoint.tensors.values() if own.name.endswith(name))
-    tensor = next(matches, None)
+    tensors = facts.checkpoint.tensors.values()
+    tensor = next((tensor for tensor in tensors if tensor.name.endswith(name)), None)
     return None if tensor is None else tensor.numpy().astype(np.uint64)
 
 
@@ -136,11 +136,12 @@ def all_layers(facts: Configuration, layers: int, predicting: int) -> int:
 
 def lengths(facts: Configuration, pattern: str, axis: int) -> list[int] | None:
     """Return an axis of the checkpoint's tensors of a pattern, by number, None without any."""
-    spelled = re.escape(pattern).replace(r"\{i\}", r"(\d+)").replace(r"\*", ".*")
-    matches = [(re.fullmatch(spelled, name), own) for name, own in facts.checkpoint.tensors.items()]
+    expression = re.escape(pattern).replace(r"\{i\}", r"(\d+)").replace(r"\*", ".*")
+    tensors = facts.checkpoint.tensors.values()
+    matches = [(re.fullmatch(expression, tensor.name), tensor) for tensor in tensors]
     lengths = {
-        int(match[1]) if match.re.groups else 0: own.shape[axis]
-        for match, own in matches
-        if match and axis < len(own.shape)
+        int(match[1]) if match.re.groups else 0: tensor.shape[axis]
+        for match, tensor in matches
+        if match and axis < len(tensor.shape)
     }
     return [lengths[number] for number in sorted(lengths)] or None

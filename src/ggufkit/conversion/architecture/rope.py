@@ -215,8 +215,8 @@ def _long_scaling(tensors: Mapping[str, Tensor]) -> dict[str, Any] | None:
     if _LONG not in tensors or _SHORT not in tensors:
         return None
     long, short = (_factors(tensors[name]) for name in (_LONG, _SHORT))
-    spelled = [[shortest(float(n)) for n in factors] for factors in (long, short)]
-    return {"type": "longrope", "long_factor": spelled[0], "short_factor": spelled[1]}
+    decimals = [[shortest(float(n)) for n in factors] for factors in (long, short)]
+    return {"type": "longrope", "long_factor": decimals[0], "short_factor": decimals[1]}
 
 
 def _factors(tensor: Tensor) -> npt.NDArray[np.float32]:

@@ -87,7 +87,7 @@ def describe(  # noqa: PLR0913 (what a caller knows)
     number, negative for an adapter's, of which it is a part. `overrides` are keys of the file
     such as "general.author", with `general.base_models` and `general.datasets` as lists of
     mappings; `name` is `general.name`. A card that cannot be read is skipped with a note.
-    With `exactly`, as with llama.cpp's converter, so is a card after a byte order mark, and
+    With `exactly`, as in llama.cpp's converter, a card after a byte order mark is skipped too, and
     `general.license` of `overrides` does not count.
     """
     say_note = say or (lambda _: None)

@@ -112,8 +112,8 @@ def _rotated(size: int, rows: AnyFloats) -> AnyFloats:
     """Undo the rotation of each `size` columns; the rotation is its own inverse."""
     matrix = functools.reduce(np.kron, [_HADAMARD] * ((size.bit_length() - 1) // 2))
     with np.errstate(invalid="ignore", over="ignore"):  # a file may hold anything
-        turned: AnyFloats = rows.reshape(-1, size) @ (matrix / np.float32(np.sqrt(size)))
-    return turned.reshape(rows.shape)
+        rotated: AnyFloats = rows.reshape(-1, size) @ (matrix / np.float32(np.sqrt(size)))
+    return rotated.reshape(rows.shape)
 
 
 def _mxfp8(layer: str, parts: StoredParts, _fields: Mapping[str, Any]) -> Tensor:
@@ -127,11 +127,11 @@ def _mxfp8(layer: str, parts: StoredParts, _fields: Mapping[str, Any]) -> Tensor
 def _nvfp4(layer: str, parts: StoredParts, _fields: Mapping[str, Any]) -> Tensor:
     codes = required(parts, f"{layer}.", "weight", ("U8",))
     shape = (*codes.shape[:-1], 2 * sum(codes.shape[-1:]))
-    whole = required(parts, f"{layer}.", "weight_scale_2", ("F32",))
-    if whole.elements != 1:
-        raise CheckpointError(f"{whole.name} of shape {whole.shape} is not one number")
+    factor = required(parts, f"{layer}.", "weight_scale_2", ("F32",))
+    if factor.elements != 1:
+        raise CheckpointError(f"{factor.name} of shape {factor.shape} is not one number")
     blocks = _blocks(layer, shape, 16)
-    scales = _block_scales(layer, parts, blocks, byte_numbers(F8_E4M3), whole)
+    scales = _block_scales(layer, parts, blocks, byte_numbers(F8_E4M3), factor)
     table = np.concatenate([_E2M1, -_E2M1])
     flat = Scales(reshape(scales, (-1, 1)))
     rows = reshape(codes, (-1, 1))

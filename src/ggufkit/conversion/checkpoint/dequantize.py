@@ -19,7 +19,7 @@ from ggufkit.conversion.checkpoint.fp4 import (
     MXFP4_FORMAT,
     NVFP4_FORMAT,
     is_nvfp4,
-    joined,
+    join_mxfp4,
     nvfp4_blocks,
 )
 from ggufkit.conversion.checkpoint.packed_weights import awq, bitnet, gptq, pack_quantized
@@ -30,7 +30,6 @@ from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import ComputedRows
-from ggufkit.models.sources import from_array
 from ggufkit.system.mapped_file import Bytes
 
 _F32: Final = tensor_type("F32")
@@ -52,7 +51,7 @@ class Dequantized(NamedTuple):
     fp8: frozenset[str] = frozenset()
 
 
-def decoded(tensors: Iterable[Tensor], config: Mapping[str, Any]) -> Dequantized:
+def dequantize(tensors: Iterable[Tensor], config: Mapping[str, Any]) -> Dequantized:
     """Return tensors with their scales applied, by the checkpoint's quantization method.
 
     Raises CheckpointError for a method that cannot be decoded, and for scales that do not fit.
@@ -145,11 +144,6 @@ def scaled(weight: Tensor, scale: Tensor) -> Tensor:
     return reshape(_scaled(matrix, scale, None, _I8), weight.shape)
 
 
-def unscaled(tensor: Tensor) -> Tensor:
-    """Return an FP8 tensor without scales in F32."""
-    return scaled(tensor, from_array("scale", np.ones(1, np.float32)))
-
-
 def _scale_all(
     stored: dict[str, Tensor], suffixes: Mapping[str, str], block: object
 ) -> Dequantized:
@@ -173,7 +167,7 @@ def _fp8(tensors: dict[str, Tensor], settings: Mapping[str, Any]) -> Dequantized
     if any(name.endswith(".scale") and tensor.type == F8_E8M0 for name, tensor in tensors.items()):
         # DeepSeek V4: the experts are MXFP4.
         suffixes[".scale"] = ".weight"
-        tensors = {tensor.name: tensor for tensor in joined(tensors, "fp8")}
+        tensors = {tensor.name: tensor for tensor in join_mxfp4(tensors, "fp8")}
     return _scale_all(tensors, suffixes, settings.get("weight_block_size"))
 
 
@@ -190,7 +184,7 @@ def _compressed(tensors: dict[str, Tensor], settings: Mapping[str, Any]) -> Dequ
     if is_nvfp4(settings):
         return _modelopt(tensors, settings)
     if form == MXFP4_FORMAT:
-        return Dequantized(joined(tensors, "compressed-tensors"))
+        return Dequantized(join_mxfp4(tensors, "compressed-tensors"))
     is_known = form in ("float-quantized", "pack-quantized")
     if not is_known or len(weights) != 1 or not isinstance(weights[0], Mapping):
         raise CheckpointError(
@@ -216,5 +210,5 @@ _METHODS: Final[
     "fp8": _fp8,
     "gptq": gptq,
     "modelopt": _modelopt,
-    "mxfp4": lambda stored, _: joined(stored, "mxfp4"),
+    "mxfp4": lambda stored, _: join_mxfp4(stored, "mxfp4"),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -288,7 +288,11 @@ def _tensors(
         files.append(opened.enter_context(contextlib.closing(file)))
         contents, faults = tensors_in(name, file)
         problems.extend(f"{name}: {fault}" for fault in faults)
-        problems.extend(_about_twice(contents, tensors))
+        twice = [tensor.name for tensor in contents if tensor.name in tensors]
+        if len(twice) == 1:
+            problems.append(f"tensor {brief(twice[0])} is in two files")
+        elif twice:
+            problems.append(f"{len(twice)} tensors are in two files, the first {brief(twice[0])}")
         tensors |= {tensor.name: tensor for tensor in contents}
     if index is not None and not problems:
         problems.extend(_about_index(index_name, homes, tensors))
@@ -313,37 +317,11 @@ def _parts(names: Iterable[str], forms: Forms) -> tuple[str, list[str]]:
     return forms[0][0], []
 
 
-def open_folder_tensors(checkpoint: Checkpoint, folder: str) -> tuple[AnyFile, list[Tensor]]:
-    """Open the file of tensors in a folder of a checkpoint; CheckpointError if it is missing."""
-    name = f"{folder}/model.safetensors"
-    file = opened_file(name, checkpoint.remote_files.get(name) or checkpoint.path(name))
-    tensors, problems = read_tensors(file)
-    if problems:
-        file.close()
-        raise CheckpointError(f"{name} cannot be read", problems)
-    return file, tensors
-
-
 def opened_file(name: str, file: RangeFile | Path | None) -> AnyFile:
     """Return an opened file of tensors; CheckpointError if it is missing."""
     if file is None:
         raise CheckpointError(f"the file {name} is missing")
     return MappedFile(file) if isinstance(file, Path) else file
-
-
-def with_folder(checkpoint: Checkpoint, name: str) -> Checkpoint:
-    """Return a checkpoint with the tensors of one of its folders before its own."""
-    file, added = open_folder_tensors(checkpoint, name)
-    tensors = Tensors([*added, *checkpoint.tensors.values()])
-    return replace(checkpoint, tensors=tensors, files=(*checkpoint.files, file))
-
-
-def _about_twice(tensors: list[Tensor], others: dict[str, Tensor]) -> Iterator[str]:
-    twice = [tensor.name for tensor in tensors if tensor.name in others]
-    if len(twice) == 1:
-        yield f"tensor {brief(twice[0])} is in two files"
-    elif twice:
-        yield f"{len(twice)} tensors stand in two files, the first of them {brief(twice[0])}"
 
 
 def _about_index(index: str, homes: dict[str, str], tensors: dict[str, Tensor]) -> Iterator[str]:

@@ -100,7 +100,7 @@ def _scales(rows: Bytes) -> Bytes:
     return np.ascontiguousarray(rows.reshape(-1, MXFP4.block_bytes)[:, 0])
 
 
-def joined(tensors: Mapping[str, Tensor], method: str) -> list[Tensor]:
+def join_mxfp4(tensors: Mapping[str, Tensor], method: str) -> list[Tensor]:
     """Return a checkpoint's tensors, with one of MXFP4 for each pair of codes and scales.
 
     These come first, as llama.cpp's converter has them: gpt-oss' in the order of the checkpoint,
@@ -132,14 +132,14 @@ def _pair(form: MxForm, stem: str, codes: Tensor, scales: Tensor | None) -> Tens
     return Tensor.over(f"{stem}{form.joined}", MXFP4, shape, source)
 
 
-def kept_experts(tensors: Iterable[Tensor]) -> frozenset[str]:
+def mxfp4_experts(tensors: Iterable[Tensor]) -> frozenset[str]:
     """Return the names of the experts if all of them are MXFP4: a checkpoint can hold these."""
     experts = [tensor for tensor in tensors if tensor.name.endswith(_EXPERTS)]
     is_whole = all(tensor.type == MXFP4 for tensor in experts)
     return frozenset(tensor.name for tensor in experts if is_whole)
 
 
-def parted(tensors: Iterable[Tensor], method: str) -> Iterator[Tensor]:
+def split_mxfp4(tensors: Iterable[Tensor], method: str) -> Iterator[Tensor]:
     """Yield a checkpoint's tensors, with codes and scales for each of MXFP4."""
     form = FORMS[method]
     for tensor in tensors:
@@ -192,10 +192,10 @@ def with_modelopt_settings(checkpoint: Checkpoint) -> Checkpoint:
     settings = checkpoint.config.get("quantization_config")
     settings = settings if isinstance(settings, Mapping) else {}
     is_named = bool(settings.get("quant_algo"))
-    own = None if is_named else (checkpoint.json(_SETTINGS) or {}).get("quantization")
-    if not isinstance(own, Mapping):
+    modelopt = None if is_named else (checkpoint.json(_SETTINGS) or {}).get("quantization")
+    if not isinstance(modelopt, Mapping):
         return checkpoint
-    merged = {"quant_method": "modelopt", **settings, **own}
+    merged = {"quant_method": "modelopt", **settings, **modelopt}
     return replace(checkpoint, config={**checkpoint.config, "quantization_config": merged})
 
 

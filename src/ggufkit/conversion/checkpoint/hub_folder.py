@@ -130,7 +130,7 @@ def _save(repository: Repository, file: RepoFile, target: Path, cached: Path | N
         data = remote.read(0, remote.nbytes).tobytes()
     if file.sha256 and hashlib.sha256(data).hexdigest() != file.sha256:
         raise CheckpointError(
-            f"{file.path} of {repository} came with another SHA-256 than the Hub lists",
-            remedy="Try again; if it stays so, do not trust the server",
+            f"{file.path} of {repository} has a different SHA-256 from the one that the Hub lists",
+            remedy="Try again; if it happens again, do not trust the server",
         )
     target.write_bytes(data)

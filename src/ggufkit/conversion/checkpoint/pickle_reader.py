@@ -43,7 +43,7 @@ class Rebuilt(NamedTuple):
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    dtype: str | None
+    dtype: str | None = None
 
 
 def loads(data: bytes, allowed: frozenset[str]) -> object:
@@ -70,25 +70,19 @@ def _ordered_dict(*pairs: object) -> dict[Any, Any]:
     return {}
 
 
-def _tensor(*arguments: object) -> Rebuilt:
-    storage, offset, shape, strides, *_ = arguments
-    return _rebuilt(storage, offset, shape, strides, None)
-
-
 def _typed_tensor(*arguments: object) -> Rebuilt:
-    storage, offset, shape, strides, _, _, dtype, *_ = arguments
+    dtype = arguments[6]
     if not isinstance(dtype, Named):
         raise CheckpointError("the pickle has a tensor of an invalid type")
-    return _rebuilt(storage, offset, shape, strides, dtype.name)
+    return _tensor(*arguments)._replace(dtype=dtype.name)
 
 
-def _rebuilt(
-    storage: object, offset: object, shape: object, strides: object, dtype: str | None
-) -> Rebuilt:
+def _tensor(*arguments: object) -> Rebuilt:
+    storage, offset, shape, strides, *_ = arguments
     sizes, steps = _counts(shape), _counts(strides)
     if not isinstance(storage, Storage) or sizes is None or steps is None or not _is_count(offset):
         raise CheckpointError("the pickle has a tensor without storage, offset, shape and strides")
-    return Rebuilt(storage, offset, sizes, steps, dtype)
+    return Rebuilt(storage, offset, sizes, steps)
 
 
 def _counts(items: object) -> tuple[int, ...] | None:

@@ -185,9 +185,9 @@ class _Storages(NamedTuple):
         start = member.offset + rebuilt.offset * kind.block_bytes
         if _is_contiguous(rebuilt.shape, rebuilt.strides):
             return stored_tensor(self.file, start, name, kind, rebuilt.shape)
-        turned = rebuilt.shape[::-1]
-        if len(turned) == 2 and _is_contiguous(turned, rebuilt.strides[::-1]):  # noqa: PLR2004
-            return transpose(stored_tensor(self.file, start, name, kind, turned))
+        swapped = rebuilt.shape[::-1]
+        if len(swapped) == 2 and _is_contiguous(swapped, rebuilt.strides[::-1]):  # noqa: PLR2004
+            return transpose(stored_tensor(self.file, start, name, kind, swapped))
         raise CheckpointError(f"{name!r} is a view that skips elements of its storage")
 
 

@@ -1,7 +1,7 @@
 """Converts image and video models with the bytes of ComfyUI-GGUF's script, or of `sd --convert`.
 
 The first gives one diffusion model with keys; the second (stable-diffusion.cpp) a whole checkpoint
-or one part of it, without keys.
+or one part of it, without keys. Source: `handle_tensors` of ComfyUI-GGUF's `tools/convert.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from ggufkit.conversion.checkpoint.bitsandbytes import STATE_MARK, bitsandbytes
 from ggufkit.conversion.checkpoint.comfy_quant import comfy_quant, is_comfy_quant
-from ggufkit.conversion.checkpoint.dequantize import decoded
+from ggufkit.conversion.checkpoint.dequantize import dequantize, scaled
 from ggufkit.conversion.checkpoint.safetensors import F8_E4M3, F8_E5M2, U8
 from ggufkit.conversion.diffusion.checkpoint_files import (
     SD_CPP,
@@ -25,7 +25,7 @@ from ggufkit.conversion.diffusion.checkpoint_files import (
     open_diffusion_files,
 )
 from ggufkit.conversion.diffusion.rename import with_published_names
-from ggufkit.conversion.diffusion.storage import MAX_AXES, cast, stored_tensor
+from ggufkit.conversion.tensors.arithmetic import AnyFloats
 from ggufkit.conversion.tensors.moves import renamed, reshape
 from ggufkit.diffusion.architecture import (
     MODEL,
@@ -48,10 +48,16 @@ from ggufkit.format.file_types import (
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import tensor_type
 from ggufkit.models.model import Model, Tensor, Tensors, as_ggml_counts
-from ggufkit.models.rows import closing_on_error
-from ggufkit.models.sources import retyped
+from ggufkit.models.rows import ComputedRows, closing_on_error
+from ggufkit.models.sources import from_array, retyped
 from ggufkit.quantization.quantize import quantize
+from ggufkit.system.mapped_file import Bytes
 
+SMALL_ELEMENTS: Final = 1024  # tensors of at most this size stay in F32
+MIN_RESHAPED_ELEMENTS: Final = 512
+RESHAPED_WIDTH: Final = 256  # of a superblock
+MAX_AXES: Final = 4  # of ggml; tensors with more axes are stored in F32
+_INFINITE_BITS: Final = 0x7C00  # the exponent of infinities and NaN in F16
 OUTTYPES: Final[dict[str, str | None]] = {"auto": None, "f16": "F16", "bf16": "BF16", "f32": "F32"}
 
 
@@ -81,7 +87,7 @@ def convert_diffusion(
         tensors = _decoded(source)
         architecture = _architecture(place, tensors, arch)
         ordered = _in_order(tensors, architecture)
-        stored = [stored_tensor(tensor, architecture, kind) for tensor in ordered]
+        stored = [_for_comfyui(tensor, architecture, kind) for tensor in ordered]
         most = Counter(tensor.type.name for tensor in tensors).most_common(1)[0][0]
         main = kind or ("BF16" if most == "BF16" else "F16")
         metadata = {
@@ -115,7 +121,7 @@ def _decoded(source: DiffusionFiles) -> list[Tensor]:
         for tensor in source.tensors
         if tensor.name.startswith(prefix)
     )
-    tensors = decoded(own, source.config).tensors
+    tensors = dequantize(own, source.config).tensors
     by_name = {tensor.name: tensor for tensor in tensors}
     prefix = prefix_of(dict.fromkeys(source.layers))
     layers = {name.removeprefix(prefix): value for name, value in source.layers.items()}
@@ -201,8 +207,8 @@ def convert_for_sd_cpp(
     source = open_diffusion_files(place, follow_links=follow_links)
     with closing_on_error(*(file.close for file in source.files)):
         tensors = _tensors(place, source, part)
-        own = [t for t in tensors if not t.name.startswith(_UNUSED) and t.type != U8]
-        stored = [_stored(tensor) for tensor in own]
+        used = [t for t in tensors if not t.name.startswith(_UNUSED) and t.type != U8]
+        stored = [_for_sd_cpp(tensor) for tensor in used]
         if not stored:
             raise CheckpointError(f"{place} contains no tensors", remedy="Download it again")
         stored.sort(key=lambda tensor: tensor.name.encode(errors="surrogatepass"))
@@ -217,7 +223,7 @@ def _tensors(place: Path, source: DiffusionFiles, part: str | None) -> list[Tens
     tensors = list(source.tensors)
     if source.layers or is_comfy_quant(by_name):
         tensors = [
-            tensor if by_name[tensor.name].type == tensor.type else cast(tensor, "F16")
+            tensor if by_name[tensor.name].type == tensor.type else _cast(tensor, "F16")
             for tensor in comfy_quant(by_name, source.layers)
         ]
     if part is None:
@@ -235,7 +241,7 @@ def _tensors(place: Path, source: DiffusionFiles, part: str | None) -> list[Tens
     ]
 
 
-def _stored(tensor: Tensor) -> Tensor:
+def _for_sd_cpp(tensor: Tensor) -> Tensor:
     """Return a tensor in a type and with at most the axes that ggml has."""
     kind = _STORED.get(tensor.type.name)
     if kind is None:
@@ -244,10 +250,90 @@ def _stored(tensor: Tensor) -> Tensor:
             remedy="Use a checkpoint in F32, F16, BF16 or FP8",
         )
     if kind in ("F32", "F16", "BF16"):
-        tensor = cast(tensor, kind)
+        tensor = _cast(tensor, kind)
     elif tensor.type.name != kind:
         tensor = retyped(tensor, tensor_type("I32"))
     extra = len(tensor.shape) - MAX_AXES
     if extra > 0:
         tensor = reshape(tensor, (math.prod(tensor.shape[: extra + 1]), *tensor.shape[extra + 1 :]))
     return as_ggml_counts(tensor)
+
+
+@dataclass(frozen=True, eq=False)
+class Half(ComputedRows):
+    """Rows of another tensor as F16; numbers beyond the range of F16 are refused."""
+
+    tensor: Tensor
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Return rows as F16; ValueTypeError for NaN, and finite numbers that become infinite."""
+        numbers = self._rows(start, stop)
+        halves = numbers.view(np.uint16)
+        if (halves & _INFINITE_BITS == _INFINITE_BITS).any():
+            self._require_same(halves, start, stop)
+        return numbers
+
+    def _rows(self, start: int, stop: int) -> Bytes:
+        if self.tensor.type.name in ("F32", "BF16"):
+            return retyped(self.tensor, tensor_type("F16")).source.read(start, stop)
+        data = np.ascontiguousarray(self.tensor.source.read(start, stop))
+        with np.errstate(over="ignore"):
+            return data.view(np.dtype(self.tensor.type.dtype)).astype(np.float16).view(np.uint8)
+
+    def _require_same(self, halves: AnyFloats, start: int, stop: int) -> None:
+        rows = retyped(self.tensor, tensor_type("F32")).source.read(start, stop)
+        before = rows.view(np.float32)
+        after = halves.view(np.float16)
+        lost = np.argwhere(~np.isfinite(after) & ~np.isinf(before))
+        if len(lost):
+            row, column = map(int, lost[0])
+            number = before[row, column]
+            raise ValueTypeError(
+                f"tensor {self.tensor.name!r} holds {number:g} in row {start + row}, "
+                f"column {column}, which F16 cannot hold",
+                remedy="The checkpoint is damaged: download it again"
+                if np.isnan(number)
+                else "Convert with `--outtype bf16` or `--outtype f32`",
+            )
+
+
+def _for_comfyui(
+    tensor: Tensor, architecture: DiffusionArchitecture, outtype: str | None = None
+) -> Tensor:
+    """Return a tensor as it is stored; `outtype` is F16, BF16 or F32, None for the source's.
+
+    Raises CheckpointError for a tensor of a packed type without scales.
+    """
+    if len(tensor.shape) > MAX_AXES:
+        return _cast(tensor, "F32")
+    is_small = len(tensor.shape) == 1 or tensor.elements <= SMALL_ELEMENTS
+    is_precise = is_small or any(part in tensor.name for part in architecture.precise)
+    kind = outtype or ("BF16" if tensor.type.name == "BF16" else "F16")
+    output = _cast(tensor, "F32" if tensor.type.name in ("F32", "BF16") and is_precise else kind)
+    is_reshaped = (
+        architecture.rows_of_256
+        and len(tensor.shape) > 1
+        and tensor.elements >= MIN_RESHAPED_ELEMENTS
+        and tensor.elements % RESHAPED_WIDTH == 0
+        and tensor.shape[-1] % RESHAPED_WIDTH != 0
+    )
+    return reshape(output, (-1, RESHAPED_WIDTH)) if is_reshaped else output
+
+
+def _cast(tensor: Tensor, kind: str) -> Tensor:
+    """Return a tensor in the float type `kind`; numbers that F16 cannot hold are refused.
+
+    Raises CheckpointError for a packed type.
+    """
+    if tensor.type.name == kind:
+        return tensor
+    if tensor.type in (F8_E4M3, F8_E5M2):
+        tensor = scaled(tensor, from_array("scale", np.ones(1, np.float32)))
+    if tensor.type.dtype is None and tensor.type.name != "BF16":
+        raise CheckpointError(f"{tensor.name} is of type {tensor.type}, which needs scales")
+    target = tensor_type(kind)
+    if kind == "F16":
+        return Tensor.over(tensor.name, target, tensor.shape, Half(tensor))
+    if tensor.type.name not in ("F32", "F16", "BF16"):
+        tensor = Tensor.over(tensor.name, tensor_type("F16"), tensor.shape, Half(tensor))
+    return retyped(tensor, target)

@@ -17,7 +17,7 @@ from ggufkit.diffusion.architecture import (
     prefix_of,
     recognize,
 )
-from ggufkit.diffusion.diffusers_names import DiffusersNames
+from ggufkit.diffusion.diffusers_names import DiffusersNames, shape_of
 from ggufkit.diffusion.pipeline_facts import SHAPE_KEY
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.coerce import plain
@@ -108,9 +108,9 @@ def _renamed(
 ) -> Tensor:
     ordered = [parts[part] for part in sorted(parts)]
     tensor = renamed(ordered[0], name) if len(ordered) == 1 else concat(name, ordered)
-    if names.is_swapped(name, last.get(name.partition(".")[0], -1)):
+    if names.is_swapped(name, last):
         tensor = swapped(tensor)
-    shape = names.shape(name)
+    shape = shape_of(name, names.shapes)
     return reshape(tensor, shape) if shape else tensor
 
 
@@ -150,9 +150,9 @@ def _diffusers_parts(
     tensor: Tensor, names: DiffusersNames, last: Mapping[str, int], shapes: Shapes
 ) -> Iterator[Tensor]:
     name, sources = tensor.name, names.sources(tensor.name)
-    if names.is_swapped(name, last.get(name.partition(".")[0], -1)):
+    if names.is_swapped(name, last):
         tensor = swapped(tensor)
-    shape = names.diffusers_shape(name)
+    shape = shape_of(name, names.diffusers_shapes)
     tensor = reshape(tensor, shape) if shape else tensor
     start = 0
     for source, rows in zip(sources, rows_of_parts(name, len(sources), shapes), strict=True):

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ggufkit.conversion.checkpoint.fp4 import ggml_halves
 from ggufkit.errors import TensorTypeError
 from ggufkit.format.types import TENSOR_TYPES, TensorType, tensor_type
 from ggufkit.system.mapped_file import Bytes
@@ -82,10 +83,10 @@ class Block:
 
     def numbers(self, blocks: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         """Return the whole numbers of blocks, of shape (blocks, elements)."""
-        whole = blocks["q"]
-        if whole.dtype == np.int8:
-            return whole.astype(np.int32)
-        pairs = np.stack((whole & 15, whole >> 4), axis=-1 if self.is_paired else -2)
+        codes = blocks["q"]
+        if codes.dtype == np.int8:
+            return codes.astype(np.int32)
+        pairs = np.stack((codes & 15, codes >> 4), axis=-1 if self.is_paired else -2)
         numbers = pairs.reshape(*blocks.shape, self.block_size).astype(np.int32)
         if self.has_fifth:
             bits = blocks["h"][..., None] >> np.arange(self.block_size, dtype=np.uint32) & 1
@@ -108,19 +109,14 @@ class Block:
         return self.type if is_same else tensor_type("F32")
 
     def rewritten(self, packed: Bytes) -> Bytes:
-        """Return rows as blocks of the type `stored`."""
+        """Return rows as blocks of the type `stored`: elements in today's order, or decoded."""
         packed = np.ascontiguousarray(packed)
-        if self.stored == self.type:
-            return self.modern(packed)
-        return self.decoded(packed).astype("<f4").view(np.uint8)
-
-    def modern(self, packed: Bytes) -> Bytes:
-        """Return rows with elements in today's order; the rest of the layout is the same."""
+        if self.stored != self.type:
+            return self.decoded(packed).astype("<f4").view(np.uint8)
         blocks = packed.view(self.fields).copy()
-        pairs = np.stack((blocks["q"] & 15, blocks["q"] >> 4), axis=-1)
-        flat = pairs.reshape(*blocks.shape, self.block_size)
-        half = self.block_size // 2
-        blocks["q"] = flat[..., :half] | flat[..., half:] << 4
+        numbers = blocks["q"]
+        halves = ggml_halves(np.ascontiguousarray(numbers), numbers.shape[-1])
+        blocks["q"] = halves.reshape(numbers.shape)
         rows: Bytes = blocks.view(np.uint8).reshape(packed.shape)
         return rows
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,9 @@ from ggufkit.conversion.legacy.header import (
     read_header,
     read_vocabulary,
 )
+from ggufkit.conversion.tokenizer.entries import TokenEntries, Tokens
+from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import DEFAULT
+from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceType
 from ggufkit.errors import FormatError, LimitError, ShapeError, ValueTypeError
 from ggufkit.format.file_types import FILE_TYPES
 from ggufkit.format.metadata import Metadata
@@ -44,13 +47,11 @@ CONTEXT: Final = 2048  # of LLaMA; llama.cpp's converter writes it too
 EPSILON: Final = 5e-6  # as llama.cpp's converter writes; between LLaMA 1's and 2's
 UNKNOWN, BEGIN, END = 0, 1, 2  # the ids of LLaMA's special tokens
 FIRST_BYTE: Final = 3
-NORMAL_TYPE, UNKNOWN_TYPE, CONTROL_TYPE, BYTE_TYPE = 1, 2, 3, 6  # llama_token_type
 _SPECIAL: Final = {
-    UNKNOWN: ("<unk>", UNKNOWN_TYPE),
-    BEGIN: ("<s>", CONTROL_TYPE),
-    END: ("</s>", CONTROL_TYPE),
+    UNKNOWN: ("<unk>", PieceType.UNKNOWN),
+    BEGIN: ("<s>", PieceType.CONTROL),
+    END: ("</s>", PieceType.CONTROL),
 }
-SPACE: Final = "\u2581"  # what SentencePiece writes for a space
 
 _NAMES: Final = {
     "tok_embeddings.weight": "token_embd.weight",
@@ -161,33 +162,30 @@ def lacks_scores(path: AnyPath) -> bool:
         return not read_header(LegacyReader(file)).is_versioned
 
 
-def _tokens(texts: list[bytes], scores: list[float]) -> dict[str, object]:
-    tokens = [_token(number, text) for number, text in enumerate(texts)]
-    return {
-        "tokenizer.ggml.model": "llama",
-        "tokenizer.ggml.pre": "default",
-        "tokenizer.ggml.tokens": [text for text, _ in tokens],
-        "tokenizer.ggml.scores": np.array(scores, np.float32),
-        "tokenizer.ggml.token_type": np.array([kind for _, kind in tokens], np.int32),
-        "tokenizer.ggml.unknown_token_id": np.uint32(UNKNOWN),
-        "tokenizer.ggml.bos_token_id": np.uint32(BEGIN),
-        "tokenizer.ggml.eos_token_id": np.uint32(END),
-    }
+def _tokens(texts: list[bytes], scores: list[float]) -> Mapping[str, object]:
+    tokens, entries = Tokens(len(texts)), TokenEntries()
+    for number, (text, score) in enumerate(zip(texts, scores, strict=True)):
+        word, kind = _token(number, text)
+        tokens.put(number, word, score, kind)
+    entries.head("llama", DEFAULT)
+    entries.tokens(tokens, scored=True)
+    for role, number in (("unk", UNKNOWN), ("bos", BEGIN), ("eos", END)):
+        entries.identifier(role, number)
+    return entries.items
 
 
-def _token(number: int, text: bytes) -> tuple[str, int]:
+def _token(number: int, text: bytes) -> tuple[str, PieceType]:
     if number in _SPECIAL:
         return _SPECIAL[number]
     if not text:
-        return "", CONTROL_TYPE
+        return "", PieceType.CONTROL
     if FIRST_BYTE <= number < FIRST_BYTE + 256 and len(text) == 1:
-        return f"<0x{text[0]:02X}>", BYTE_TYPE
-    return text.decode("utf-8", "surrogateescape").replace(" ", SPACE), NORMAL_TYPE
+        return f"<0x{text[0]:02X}>", PieceType.BYTE
+    return text.decode("utf-8", "surrogateescape").replace(" ", SPACE), PieceType.NORMAL
 
 
-def _borrowed(model: Model, header: LegacyHeader) -> dict[str, object]:
-    items = model.metadata.items()
-    keys: dict[str, object] = {key: v for key, v in items if key.startswith("tokenizer.")}
+def _borrowed(model: Model, header: LegacyHeader) -> Mapping[str, object]:
+    keys = {key: v for key, v in model.metadata.items() if key.startswith("tokenizer.")}
     tokens = keys.get("tokenizer.ggml.tokens", ())
     count = len(tokens) if isinstance(tokens, Sequence | np.ndarray) else 0
     if count != header.tokens:
@@ -282,9 +280,10 @@ def _metadata(
         "llama.attention.head_count": header.heads,
         "llama.attention.head_count_kv": tensors["blk.0.attn_k.weight"].shape[0] // header.rotated,
     }
+    version = f"v{header.version}" if header.version else "(unversioned)"
     keys = {
         "general.architecture": "llama",
-        "general.description": f"converted from {header.title}",
+        "general.description": f"converted from {header.kind} {version}",
         **{key: np.uint32(number) for key, number in numbers.items()},
         "llama.attention.layer_norm_rms_epsilon": np.float32(rms_epsilon),
     }

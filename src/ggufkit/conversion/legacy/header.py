@@ -32,11 +32,6 @@ class LegacyHeader:
     file_type: int = field(default=0, compare=False)  # the recipe, as a number
 
     @property
-    def title(self) -> str:
-        """The kind and version, for messages."""
-        return f"{self.kind} v{self.version}" if self.version else f"{self.kind} (unversioned)"
-
-    @property
     def is_versioned(self) -> bool:
         """Whether the kind of file has a version; then its tokens have scores."""
         return self.kind in VERSIONS

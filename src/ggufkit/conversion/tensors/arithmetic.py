@@ -125,9 +125,9 @@ def times(factor: float, array: AnyFloats) -> AnyFloats:
     return product.astype(array.dtype)
 
 
-def neg_exp(array: AnyFloats) -> AnyFloats:
-    """Return -exp(x), the nearest float."""
-    return -of_numpy("exp", array)
+def neg_exp(function: Callable[[str, AnyFloats], AnyFloats], array: AnyFloats) -> AnyFloats:
+    """Return -exp(x) by a function such as `of_numpy`."""
+    return -function("exp", array)
 
 
 def of_numpy(name: str, array: AnyFloats) -> AnyFloats:
@@ -143,11 +143,6 @@ def of_torch(name: str, array: AnyFloats) -> AnyFloats:
     function = getattr(torch, name, None) or getattr(torch.nn.functional, name)
     numbers: AnyFloats = function(torch.from_numpy(array)).numpy()
     return numbers
-
-
-def neg_exp_of_torch(array: AnyFloats) -> AnyFloats:
-    """Return -exp(x) as PyTorch computes it."""
-    return -of_torch("exp", array)
 
 
 def neg_exp_undone(array: AnyFloats) -> AnyFloats:

@@ -135,11 +135,6 @@ def with_axes(tensor: Tensor, *order: int) -> Tensor:
     return take(items, chosen, tuple(shape[axis] for axis in order))
 
 
-def restore_axes(tensor: Tensor, *order: int) -> Tensor:
-    """Return the tensor whose axes `with_axes` has put into this order."""
-    return with_axes(tensor, *(int(axis) for axis in np.argsort(order)))
-
-
 def side_by_side(tensor: Tensor, parts: int) -> Tensor:
     """Return a matrix whose equal parts, which were stacked, are side by side."""
     rows, width = tensor.shape

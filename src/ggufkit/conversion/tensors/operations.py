@@ -1,8 +1,8 @@
 """Operations of architecture files: a table with one row each, forwards and backwards.
 
-Four functions make rows, by what happens to the shape: `reordering` and `elementwise` keep it,
-`reshaping` takes a rule for the new one, and `taking` returns a part of the tensor. Operations
-return a lazy tensor; its shape and type are known before any row is read.
+Three functions make rows, by what happens to the shape: `reordering` and `elementwise` keep it, and
+`reshaping` takes a rule for the new one. Operations return a lazy tensor; its shape and type are
+known before any row is read.
 """
 
 from __future__ import annotations
@@ -15,17 +15,23 @@ from importlib.util import find_spec
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from ggufkit.conversion.tensors import arithmetic, draft_ids, moves
-from ggufkit.conversion.tensors.arithmetic import AnyFloats, compute
+from ggufkit.conversion.tensors import arithmetic, moves
+from ggufkit.conversion.tensors.arithmetic import AnyFloats, Computed, compute
 from ggufkit.conversion.tensors.moves import concat, require_size, reshape, row_axis, take
 from ggufkit.conversion.tensors.row_sources import RowIndex
 from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, ShapeError, ValueTypeError
+from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Tensor
+from ggufkit.models.rows import Rewritten
 from ggufkit.models.sources import from_array
+from ggufkit.system.mapped_file import Bytes
 from ggufkit.validation.typed_values import MAX_FLOAT32, finite_number
 
 Act = Callable[..., Tensor]
+_I64: Final = tensor_type("I64")
+_I32: Final = tensor_type("I32")
 
 
 class Parts(NamedTuple):
@@ -88,11 +94,6 @@ def elementwise(do: Callable[..., AnyFloats], undo: Callable[..., AnyFloats]) ->
         return compute(tensor, functools.partial(apply, *arguments))
 
     return Operation(functools.partial(computed, do), functools.partial(computed, undo))
-
-
-def taking(do: Act, parts: Parts, undo: Act | None = None) -> Operation:
-    """Return an operation that takes a part of the tensor."""
-    return Operation(do, undo, parts, keeps_columns=True)
 
 
 def reverse(operation: Operation) -> Operation:
@@ -224,27 +225,74 @@ def _with_ones(tensor: Tensor, axis: int) -> Tensor:
     return concat(tensor.name, [ones, whole])
 
 
+# Tables of integers: ids of tokens and of experts, and the offsets that draft models have.
+def _shifted(sign: int, tensor: Tensor, limit: int) -> Tensor:
+    """Return ids below a limit from a checkpoint's offsets, with the sign -1 offsets from ids."""
+    dtype = tensor.type.dtype
+    if len(tensor.shape) != 1 or dtype is None or np.dtype(dtype).kind not in "iu":
+        raise ShapeError(f"{tensor.name!r} is {tensor.type} of shape {tensor.shape}, not a vector "
+                         "of integers")  # fmt: skip
+    apply = functools.partial(_with_positions, tensor.name, sign, limit)
+    return Tensor.over(tensor.name, _I64, tensor.shape, Computed(tensor, _I64, apply))
+
+
+def _with_positions(
+    name: str, sign: int, limit: int, numbers: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Add or subtract positions; CheckpointError for ids that cannot be below a limit, if any."""
+    ids = numbers + sign * np.arange(numbers.size)
+    is_known = not ids.size or (ids.min() >= 0 and ids.max() < limit)
+    if limit and (not is_known or len(np.unique(ids)) != ids.size):
+        raise CheckpointError(
+            f"{name!r} does not give {ids.size} different tokens below "
+            f"{limit}, the target's vocabulary",
+            remedy="Give the target that the draft model was trained for",
+        )
+    return ids
+
+
+def _resized_integers(kind: TensorType, tensor: Tensor) -> Tensor:
+    """Return integers in another type; reading raises CheckpointError for one that is too large."""
+    if tensor.type not in (_I32, _I64):
+        raise ShapeError(f"{tensor.name!r} is {tensor.type}, not a table of integers")
+    resize = functools.partial(_resized_rows, tensor.name, tensor.type, kind)
+    return Tensor.over(tensor.name, kind, tensor.shape, Rewritten(resize, (tensor.source,)))
+
+
+def _resized_rows(name: str, before: TensorType, after: TensorType, rows: Bytes) -> Bytes:
+    numbers = np.ascontiguousarray(rows).view(np.dtype(before.dtype))
+    resized = numbers.astype(np.dtype(after.dtype))
+    if not np.array_equal(resized, numbers):
+        raise CheckpointError(f"{name!r} has a number beyond {resized.dtype}")
+    return resized.view(np.uint8)
+
+
 OPERATIONS: Final[dict[str, Operation]] = {
     "add": elementwise(arithmetic.plus, arithmetic.minus),
     "at": Operation(moves.entry),
-    "axes": Operation(moves.with_axes, moves.restore_axes),
+    "axes": Operation(
+        moves.with_axes,
+        lambda tensor, *order: moves.with_axes(tensor, *map(int, np.argsort(order))),
+    ),
     "batch_bias": Operation(functools.partial(arithmetic.batch_norm, is_bias=True)),
     "batch_weight": Operation(functools.partial(arithmetic.batch_norm, is_bias=False)),
     "center": Operation(arithmetic.centered),
     "divide_rows": Operation(arithmetic.divided_rows),
-    "every": taking(_every, Parts(row_axis, in_turns=True)),
+    "every": Operation(_every, parts=Parts(row_axis, in_turns=True), keeps_columns=True),
     "exchange": reordering(moves.two_exchanged),
     "flatten": reverse(reshaping(_first_axis_cut, _first_axes_merged)),
     "int32": Operation(
-        functools.partial(draft_ids.resized_integers, draft_ids.I32),
-        functools.partial(draft_ids.resized_integers, draft_ids.I64),
+        functools.partial(_resized_integers, _I32),
+        functools.partial(_resized_integers, _I64),
     ),
     "floats": Operation(compute, _unchanged),
     "full": Operation(_full, uses_input=False),
     "linear": Operation(arithmetic.multiplied_by),
-    "neg_exp": elementwise(arithmetic.neg_exp, arithmetic.neg_exp_undone),
+    "neg_exp": elementwise(
+        functools.partial(arithmetic.neg_exp, arithmetic.of_numpy), arithmetic.neg_exp_undone
+    ),
     "pad_rows": Operation(_padded, _unchanged, keeps_columns=True),
-    "part": taking(_part, Parts(row_axis)),
+    "part": Operation(_part, parts=Parts(row_axis), keeps_columns=True),
     "permute": reordering(moves.half_pairs),
     "reciprocal": elementwise(np.reciprocal, np.reciprocal),
     "regroup": reordering(moves.kind_by_kind),
@@ -255,8 +303,11 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "regroup_rows": reordering(moves.equal_kinds),
     "reshape": reshaping(lambda _, *sizes: sizes),
     "resize": Operation(arithmetic.resized),
-    "rows": taking(
-        lambda tensor, start, stop: tensor[start:stop], Parts(lambda _: 0), _with_zeros_before
+    "rows": Operation(
+        lambda tensor, start, stop: tensor[start:stop],
+        _with_zeros_before,
+        Parts(lambda _: 0),
+        keeps_columns=True,
     ),
     "scale": Operation(
         _scaled, lambda tensor, factor: _scaled(tensor, 1 / factor), keeps_columns=True
@@ -265,13 +316,13 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "side_by_side": Operation(moves.side_by_side, moves.one_below_another),
     "silu": Operation(functools.partial(compute, apply=arithmetic.silu)),
     "softplus": elementwise(arithmetic.softplus, arithmetic.softplus_undone),
-    "split": taking(_equal_part, Parts(row_axis)),
+    "split": Operation(_equal_part, parts=Parts(row_axis), keeps_columns=True),
     "spread": Operation(_first_row_spread, _unchanged),
     "squeeze": reshaping(_without_axis, _with_axis),
     "product": Operation(functools.partial(arithmetic.reduced, np.multiply), _with_ones),
     "sum": Operation(functools.partial(arithmetic.reduced, np.add)),
     "target_ids": Operation(
-        functools.partial(draft_ids.shifted, 1), lambda tensor, _: draft_ids.shifted(-1, tensor, 0)
+        functools.partial(_shifted, 1), lambda tensor, _: _shifted(-1, tensor, 0)
     ),
     "ternary": Operation(arithmetic.ternary, _unchanged),
     "transpose": Operation(moves.transpose, moves.transpose),
@@ -288,26 +339,24 @@ OPERATIONS: Final[dict[str, Operation]] = {
 
 # Operations that PyTorch rounds in its own way.
 OF_TORCH: Final = {
-    "neg_exp": elementwise(arithmetic.neg_exp_of_torch, arithmetic.neg_exp_undone),
+    "neg_exp": elementwise(
+        functools.partial(arithmetic.neg_exp, arithmetic.of_torch), arithmetic.neg_exp_undone
+    ),
     "softplus": elementwise(
         functools.partial(arithmetic.of_torch, "softplus"), arithmetic.softplus_undone
     ),
 }
 
 
-def perform(tensor: Tensor, name: str, arguments: Sequence[Any]) -> Tensor:
-    """Return the tensor after the operation `name`."""
-    return _act(OPERATIONS[name].do, tensor, name, arguments, "done")
+def perform(
+    tensor: Tensor, name: str, arguments: Sequence[Any], *, exactly: bool = False
+) -> Tensor:
+    """Return the tensor after the operation `name`.
 
-
-def perform_exactly(tensor: Tensor, name: str, arguments: Sequence[Any]) -> Tensor:
-    """Return the tensor after the operation `name`, with PyTorch where it rounds in its own way.
-
-    Without PyTorch it is the same as `perform`.
+    `exactly` leaves to PyTorch, if it is installed, what it rounds in its own way.
     """
-    if name not in OF_TORCH or not has_torch():
-        return perform(tensor, name, arguments)
-    return _act(OF_TORCH[name].do, tensor, name, arguments, "done")
+    table = OF_TORCH if exactly and name in OF_TORCH and has_torch() else OPERATIONS
+    return _act(table[name].do, tensor, name, arguments, "done")
 
 
 @functools.cache

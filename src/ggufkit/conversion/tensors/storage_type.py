@@ -20,7 +20,6 @@ NARROW: Final = "F16 in F16"  # of `types`: F16 in F16 files, F32 in all others
 SOURCE: Final = "source"  # of `types`: F32 and BF16 stay so, and FP8 becomes Q8_0
 FILE: Final = "file"  # of `types`: the type of the file's matrices
 _FLOATS: Final = ("F32", "F16", "BF16")
-_FALLBACK: Final = "F16"  # if rows do not divide into blocks
 
 # Always F32, like norms and vectors: small tensors whose precision matters.
 _PRECISE: Final = re.compile(
@@ -107,7 +106,8 @@ def _fixed(tensor: Tensor, outtype: str, fixed: str) -> TensorType:
     if fixed == SOURCE:
         fixed = tensor.type.name if tensor.type.name in ("F32", "BF16") else FILE
     kind = tensor_type(outtype if fixed == FILE else fixed)
-    return tensor_type(_FALLBACK) if tensor.shape[-1] % kind.block_size else kind
+    is_divisible = tensor.shape[-1] % kind.block_size == 0
+    return kind if is_divisible else tensor_type("F16")
 
 
 def stored_each(

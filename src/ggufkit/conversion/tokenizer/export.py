@@ -151,9 +151,9 @@ def _generation(keys: VocabularyKeys) -> dict[str, Any]:
     ids = {f"{role}_token_id": keys.id_of(role) for role in ("bos", "eos", "pad")}
     fields: dict[str, Any] = {key: number for key, number in ids.items() if number is not None}
     ends = [keys.id_of(role) for role in ("eos", "eot", "eom")]
-    several = [*dict.fromkeys(number for number in ends if number is not None)]
-    if len(several) > 1:
-        fields["eos_token_id"] = several
+    end_ids = [*dict.fromkeys(number for number in ends if number is not None)]
+    if len(end_ids) > 1:
+        fields["eos_token_id"] = end_ids
     for key, field in _SAMPLING.items():
         value = keys.metadata.get(f"general.sampling.{key}")
         if value is not None:

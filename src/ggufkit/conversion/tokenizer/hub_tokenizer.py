@@ -228,21 +228,21 @@ def _word_piece_rules(text: str) -> dict[str, Any]:
 def _as_class(
     rules: Mapping[str, Any], name: str, settings: Mapping[str, Any], specials: Mapping[str, str]
 ) -> dict[str, Any]:
-    changed, own = dict(rules), _classes().get(name, {})
+    changed, about_class = dict(rules), _classes().get(name, {})
     pre, normalizer = rules.get("pre_tokenizer") or {}, rules.get("normalizer") or {}
     if "add_prefix_space" in pre:
         prefix = bool(settings.get("add_prefix_space"))
         changed["pre_tokenizer"] = {**pre, "add_prefix_space": prefix}
-    if "lowercases" in own and normalizer.get("type") == "BertNormalizer":
+    if "lowercases" in about_class and normalizer.get("type") == "BertNormalizer":
         changed["normalizer"] = {
             **normalizer,
             "lowercase": settings.get("do_lower_case", True),
             "strip_accents": settings.get("strip_accents"),
             "handle_chinese_chars": settings.get("tokenize_chinese_chars", True),
         }
-    if "adds_bos" in own:
+    if "adds_bos" in about_class:
         single: list[dict[str, Any]] = [{"Sequence": {"id": "A"}}]
-        if settings.get("add_bos_token", own["adds_bos"]) and "bos" in specials:
+        if settings.get("add_bos_token", about_class["adds_bos"]) and "bos" in specials:
             single.insert(0, {"SpecialToken": {"id": specials["bos"]}})
         if settings.get("add_eos_token", False) and "eos" in specials:
             single.append({"SpecialToken": {"id": specials["eos"]}})

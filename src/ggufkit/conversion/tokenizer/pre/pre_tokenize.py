@@ -359,5 +359,5 @@ def _split_at_tokens(text: str, tokens: Mapping[str, Added]) -> Iterator[SplitSp
 def _may_match(text: str, start: int, end: int, token: Added) -> bool:
     if not token["single_word"]:
         return True
-    around = text[start - 1 : start] + text[end : end + 1]
-    return not any(char.isalnum() or char == "_" for char in around)
+    neighbours = text[start - 1 : start] + text[end : end + 1]
+    return not any(char.isalnum() or char == "_" for char in neighbours)
