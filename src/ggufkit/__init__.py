@@ -71,9 +71,6 @@ _HOMES: Final = {
     "write_many": "output.write",
 }
 _MODULES: Final = ("errors", "imatrix", "quants", "results")
-# docs/stability.md: old names, and the classes that were here, work for one minor version.
-_OLD_NAMES: Final = {"PlannedSize": "Plan"}
-_NEW_HOMES: Final = ("errors", "results")
 # Public too, but `from ggufkit import *` must not replace these libraries, nor the builtin `open`.
 _FRAMEWORKS: Final = ("mlx", "numpy", "safetensors", "torch", "transformers")
 
@@ -85,22 +82,11 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 (as the language has it)
     if name in _MODULES or name in _FRAMEWORKS:
         return importlib.import_module(f"ggufkit.{name}")
     if name not in _HOMES:
-        return _moved(_OLD_NAMES.get(name, name), name)
+        message = f"module 'ggufkit' has no attribute {name!r}"
+        raise AttributeError(message)
     value = getattr(importlib.import_module(f"ggufkit.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
-
-
-def _moved(name: str, old: str) -> Any:  # noqa: ANN401 (a class)
-    """Return a class that has another home or name now, with a warning."""
-    for home in _NEW_HOMES if name[:1].isupper() else ():
-        value = getattr(importlib.import_module(f"ggufkit.{home}"), name, None)
-        if getattr(value, "__module__", "").startswith("ggufkit."):
-            errors = importlib.import_module("ggufkit.errors")
-            errors.deprecated(f"ggufkit.{old} is ggufkit.{home}.{name} now")
-            return value
-    message = f"module 'ggufkit' has no attribute {old!r}"
-    raise AttributeError(message)
 
 
 def __dir__() -> Iterable[str]:

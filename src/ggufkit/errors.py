@@ -8,8 +8,6 @@ caller would catch.
 from __future__ import annotations
 
 import reprlib
-import sys
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -195,14 +193,6 @@ class InterruptedEditWarning(UserWarning):
 
 class WaitingWarning(UserWarning):
     """A server is busy; the message says how long ggufkit waits before it tries again."""
-
-
-def deprecated(message: str) -> None:
-    """Warn the caller outside ggufkit that a name or form of today will go: docs/stability.md."""
-    frame, level = sys._getframe(1), 2  # noqa: SLF001 (as the module warnings does)
-    while frame.f_back and frame.f_globals.get("__name__", "").startswith("ggufkit"):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, DeprecationWarning, stacklevel=level)
 
 
 def first_names(names: Sequence[str], count: int = 5) -> str:

@@ -271,14 +271,10 @@ def test_typed_getters_return_a_default_for_a_missing_key(getter, default):
     assert getattr(Metadata(), getter)("no", default) is default
 
 
-def test_typed_getters_without_a_default_warn_of_a_missing_key():
-    old = []
-    for getter in GETTERS:
-        with pytest.warns(DeprecationWarning, match="no key 'no'.*MissingKeyError") as warned:
-            old.append(getattr(Metadata(), getter)("no"))
-        assert warned[0].filename == __file__
-    assert old[:5] == ["", None, None, None, []]
-    assert old[5].size == 0
+@pytest.mark.parametrize("getter", GETTERS)
+def test_typed_getters_without_a_default_refuse_a_missing_key(getter):
+    with pytest.raises(MissingKeyError, match="no"):
+        getattr(Metadata(), getter)("no")
 
 
 @pytest.mark.parametrize("getter", GETTERS)

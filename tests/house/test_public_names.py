@@ -7,8 +7,6 @@ import builtins
 import inspect
 from pathlib import Path
 
-import pytest
-
 import ggufkit
 
 FRAMEWORKS = {"mlx", "numpy", "safetensors", "torch", "transformers"}
@@ -43,10 +41,6 @@ def test_flat_names_are_verbs_and_the_few_classes_that_users_make():
     }
 
 
-def test_classes_that_were_flat_work_with_a_warning():
-    for home, name in (("errors", "FormatError"), ("results", "Estimate")):
-        with pytest.warns(DeprecationWarning, match=rf"is ggufkit\.{home}\.{name} now") as warned:
-            assert getattr(ggufkit, name) is getattr(getattr(ggufkit, home), name)
-        assert warned[0].filename == __file__
-    for name in ("Sequence", "Path", "nothing"):
+def test_no_other_name_is_found():
+    for name in ("FormatError", "Sequence", "Path", "nothing"):
         assert not hasattr(ggufkit, name)

@@ -13,7 +13,7 @@ from ggufkit.checks.model_view import TOKENS
 from ggufkit.edits.header_slack import require_slack, slack, visible
 from ggufkit.edits.loadability import obstacles
 from ggufkit.errors import FormatError, MissingKeyError, ValueTypeError, brief
-from ggufkit.format.arguments import mapping, old_arguments, texts
+from ggufkit.format.arguments import mapping, texts
 from ggufkit.format.coerce import typed, typed_value
 from ggufkit.format.key_types import SPECIAL_TOKENS
 from ggufkit.format.metadata import Metadata, alignment_of
@@ -41,7 +41,6 @@ class Edits(TypedDict, total=False):
     add_tags: str | Iterable[str]
 
 
-@old_arguments(unset="drop_keys")
 @derives_model
 def edit(  # noqa: PLR0913 (each is one kind of edit)
     model: Model,
@@ -102,9 +101,6 @@ def _require_alignment(metadata: Metadata) -> None:
         raise ValueTypeError(error.message, remedy=error.remedy) from None
 
 
-# Keys.
-
-
 def _renamed(metadata: Metadata, names: Mapping[str, str]) -> Metadata:
     for key in names:
         metadata.entry(key)
@@ -119,9 +115,6 @@ def _renamed(metadata: Metadata, names: Mapping[str, str]) -> Metadata:
             "two keys cannot get the same name", remedy="Give them different names"
         )
     return metadata.renamed(names) if names else metadata
-
-
-# Values.
 
 
 def _with_values(
@@ -213,7 +206,6 @@ def _replaced(array: TypedValue, places: list[int], value: object) -> Array:
 
 
 def _name(array: np.ndarray[Any, Any]) -> str:
-    """Return the name of the element type of an array."""
     return "bool" if array.dtype.kind == "b" else array.dtype.newbyteorder("=").name
 
 
@@ -229,9 +221,6 @@ def _as_array(value: TypedValue) -> Array:
     if isinstance(value, np.ndarray | Strings | Arrays):
         return value
     raise ValueTypeError(f"{brief(value)} is not an array", remedy="Give a list")
-
-
-# Special tokens and tags.
 
 
 def special_token_key(name: str) -> str:

@@ -21,7 +21,6 @@ from ggufkit.edits.edit import Edits, edit
 from ggufkit.edits.header_slack import refit, require_slack
 from ggufkit.edits.recover import settle
 from ggufkit.errors import FormatError, GGUFError, OutputError, ShardError
-from ggufkit.format.arguments import old_arguments
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import padded
 from ggufkit.models.model import Model
@@ -74,7 +73,6 @@ class Edited:
     changes: tuple[Change, ...]
 
 
-@old_arguments(unset="drop_keys")
 def edit_in_place(
     path: AnyPath,
     *,
@@ -92,9 +90,6 @@ def edit_in_place(
     file cannot be written, and for links unless `force` is true.
     """
     return apply(plan(path, reserve=reserve, force=force, **edits), progress=progress)
-
-
-# Plan.
 
 
 def plan(
@@ -176,9 +171,6 @@ def _whole(part: ParsedFile) -> Model:
     with contextlib.suppress(ShardError), contextlib.closing(open_model(part.file.path)) as whole:
         return model.replace(tensors=whole.tensors.values())
     return model
-
-
-# Apply.
 
 
 def apply(plan: EditPlan, *, progress: Progress | None = None) -> Edited:

@@ -42,7 +42,6 @@ def _newly_refused(old: ModelView, new: ModelView) -> list[Violation]:
 
 
 def _newly_missing(old: ModelView, new: ModelView) -> Iterator[str]:
-    """Check the keys that must not change or disappear."""
     for key in (ALIGNMENT, *SPLIT_TYPES):
         if _bytes(old, key) != _bytes(new, key) and not _is_set_right(key, old, new):
             why = "all tensors move" if key == ALIGNMENT else "the shards no longer fit together"

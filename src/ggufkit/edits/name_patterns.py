@@ -113,9 +113,6 @@ def _placed(parsed: Pattern, new: str) -> str:
     )
 
 
-# Names that must match.
-
-
 def matching(names: Iterable[str], chosen: Pattern, *, of_keys: bool = False) -> list[str]:
     """Return the names that match, in order; if none does, the error names the nearest.
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from ggufkit.edits.name_patterns import matching, pattern
 from ggufkit.edits.name_patterns import rename as rename_rule
 from ggufkit.errors import MissingKeyError, ShapeError, ValueTypeError
-from ggufkit.format.arguments import old_arguments, refusal, texts, whole_numbers
+from ggufkit.format.arguments import refusal, texts, whole_numbers
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import SPLIT_KEYS
 from ggufkit.models.any_model import AnyModel, as_model, derives_model
@@ -21,7 +21,6 @@ OpenGrafts: TypeAlias = list[tuple[Model, str]]
 Names: TypeAlias = "str | Sequence[str]"  # one or several
 
 
-@old_arguments(renames="rename")
 @derives_model
 def select(  # noqa: PLR0913 (each is one choice)
     model: Model,
@@ -88,7 +87,6 @@ def select(  # noqa: PLR0913 (each is one choice)
 
 
 def _opened(argument: str, grafts: Grafts) -> OpenGrafts:
-    """Return grafts with their models open."""
     models: OpenGrafts = []
     for pair in grafts:
         if not isinstance(pair, tuple | list) or len(pair) != 2:  # noqa: PLR2004
@@ -120,9 +118,6 @@ def _chosen(
     chosen = {name for text in keep for name in matching(names, pattern(text), of_keys=of_keys)}
     dropped = {name for text in drop for name in matching(names, pattern(text), of_keys=of_keys)}
     return [name for name in names if (name in chosen or not keep) and name not in dropped]
-
-
-# Grafts.
 
 
 def _grafted(model: Model, donor: Model, text: str) -> Model:

@@ -2,41 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import operator
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, ParamSpec, TypeVar, cast
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
-from ggufkit.errors import ValueTypeError, brief, deprecated
-
-Parameters = ParamSpec("Parameters")
-T = TypeVar("T")
-
-
-def old_arguments(
-    *, mapping_first: bool = False, **names: str
-) -> Callable[[Callable[Parameters, T]], Callable[Parameters, T]]:
-    """Let a function take its arguments of before, with a warning: docs/stability.md.
-
-    `names` maps old names to new ones; `mapping_first` swaps the first two arguments if the first
-    is a mapping.
-    """
-
-    def decorate(function: Callable[Parameters, T]) -> Callable[Parameters, T]:
-        @functools.wraps(function)
-        def call(*args: Any, **options: Any) -> T:
-            if mapping_first and args and isinstance(args[0], Mapping):
-                deprecated(f"the path is the first argument of {function.__name__} now")
-                path = (options.pop("path"), *args[1:]) if "path" in options else args[1:]
-                args = (*path[:1], args[0], *path[1:])
-            for old in names.keys() & options.keys():
-                deprecated(f"the argument {old} of {function.__name__} is called {names[old]} now")
-                options[names[old]] = options.pop(old)
-            return function(*args, **options)
-
-        return cast("Callable[Parameters, T]", call)
-
-    return decorate
+from ggufkit.errors import ValueTypeError, brief
 
 
 def texts(argument: str, value: object) -> tuple[str, ...]:

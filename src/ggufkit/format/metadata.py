@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, TypeVar, overload
 
 import numpy as np
 
-from ggufkit.errors import FormatError, MissingKeyError, ValueTypeError, brief, deprecated
+from ggufkit.errors import FormatError, MissingKeyError, ValueTypeError, brief
 from ggufkit.format.arguments import texts
 from ggufkit.format.coerce import plain_exactly, typed, typed_value
 from ggufkit.format.encoding import CANONICAL, Encoding, is_utf8
@@ -182,7 +182,7 @@ class Metadata(Mapping[str, Value]):
         return {key: plain_exactly(self.typed(key)) for key in self}
 
     # Getters of one type: all raise ValueTypeError for a value of another type, and for a missing
-    # key return the default. Without one they will raise MissingKeyError: docs/stability.md.
+    # key return the default. Without one they raise MissingKeyError.
 
     @overload
     def text(self, key: str) -> str: ...
@@ -190,7 +190,7 @@ class Metadata(Mapping[str, Value]):
     def text(self, key: str, default: Default) -> str | Default: ...
     def text(self, key: str, default: object = ...) -> object:
         """Return the text of a key."""
-        return self._get(key, default, str, "a string", "")
+        return self._get(key, default, str, "a string")
 
     @overload
     def integer(self, key: str) -> int: ...
@@ -198,7 +198,7 @@ class Metadata(Mapping[str, Value]):
     def integer(self, key: str, default: Default) -> int | Default: ...
     def integer(self, key: str, default: object = ...) -> object:
         """Return the whole number of a key."""
-        return self._get(key, default, int, "a whole number", None)
+        return self._get(key, default, int, "a whole number")
 
     @overload
     def number(self, key: str) -> float: ...
@@ -206,7 +206,7 @@ class Metadata(Mapping[str, Value]):
     def number(self, key: str, default: Default) -> float | Default: ...
     def number(self, key: str, default: object = ...) -> object:
         """Return the number of a key, whole or not."""
-        return self._get(key, default, (int, float), "a number", None)
+        return self._get(key, default, (int, float), "a number")
 
     @overload
     def boolean(self, key: str) -> bool: ...
@@ -214,7 +214,7 @@ class Metadata(Mapping[str, Value]):
     def boolean(self, key: str, default: Default) -> bool | Default: ...
     def boolean(self, key: str, default: object = ...) -> object:
         """Return the bool of a key."""
-        return self._get(key, default, bool, "a bool", None)
+        return self._get(key, default, bool, "a bool")
 
     @overload
     def texts(self, key: str) -> list[str]: ...
@@ -222,7 +222,7 @@ class Metadata(Mapping[str, Value]):
     def texts(self, key: str, default: Default) -> list[str] | Default: ...
     def texts(self, key: str, default: object = ...) -> object:
         """Return the strings of an array."""
-        return self._get(key, default, Strings, "an array of strings", [])
+        return self._get(key, default, Strings, "an array of strings")
 
     @overload
     def numbers(self, key: str) -> np.ndarray[Any, np.dtype[Any]]: ...
@@ -230,17 +230,14 @@ class Metadata(Mapping[str, Value]):
     def numbers(self, key: str, default: Default) -> np.ndarray[Any, np.dtype[Any]] | Default: ...
     def numbers(self, key: str, default: object = ...) -> object:
         """Return the numbers or bools of an array."""
-        return self._get(key, default, np.ndarray, "an array of numbers", np.empty(0, np.float32))
+        return self._get(key, default, np.ndarray, "an array of numbers")
 
     def _get(
-        self, key: str, default: object, kind: type | tuple[type, ...], expected: str, old: object
+        self, key: str, default: object, kind: type | tuple[type, ...], expected: str
     ) -> object:
-        """Return a value of a kind; for a missing key the default, else `old` with a warning."""
-        if key not in self:
-            if default is not ...:
-                return default
-            deprecated(f"no key {key!r}: give a default, or a later version raises MissingKeyError")
-            return old
+        """Return a value of a kind; for a missing key the default, if there is one."""
+        if key not in self and default is not ...:
+            return default
         value = self[key]
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise ValueTypeError(

@@ -11,7 +11,6 @@ import numpy as np
 from ggufkit.conversion.checkpoint.state_dict import TorchRows, of_torch
 from ggufkit.conversion.diffusion.rename import original_shape
 from ggufkit.errors import TensorTypeError, ValueTypeError
-from ggufkit.format.arguments import old_arguments
 from ggufkit.format.types import DTYPES, TORCH_DTYPES, TensorType, tensor_type
 from ggufkit.frameworks.extras import library
 from ggufkit.frameworks.fill import decoded_arrays, decoded_type, float_type
@@ -121,7 +120,6 @@ def dequantize(data: torch.Tensor, type: AnyType, dtype: torch.dtype | None = No
     return elements if dtype is None else elements.to(dtype)
 
 
-@old_arguments(mapping_first=True)
 def save(
     path: AnyPath | IO[bytes],
     tensors: Mapping[str, Any],

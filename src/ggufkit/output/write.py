@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from ggufkit.errors import OutputError
-from ggufkit.format.arguments import old_arguments
 from ggufkit.models.any_model import AnyModel, opened, takes_model
 from ggufkit.models.byte_ranges import reading_threads
 from ggufkit.models.model import Model
@@ -145,7 +144,6 @@ def _refuse_inputs(model: Model, plan: Layout, folder: Path) -> None:
             )
 
 
-@old_arguments(mapping_first=True)
 def save(
     path: AnyPath | IO[bytes],
     tensors: Mapping[str, Any],

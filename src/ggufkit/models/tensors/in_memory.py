@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ggufkit.errors import ShapeError, TensorTypeError, brief, deprecated
+from ggufkit.errors import ShapeError, TensorTypeError, brief
 from ggufkit.format.arguments import mapping
 from ggufkit.format.file_types import QUANTIZATION_VERSION, VERSION_KEY
 from ggufkit.format.metadata import Metadata
@@ -106,20 +106,11 @@ def _new_tensor(name: str, value: object) -> Tensor:
         )
     array, own = _as_array(name, value[0])
     if own is None and array.dtype in _BITS:
-        _check_meaning(name, array.dtype, tensor_type(value[1]))
+        raise TensorTypeError(
+            f"tensor {name!r}: numbers of {array.dtype} cannot become {tensor_type(value[1])}",
+            remedy=f"Convert them to float32, or write {_BITS[array.dtype]} if they are bits",
+        )
     return from_array(name, array, value[1])
-
-
-def _check_meaning(name: str, dtype: np.dtype[Any], type: TensorType) -> None:
-    """Warn if unsigned integers with a type may be bits of it; TensorTypeError if they are not."""
-    call = _BITS[dtype]
-    if type == "BF16" if dtype == np.uint16 else type.is_quantized:
-        deprecated(f"tensor {name!r}: write {call} to pass bits of {type} as {dtype}")
-        return
-    raise TensorTypeError(
-        f"tensor {name!r}: numbers of {dtype} cannot become {type}",
-        remedy=f"Convert them to float32, or write {call} if they are bits",
-    )
 
 
 def _as_array(name: str, value: Any) -> tuple[Elements, str | None]:  # noqa: ANN401
