@@ -51,7 +51,6 @@ class Assignments:
         return {**self.others, "set": {**self.values, **values, **longer}, "types": types_by_key}
 
     def _longer(self, metadata: Metadata) -> tuple[dict[str, list[Any]], dict[str, str]]:
-        """Return the extended arrays and their types, by key."""
         longer: dict[str, list[Any]] = {}
         types: dict[str, str] = {}
         for key, text in self.appended:

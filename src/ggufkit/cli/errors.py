@@ -139,13 +139,11 @@ def report(error: GGUFError | OSError) -> None:
 
 
 def _emit_error(kind: str, message: str, remedy: str, **details: object) -> None:
-    """Print an error as one line of JSON."""
     document = {"error": {"kind": kind, "message": message, "remedy": remedy, **details}}
     click.echo(json.dumps(document), err=True)
 
 
 def _details(error: GGUFError | OSError) -> dict[str, object]:
-    """Return the place that an error names."""
     if isinstance(error, CheckpointError):
         return {"problems": list(error.problems)}
     if isinstance(error, FormatError):
@@ -154,7 +152,6 @@ def _details(error: GGUFError | OSError) -> dict[str, object]:
 
 
 def _message_of(error: GGUFError | OSError) -> tuple[str, str]:
-    """Return message and remedy of an error."""
     if isinstance(error, GGUFError):
         return error.message, error.remedy
     reason = error.strerror or str(error)

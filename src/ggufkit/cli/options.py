@@ -82,15 +82,18 @@ class Count(click.IntRange):
         return "N"
 
 
+def flag(*names: str, help: str) -> SharedOption:
+    """Return an option without a value."""
+    return click.option(*names, is_flag=True, help=help)
+
+
 threads_option: SharedOption = click.option(
     "--threads", type=Count(min=1), help="Number of threads.  [default: one per usable core]"
 )
-dry_run_option: SharedOption = click.option(
-    "--dry-run", is_flag=True, help="List the files that would be written; write nothing."
+dry_run_option: SharedOption = flag(
+    "--dry-run", help="List the files that would be written; write nothing."
 )
-json_option: SharedOption = click.option(
-    "--json", "as_json", is_flag=True, help="Print the files as JSON."
-)
+json_option: SharedOption = flag("--json", "as_json", help="Print the files as JSON.")
 NO_CLOBBER: Final = "ggufkit.no_clobber"  # in the context of a command
 _READ: Final = "ggufkit.files_read"
 
@@ -116,9 +119,8 @@ no_clobber_option: SharedOption = click.option(
     callback=_set_no_clobber,
     help="Fail if an output exists already.",
 )
-resume_option: SharedOption = click.option(
+resume_option: SharedOption = flag(
     "--resume",
-    is_flag=True,
     help="Keep unfinished output if the command stops early, and continue from what is kept.",
 )
 cluster_option: SharedOption = click.option(
@@ -126,9 +128,8 @@ cluster_option: SharedOption = click.option(
     metavar="ADDRESS",
     help="Run the work on this Dask cluster; ADDRESS is its scheduler, such as tcp://host:8786.",
 )
-no_tensor_first_split_option: SharedOption = click.option(
+no_tensor_first_split_option: SharedOption = flag(
     "--no-tensor-first-split",
-    is_flag=True,
     help="Write shards, the first of them with the metadata and no tensors.",
 )
 arch_path_option: SharedOption = click.option(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 import ggufkit
-from ggufkit.cli.options import SharedOption
+from ggufkit.cli.options import SharedOption, flag
 from ggufkit.cli.output import counted, dims, emit, grouped, note, paged, row_widths, size, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import files_written, report
@@ -31,10 +31,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _DATA: Final = ("imatrix", "hessian")
-explain_option: SharedOption = click.option(
+explain_option: SharedOption = flag(
     "--explain",
     "explains",
-    is_flag=True,
     help="Show why each tensor has its type, its error in OUT, and its share of the loss.",
 )
 
@@ -227,7 +226,6 @@ def _print(quantized: Quantization) -> None:
 
 
 def _sides(quantized: Quantization) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the tensors before and after."""
     return [d.before for d in quantized.decisions], [d.after for d in quantized.decisions]
 
 

@@ -103,8 +103,6 @@ class _Release(Runner):
                     file.unlink(missing_ok=True)
         self.finish(base, sound)
 
-    # The model, its projector, and the rungs.
-
     def base_model(self, source: ReleaseSource) -> Facts:
         """Convert or fetch the model, unless it is a file on this disk; return its facts.
 
@@ -161,8 +159,6 @@ class _Release(Runner):
             else:
                 self.problem(name, reason)
         return rungs
-
-    # Publishing.
 
     def is_own(self, name: str, digest: str) -> bool:
         """Whether a published digest is that of this release's file of the same name."""

@@ -139,8 +139,6 @@ class RungSteps:
         trial.require_runs(path, worker_count(self.run.job.threads))
         return {}
 
-    # Quality.
-
     def _reading(self, text: str) -> tuple[object, ...]:
         settings = self.run.settings
         place = identity_of(Path(text))
@@ -187,7 +185,6 @@ class RungSteps:
             return measure(paths, options | {"progress": progress})
 
     def _logits(self, text: str) -> Path:
-        """Return the path of llama-perplexity's base file of a text."""
         return self.run.work / f"{digest_of(*self._reading(text))[:16]}.kld"
 
     def _write_logits(self, text: str) -> None:

@@ -43,7 +43,6 @@ class Sidecar:
 
     @property
     def _is_part(self) -> bool:
-        """Whether the checkpoint of the model contains it."""
         return self.kind == PROJECTOR or (self.kind == DRAFT and self.name in (MTP, DSPARK))
 
     @property

@@ -127,9 +127,6 @@ def _difference(change: Change) -> dict[str, Any]:
     return row | {"items": rows, "item_count": len(items)}
 
 
-# The file.
-
-
 def _file_of(page: PageModel) -> MappedFile:
     """Return the file with a model's keys; OutputError if it cannot be edited from here."""
     file = page.model.inputs[0] if page.model.inputs else None
@@ -166,9 +163,6 @@ def _opened_again(page: PageModel) -> PageModel:
     if opened.nbytes_on_disk == page.nbytes_on_disk:  # as `set_quality` compares
         opened.quality = page.quality
     return opened
-
-
-# The request.
 
 
 def _planned(page: PageModel, file: MappedFile, request: dict[str, Any]) -> EditPlan:

@@ -85,9 +85,6 @@ def part_of(name: str) -> tuple[int, str, int]:
     return {"embedding": 0, "output": 2}.get(group, 3), group, 0
 
 
-# Where the bytes are.
-
-
 def treemap(page: PageModel, group: str = "") -> dict[str, Any]:
     """Return groups and tensors as rectangles, or those of one group; areas are shares of bytes.
 
@@ -153,9 +150,6 @@ def _cells(
         {**cell, "place": [round(value, 4) for value in rectangle]}
         for cell, rectangle in zip(cells, places, strict=True)
     ]
-
-
-# Layers by role.
 
 
 def layer_grid(page: PageModel) -> dict[str, Any]:

@@ -152,9 +152,6 @@ def _shared(numbers: PixelPlaces, most: int) -> PixelPlaces:
     return numbers[np.arange(len(numbers)) // run * run]
 
 
-# Reading and decoding.
-
-
 def values_at(tensor: Tensor, rows: PixelPlaces, columns: PixelPlaces) -> Floats:
     """Return the elements in `rows` and `columns` as float32; only their blocks are decoded."""
     if not rows.size or not columns.size:
@@ -206,7 +203,6 @@ def _picked(rows: Bytes, blocks: PixelPlaces, size: int) -> Bytes:
 
 
 def _picked_of(whole: Bytes, rows: PixelPlaces, blocks: PixelPlaces, size: int) -> Bytes:
-    """Copy blocks of rows out of a matrix of bytes."""
     first, last = int(blocks[0]), int(blocks[-1]) + 1
     if last - first == len(blocks):  # neighbours
         return whole[rows, first * size : last * size]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ggufkit.cli.options import arch_path_option
+from ggufkit.cli.options import arch_path_option, flag
 from ggufkit.cli.output import counted, emit, examples, paged, table, with_options
 from ggufkit.errors import GGUFError, printable
 
@@ -22,7 +22,7 @@ from ggufkit.errors import GGUFError, printable
 )
 @click.argument("name", metavar="[NAME]", required=False)
 @arch_path_option
-@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+@flag("--json", "as_json", help="Print the list as JSON.")
 def command(name: str | None, *, arch_path: tuple[Path, ...], as_json: bool) -> None:
     """List the architectures that `convert` supports, with their model classes.
 

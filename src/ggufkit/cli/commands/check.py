@@ -11,7 +11,7 @@ import ggufkit
 from ggufkit.checks.check import CheckOptions, check_models
 from ggufkit.cli import streams
 from ggufkit.cli.model_argument import MODEL
-from ggufkit.cli.options import threads_option
+from ggufkit.cli.options import flag, threads_option
 from ggufkit.cli.output import counted, emit, examples, paged
 from ggufkit.cli.pipes import require_file
 from ggufkit.cli.progress import progress_bar
@@ -41,14 +41,10 @@ def _complete_rule(_ctx: click.Context, _param: click.Parameter, incomplete: str
     ),
 )
 @click.argument("files", metavar="FILE...", nargs=-1, type=MODEL)
-@click.option(
-    "--data",
-    is_flag=True,
-    help="Also read tensor data and report NaN, infinities and broken blocks.",
-)
-@click.option("--names", is_flag=True, help="Also report names outside the naming convention.")
-@click.option("--fix", is_flag=True, help="First repair what is safe to repair, in place.")
-@click.option("--dry-run", is_flag=True, help="With --fix: show what would change.")
+@flag("--data", help="Also read tensor data and report NaN, infinities and broken blocks.")
+@flag("--names", help="Also report names outside the naming convention.")
+@flag("--fix", help="First repair what is safe to repair, in place.")
+@flag("--dry-run", help="With --fix: show what would change.")
 @click.option(
     "--explain",
     "rule",
@@ -63,8 +59,8 @@ def _complete_rule(_ctx: click.Context, _param: click.Parameter, incomplete: str
     show_default=True,
     help="Lowest severity that makes the exit code 1.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-@click.option("--sarif", is_flag=True, help="Print the findings as SARIF 2.1.0.")
+@flag("--json", "as_json", help="Print the findings as JSON.")
+@flag("--sarif", help="Print the findings as SARIF 2.1.0.")
 @threads_option
 @click.pass_context
 def command(  # noqa: PLR0913 (click passes each option)

@@ -48,7 +48,6 @@ OUTTYPES: Final = ("auto", "f32", "f16", "bf16", "q8_0", "tq1_0", "tq2_0")
 def _overrides(
     _ctx: click.Context, _param: click.Parameter, path: Path | None
 ) -> dict[str, Any] | None:
-    """Return the keys of a --metadata file."""
     if path is None:
         return None
     shared.will_read(str(path))
@@ -103,9 +102,7 @@ def _overrides(
     "--pre", metavar="NAME", help="Name of the pre-tokenizer, if ggufkit does not recognize it."
 )
 @shared.arch_path_option
-@click.option(
-    "--follow-links", is_flag=True, help="Read files outside the folder that links in it lead to."
-)
+@shared.flag("--follow-links", help="Read files outside the folder that links in it lead to.")
 @click.option(
     "--arch",
     metavar="NAME",
@@ -125,7 +122,7 @@ def _overrides(
     help="Part of a pipeline, such as text_encoder_2 or vae.  [default: the image or video model; "
     "of a file for sd.cpp all parts]",
 )
-@click.option("--vocab-only", is_flag=True, help="Write metadata and vocabulary, no tensors.")
+@shared.flag("--vocab-only", help="Write metadata and vocabulary, no tensors.")
 @click.option(
     "--mtp/--no-mtp",
     " /--no-nextn",
@@ -133,22 +130,15 @@ def _overrides(
     default=None,
     help="Write only the layers that predict further tokens, or leave them out.",
 )
-@click.option("--dspark", is_flag=True, help="Write only the draft model DSpark of DeepSeek V4.")
-@click.option(
-    "--fuse-qkv", is_flag=True, help="Join the matrices of queries, keys and values of each layer."
+@shared.flag("--dspark", help="Write only the draft model DSpark of DeepSeek V4.")
+@shared.flag("--fuse-qkv", help="Join the matrices of queries, keys and values of each layer.")
+@shared.flag(
+    "--fuse-gate-up-exps", help="Join the gate and up matrices of the experts of each layer."
 )
-@click.option(
-    "--fuse-gate-up-exps",
-    is_flag=True,
-    help="Join the gate and up matrices of the experts of each layer.",
-)
-@click.option(
-    "--fp8-as-q8", is_flag=True, help="Store matrices that are FP8 in the checkpoint as Q8_0."
-)
-@click.option(
+@shared.flag("--fp8-as-q8", help="Store matrices that are FP8 in the checkpoint as Q8_0.")
+@shared.flag(
     "--sentence-transformers-dense-modules",
     "dense_modules",
-    is_flag=True,
     help="Add the dense layers of sentence-transformers.",
 )
 @click.option(
@@ -158,22 +148,17 @@ def _overrides(
     metavar="FOLDER",
     help="Folder of the model that a draft model drafts for: it has the tokenizer.",
 )
-@click.option(
-    "--mistral-format", is_flag=True, help="Read Mistral's own files: params.json, tekken.json, ..."
-)
-@click.option(
+@shared.flag("--mistral-format", help="Read Mistral's own files: params.json, tekken.json, ...")
+@shared.flag(
     "--disable-mistral-community-chat-template",
     "no_community_template",
-    is_flag=True,
     help="Write no name of a built-in chat template for Mistral's own format.",
 )
-@click.option("--strict", is_flag=True, help="Refuse fields of config.json that nothing reads.")
-@click.option(
-    "--exactly",
-    is_flag=True,
-    help="Follow llama.cpp's converter even where ggufkit departs from it on purpose.",
+@shared.flag("--strict", help="Refuse fields of config.json that nothing reads.")
+@shared.flag(
+    "--exactly", help="Follow llama.cpp's converter even where ggufkit departs from it on purpose."
 )
-@click.option("--bigendian", is_flag=True, help="Write the file for a big-endian machine.")
+@shared.flag("--bigendian", help="Write the file for a big-endian machine.")
 @click.option(
     "--shard-size",
     "--split-max-size",
@@ -191,9 +176,8 @@ def _overrides(
     help="Write shards with at most this many tensors each.",
 )
 @shared.no_tensor_first_split_option
-@click.option(
+@shared.flag(
     "--mmproj",
-    is_flag=True,
     help="Convert the multimodal projector, which turns pictures or sound into embeddings, and "
     "not the text model.",
 )
@@ -204,8 +188,8 @@ def _overrides(
 @shared.threads_option
 @shared.resume_option
 @shared.cluster_option
-@click.option("--dry-run", is_flag=True, help="Show what would be written; write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@shared.flag("--dry-run", help="Show what would be written; write nothing.")
+@shared.flag("--json", "as_json", help="Print the result as JSON.")
 def command(  # noqa: PLR0913 (click passes each option)
     source: str,
     out: str,

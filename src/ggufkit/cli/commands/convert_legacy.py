@@ -52,10 +52,8 @@ from ggufkit.conversion.legacy.convert_legacy import CONTEXT, EPSILON, lacks_sco
     metavar="RECIPE",
     help="Quantize the unquantized tensors in the same pass.",
 )
-@click.option(
-    "--allow-requantize",
-    is_flag=True,
-    help="Let --quantize also quantize tensors that are already quantized.",
+@shared.flag(
+    "--allow-requantize", help="Let --quantize also quantize tensors that are already quantized."
 )
 @shared.no_clobber_option
 @shared.threads_option

@@ -55,14 +55,12 @@ _DOWNLOAD_CANNOT: Final = _WORK[2:]
     metavar="N",
     help="Write shards with at most this many tensors each.",
 )
-@click.option(
+@shared.flag(
     "--deinterleave",
-    is_flag=True,
     help="Write ik_llama.cpp's interleaved types (R4, R8, R16) as their plain types, without loss.",
 )
-@click.option(
+@shared.flag(
     "--interleave",
-    is_flag=True,
     help="The inverse, as ik_llama.cpp's llama-quantize --repack: Q4_K becomes Q4_K_R4, and so on.",
 )
 @shared.no_tensor_first_split_option

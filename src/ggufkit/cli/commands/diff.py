@@ -17,7 +17,7 @@ import ggufkit
 from ggufkit.cli import streams
 from ggufkit.cli.errors import report
 from ggufkit.cli.model_argument import MODEL, is_checkpoint
-from ggufkit.cli.options import Count, arch_path_option, threads_option
+from ggufkit.cli.options import Count, arch_path_option, flag, threads_option
 from ggufkit.cli.output import counted, emit, examples, note, paged, shorten, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.reports import show_deviations
@@ -52,14 +52,14 @@ _SIGNS: Final = {"added": "+", "removed": "-"}
 )
 @click.argument("before", metavar="A", type=MODEL)
 @click.argument("others", metavar="B...", type=MODEL, nargs=-1, required=True)
-@click.option("--no-data", is_flag=True, help="Compare only metadata, shapes and types.")
+@flag("--no-data", help="Compare only metadata, shapes and types.")
 @click.option(
     "--sort",
     type=click.Choice(tuple(show_deviations.ORDERS)),
     help="Order of the tensors: the worst or largest first, or by name.",
 )
 @click.option("--top", type=Count(min=1), help="Show only the first N tensors.")
-@click.option("--json", "as_json", is_flag=True, help="Print the differences as JSON.")
+@flag("--json", "as_json", help="Print the differences as JSON.")
 @arch_path_option
 @threads_option
 @click.pass_context
@@ -151,9 +151,6 @@ def _unconverted(checkpoint: Checkpoint) -> Model:
     """Return a checkpoint without conversion, with the fields of its configuration as keys."""
     keys = {f"config.{name}": json.dumps(value) for name, value in checkpoint.config.items()}
     return Model(Metadata(keys), checkpoint.tensors).reading(checkpoint.files)
-
-
-# For people.
 
 
 def _print(compared: _Compared) -> None:
@@ -283,9 +280,6 @@ def _sides(change: TensorChange) -> list[Tensor]:
 
 def _arrow(texts: list[str]) -> str:
     return " -> ".join(dict.fromkeys(texts))
-
-
-# For programs.
 
 
 def _document(compared: _Compared) -> dict[str, Any]:

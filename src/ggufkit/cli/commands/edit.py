@@ -11,7 +11,7 @@ import ggufkit
 from ggufkit.cli import streams
 from ggufkit.cli.edit_options import Assignments, EditOptions, assignments
 from ggufkit.cli.model_argument import MODEL, complete_key, complete_setting
-from ggufkit.cli.options import no_clobber_option, parse_size, threads_option
+from ggufkit.cli.options import flag, no_clobber_option, parse_size, threads_option
 from ggufkit.cli.output import emit, examples, note
 from ggufkit.cli.pipes import require_file
 from ggufkit.cli.progress import progress_bar
@@ -83,13 +83,11 @@ _DONE = {
     "--reserve", type=parse_size, metavar="SIZE", help="Reserve room in the header for later edits."
 )
 @click.option("-o", "--output", metavar="OUT", help="Write a copy (- for stdout); leave IN alone.")
-@click.option("--undo", is_flag=True, help="Undo the last edit; run again to undo the one before.")
-@click.option("--redo", is_flag=True, help="Redo the edit that was undone last.")
-@click.option(
-    "--force", is_flag=True, help="Edit even if llama.cpp may refuse the file; follow links."
-)
-@click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
-@click.option("--json", "is_json", is_flag=True, help="Print the changes as JSON.")
+@flag("--undo", help="Undo the last edit; run again to undo the one before.")
+@flag("--redo", help="Redo the edit that was undone last.")
+@flag("--force", help="Edit even if llama.cpp may refuse the file; follow links.")
+@flag("--dry-run", help="Show what would change; write nothing.")
+@flag("--json", "is_json", help="Print the changes as JSON.")
 @no_clobber_option
 @threads_option
 def command(  # noqa: PLR0913 (click passes each option)

@@ -10,7 +10,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL, look_at
-from ggufkit.cli.options import Count, TokenCount, parse_devices
+from ggufkit.cli.options import Count, TokenCount, flag, parse_devices
 from ggufkit.cli.output import emit, examples, grouped, note, paged, size, table
 from ggufkit.cli.quantize_options import parse_recipe
 from ggufkit.inspection import estimate
@@ -56,7 +56,7 @@ EVERY: Final = "all"  # recipes
     help="Type of the cached values, if it differs from the keys' type.",
 )
 @click.option("--sequences", type=Count(min=1), default=1, help="Number of texts at once.")
-@click.option("--unified", is_flag=True, help="Keep all texts in one shared cache.")
+@flag("--unified", help="Keep all texts in one shared cache.")
 @click.option(
     "--micro-batch",
     type=Count(min=1),
@@ -64,10 +64,8 @@ EVERY: Final = "all"  # recipes
     show_default=True,
     help="Number of tokens computed at once.",
 )
-@click.option("--no-flash-attention", is_flag=True, help="Assume flash attention is off.")
-@click.option(
-    "--full-window", is_flag=True, help="Assume a full-size cache for layers with a sliding window."
-)
+@flag("--no-flash-attention", help="Assume flash attention is off.")
+@flag("--full-window", help="Assume a full-size cache for layers with a sliding window.")
 @click.option(
     "--recipe",
     "recipes",
@@ -85,8 +83,8 @@ EVERY: Final = "all"  # recipes
     help="Show what fits into a device with this much memory, or into several devices together "
     "(8GiB+12GiB); auto finds the graphics cards of this machine, or its memory.  [repeatable]",
 )
-@click.option("--layers", "by_layer", is_flag=True, help="Show each layer.")
-@click.option("--json", "as_json", is_flag=True, help="Print all figures in bytes, as JSON.")
+@flag("--layers", "by_layer", help="Show each layer.")
+@flag("--json", "as_json", help="Print all figures in bytes, as JSON.")
 def command(  # noqa: PLR0913 (click passes each option)
     file: str,
     *,
@@ -140,7 +138,6 @@ def _show_one(  # noqa: PLR0913 (what to show of one model)
     *,
     as_json: bool,
 ) -> None:
-    """Show one recipe with one context and perhaps one memory."""
     estimated = ggufkit.estimate(model, **options)
     fit = None if memory is None else estimated.fit(memory)
     most = None if memory is None else estimate.largest_context(model, memory, **options)

@@ -61,11 +61,11 @@ BASE_COLUMNS: Final = ("PPL RATIO", "MEAN KLD", "MEDIAN KLD", "99.9% KLD", "RMS 
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False), help="Also write the result here, as JSON."
 )
-@click.option("--details", is_flag=True, help="Print all figures as llama-perplexity does.")
+@shared.flag("--details", help="Print all figures as llama-perplexity does.")
 @shared.resume_option
 @shared.no_clobber_option
 @shared.threads_option
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@shared.flag("--json", "as_json", help="Print the result as JSON.")
 def command(
     models: tuple[str, ...], *, output: str | None, details: bool, as_json: bool, **options: Any
 ) -> None:
@@ -144,7 +144,6 @@ def _print(evaluation: Evaluation) -> None:
 
 
 def _groups(evaluation: Evaluation) -> tuple[tuple[str, ...], ...]:
-    """Return the models in groups, the best first."""
     ranked = sorted(
         evaluation.models,
         key=lambda model: (

@@ -9,7 +9,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL
-from ggufkit.cli.options import Command, arch_path_option, parse_size, threads_option
+from ggufkit.cli.options import Command, arch_path_option, flag, parse_size, threads_option
 from ggufkit.cli.output import emit, examples, note, size, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import report
@@ -53,8 +53,8 @@ from ggufkit.system.descriptors import as_path
 )
 @arch_path_option
 @threads_option
-@click.option("--dry-run", is_flag=True, help="Show what would be written; write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@flag("--dry-run", help="Show what would be written; write nothing.")
+@flag("--json", "as_json", help="Print the result as JSON.")
 def command(
     source: str, out: str, *, threads: int | None, dry_run: bool, as_json: bool, **options: Any
 ) -> None:

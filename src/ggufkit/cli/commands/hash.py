@@ -13,7 +13,7 @@ import click
 import ggufkit
 from ggufkit.cli.errors import FAILED, report
 from ggufkit.cli.model_argument import ModelName
-from ggufkit.cli.options import threads_option
+from ggufkit.cli.options import flag, threads_option
 from ggufkit.cli.output import counted, emit, examples, note
 from ggufkit.cli.pipes import incoming
 from ggufkit.cli.progress import progress_bar
@@ -42,19 +42,17 @@ Results = list[tuple[Line, Result]]
     ),
 )
 @click.argument("files", metavar="FILE...", nargs=-1, type=ModelName(reads_pipes=False))
-@click.option("--xxh64", is_flag=True, help="XXH64 (fast, the default).")
-@click.option("--sha1", is_flag=True, help="SHA-1.")
-@click.option("--sha256", is_flag=True, help="SHA-256.")
-@click.option("--all", "all_", is_flag=True, help="XXH64, SHA-1 and SHA-256.")
-@click.option("--uuid", is_flag=True, help="llama.cpp's identifier (UUIDv5) of the tensor data.")
-@click.option(
-    "--content", is_flag=True, help="One digest of all content, independent of the layout."
-)
-@click.option("--sha256sum", is_flag=True, help="Hash whole files, in the form of sha256sum.")
-@click.option("--no-layer", is_flag=True, help="Leave out the digests of single tensors.")
+@flag("--xxh64", help="XXH64 (fast, the default).")
+@flag("--sha1", help="SHA-1.")
+@flag("--sha256", help="SHA-256.")
+@flag("--all", "all_", help="XXH64, SHA-1 and SHA-256.")
+@flag("--uuid", help="llama.cpp's identifier (UUIDv5) of the tensor data.")
+@flag("--content", help="One digest of all content, independent of the layout.")
+@flag("--sha256sum", help="Hash whole files, in the form of sha256sum.")
+@flag("--no-layer", help="Leave out the digests of single tensors.")
 @click.option("--check", "-c", "manifest", metavar="MANIFEST", help="Check against a manifest.")
 @click.option("--name", metavar="NAME", help="Print this name instead of FILE.")
-@click.option("--json", "as_json", is_flag=True, help="Print the digests as JSON.")
+@flag("--json", "as_json", help="Print the digests as JSON.")
 @threads_option
 @click.pass_context
 def command(
@@ -173,9 +171,6 @@ def _print_check(manifest: str, expected: Manifest, results: Results) -> None:
         for line, result in results:
             click.echo(f"{line}  -  {result.value}")
     click.echo(f"\nVerification results for {name} - {verdict(results).words}")
-
-
-# Whole files.
 
 
 def _hash_files(files: Sequence[str], manifest: str | None, options: dict[str, Any]) -> int:

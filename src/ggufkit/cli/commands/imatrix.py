@@ -25,8 +25,8 @@ format_option: shared.SharedOption = click.option(
     type=click.Choice(FORMATS, case_sensitive=False),
     help="Format of the file.  [default: dat if OUT ends in .dat, otherwise gguf]",
 )
-json_option: shared.SharedOption = click.option(
-    "--json", "as_json", is_flag=True, help="Print the result as JSON."
+json_option: shared.SharedOption = shared.flag(
+    "--json", "as_json", help="Print the result as JSON."
 )
 context_option: shared.SharedOption = click.option(
     "--context",
@@ -169,8 +169,8 @@ def convert(
     show_default=True,
     help="Tokens computed at once; fewer need less memory.",
 )
-@click.option("--process-output", is_flag=True, help="Also collect data for output.weight.")
-@click.option("--parse-special", is_flag=True, help="Parse special tokens in the text.")
+@shared.flag("--process-output", help="Also collect data for output.weight.")
+@shared.flag("--parse-special", help="Parse special tokens in the text.")
 @click.option(
     "--hessian",
     metavar="FILE",

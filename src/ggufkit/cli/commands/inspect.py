@@ -12,6 +12,7 @@ import numpy as np
 
 from ggufkit.cli import output
 from ggufkit.cli.model_argument import MODEL, complete_key, complete_tensor, look_at
+from ggufkit.cli.options import flag
 from ggufkit.edits.name_patterns import Pattern, matching, pattern
 from ggufkit.errors import printable
 from ggufkit.format.values import Arrays, Strings, Value
@@ -45,7 +46,7 @@ LEAST_SHOWN: Final = 0.0005  # a smaller share would print as 0.0%
     ),
 )
 @click.argument("files", metavar="FILE...", type=MODEL, nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True, help="Print everything in full as JSON.")
+@flag("--json", "as_json", help="Print everything in full as JSON.")
 @click.option(
     "--key",
     "keys",
@@ -54,7 +55,7 @@ LEAST_SHOWN: Final = 0.0005  # a smaller share would print as 0.0%
     shell_complete=complete_key,
     help="Print the value of a metadata key.  [repeatable]",
 )
-@click.option("--no-tensors", is_flag=True, help="Leave out the list of tensors.")
+@flag("--no-tensors", help="Leave out the list of tensors.")
 @click.option(
     "--tensors",
     "patterns",
@@ -63,8 +64,8 @@ LEAST_SHOWN: Final = 0.0005  # a smaller share would print as 0.0%
     shell_complete=complete_tensor,
     help="List only the tensors that match: a name, a glob, or re:REGEX.  [repeatable]",
 )
-@click.option("--bytes", "as_bytes", is_flag=True, help="Print an annotated hex map of the header.")
-@click.option("--partial", is_flag=True, help="Show what is there of a file that is cut short.")
+@flag("--bytes", "as_bytes", help="Print an annotated hex map of the header.")
+@flag("--partial", help="Show what is there of a file that is cut short.")
 def command(  # noqa: PLR0913 (the options)
     files: tuple[str, ...],
     *,
@@ -114,7 +115,6 @@ class _Selection:
 
 
 def _document(file: str, selection: _Selection, *, partial: bool) -> object:
-    """Return what was asked for as JSON values."""
     with look_at(file, partial=partial) as model:
         if selection.patterns:
             return [describe_tensor(tensor) for tensor in _matching(model, selection.patterns)]
@@ -126,7 +126,6 @@ def _document(file: str, selection: _Selection, *, partial: bool) -> object:
 
 
 def _print_chosen(file: str, selection: _Selection, *, partial: bool) -> None:
-    """Print what was asked for."""
     with look_at(file, partial=partial) as model:
         if selection.keys:
             _print_values(model, tuple(dict.fromkeys(selection.keys)))
@@ -156,9 +155,6 @@ def _matching(model: Model, patterns: list[Pattern]) -> list[Tensor]:
     return [tensor for tensor in model.tensors.values() if tensor.name in names]
 
 
-# One value.
-
-
 def _print_values(model: Model, keys: tuple[str, ...]) -> None:
     """Print the values of keys: one exactly, several with a newline after each."""
     for value in [model.metadata.typed(key) for key in keys]:
@@ -166,9 +162,6 @@ def _print_values(model: Model, keys: tuple[str, ...]) -> None:
             output.emit(plain(value))
         else:  # a single value gets no newline, which would look like a part of it
             output.print_text(value, errors="surrogateescape", nl=len(keys) > 1)
-
-
-# The model.
 
 
 def _facts(model: Model, summary: Summary) -> Iterator[tuple[str, str]]:
@@ -254,9 +247,6 @@ def _template(summary: Summary) -> str:
     return _short_text(summary.chat_template.strip())
 
 
-# Metadata and tensors.
-
-
 def _short_value(value: Value, width: int) -> str:
     if isinstance(value, str):
         return output.shorten(value, width)
@@ -306,9 +296,6 @@ def _place(tensor: Tensor) -> str:
     """Return the offset of a tensor, marked if its bytes are not all there."""
     offset = "?" if tensor.offset is None else f"{tensor.offset:,}"
     return offset if tensor.is_whole else f"{offset} (missing)"
-
-
-# The bytes.
 
 
 def _print_map(file: str, *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 import ggufkit
-from ggufkit.cli.options import TokenCount, parse_memory
+from ggufkit.cli.options import TokenCount, flag, parse_memory
 from ggufkit.cli.output import emit, examples, note, paged, size, table
 from ggufkit.errors import printable
 from ggufkit.inspection.estimate import Estimate, Fit
@@ -38,7 +38,7 @@ from ggufkit.models.open_all import open_all
     type=TokenCount(min=1),
     help="With --memory: tokens of all texts together.  [default: the training context]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print names, paths and sizes as JSON.")
+@flag("--json", "as_json", help="Print names, paths and sizes as JSON.")
 def command(pattern: str, *, memory: int | None, context: int | None, as_json: bool) -> None:
     """List the GGUF models in the caches of Hugging Face, llama.cpp, Ollama and LM Studio.
 

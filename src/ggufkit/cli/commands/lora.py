@@ -115,11 +115,7 @@ def convert(
     help="Quantize the sum, in the same pass.",
 )
 @click.option("--imatrix", type=FILE, help="Importance matrix for --quantize.")
-@click.option(
-    "--allow-requantize",
-    is_flag=True,
-    help="Let --quantize change tensors that are quantized in BASE.",
-)
+@shared.flag("--allow-requantize", help="Let --quantize change tensors that are quantized in BASE.")
 @shared.no_clobber_option
 @shared.threads_option
 @shared.dry_run_option
@@ -163,7 +159,6 @@ def merge(  # noqa: PLR0913 (click passes each option)
 
 
 def _adapter(path: str, base: str) -> Model:
-    """Open an adapter, or convert its folder."""
     if not (Path(path) / CONFIG).is_file():
         return ggufkit.open(path)
     if not is_checkpoint(base):
@@ -218,7 +213,7 @@ def _quantized(
 )
 @shared.no_clobber_option
 @shared.threads_option
-@click.option("--json", "as_json", is_flag=True, help="Print the errors as JSON.")
+@shared.flag("--json", "as_json", help="Print the errors as JSON.")
 def extract(  # noqa: PLR0913 (click passes each option)
     base: str, tuned: str, out: str, *, rank: int, outtype: str, threads: int | None, as_json: bool
 ) -> None:

@@ -10,6 +10,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL, look_at
+from ggufkit.cli.options import flag
 from ggufkit.cli.output import emit, examples, note, table
 from ggufkit.cli.pipes import require_file
 from ggufkit.edits.conventional_name import FIRST_VERSION, new_paths, rename
@@ -34,9 +35,9 @@ _ENCODINGS: Final = {"", *FILE_TYPES.values(), *(kind.name for kind in TENSOR_TY
     ),
 )
 @click.argument("file", type=MODEL)
-@click.option("--rename", "is_rename", is_flag=True, help="Rename FILE to the conventional name.")
-@click.option("--dry-run", is_flag=True, help="With --rename: show the new names; rename nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the parts and names as JSON.")
+@flag("--rename", "is_rename", help="Rename FILE to the conventional name.")
+@flag("--dry-run", help="With --rename: show the new names; rename nothing.")
+@flag("--json", "as_json", help="Print the parts and names as JSON.")
 @click.option("--basename", metavar="TEXT", help="The model's name, such as Llama-3.")
 @click.option("--size-label", metavar="TEXT", help="Its size, such as 8B or 8x7B.")
 @click.option(

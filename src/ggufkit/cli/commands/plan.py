@@ -9,6 +9,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL, look_at
+from ggufkit.cli.options import flag
 from ggufkit.cli.output import emit, examples, note, paged, row_widths, size, table
 from ggufkit.cli.quantize_options import imatrix_option, parse_recipe, search_option
 from ggufkit.models.model import Model
@@ -36,7 +37,7 @@ from ggufkit.quants.search import Search
     metavar="RECIPE",
     help="Show the type that RECIPE gives each tensor, and why, instead of sizes.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@flag("--json", "as_json", help="Print the result as JSON.")
 def command(
     file: str, *, imatrix: str | None, search: Search | None, recipe: Recipe | None, as_json: bool
 ) -> None:
@@ -63,7 +64,6 @@ def _explain(  # noqa: PLR0913 (the options)
     *,
     as_json: bool,
 ) -> None:
-    """Print the type of each tensor and why, as a table or as JSON."""
     from ggufkit.cli.quantize_report import show_explanations, warn  # noqa: PLC0415 (slow to import)
     from ggufkit.quantization.explain import explain  # noqa: PLC0415
     from ggufkit.quantization.quantize import decide  # noqa: PLC0415
@@ -79,7 +79,6 @@ def _explain(  # noqa: PLR0913 (the options)
 
 
 def _report(file: str, planned: Sequence[Plan], search: Search | None, *, as_json: bool) -> None:
-    """Print the sizes, as a table or as JSON."""
     if as_json:
         emit({"file": file, "recipes": [vars(plan) for plan in planned]})
         return

@@ -88,9 +88,8 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     metavar="PART",
     help="Ignore importance data for tensors whose names contain PART.  [repeatable]",
 )
-@click.option(
+@shared.flag(
     "--promote-uncovered",
-    is_flag=True,
     help="If a type needs importance data that is missing, use the nearest type that does not.",
 )
 @quantize_options.search_option
@@ -99,8 +98,8 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     type=FILE,
     help="Feed errors back by this file of `imatrix compute --hessian`; needs no --imatrix.",
 )
-@click.option("--pure", is_flag=True, help="Give every tensor the recipe's base type.")
-@click.option("--leave-output-tensor", is_flag=True, help="Keep output.weight as it is.")
+@shared.flag("--pure", help="Give every tensor the recipe's base type.")
+@shared.flag("--leave-output-tensor", help="Keep output.weight as it is.")
 @click.option(
     "--output-tensor-type",
     type=shared.usage(lambda text: tensor_type(text).name),
@@ -146,21 +145,17 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     help="Set a key; TYPE is int, float, bool, str, or a GGUF type like array[int32].  "
     "[repeatable]",
 )
-@click.option("--keep-split", is_flag=True, help="Write shards like the input's.")
-@click.option("--keep-order", is_flag=True, help="Keep the tensors in the input's order.")
-@click.option(
-    "--allow-requantize",
-    is_flag=True,
-    help="Quantize tensors that are already quantized; this loses quality.",
+@shared.flag("--keep-split", help="Write shards like the input's.")
+@shared.flag("--keep-order", help="Keep the tensors in the input's order.")
+@shared.flag(
+    "--allow-requantize", help="Quantize tensors that are already quantized; this loses quality."
 )
-@click.option(
+@shared.flag(
     "--requantize-smaller",
-    is_flag=True,
     help="The same, but only where it makes a tensor smaller; others keep their bits.",
 )
-@click.option(
+@shared.flag(
     "--provenance",
-    is_flag=True,
     help="Record digests of IN and the importance matrix, and all settings, for `reproduce`.",
 )
 @quantize_report.explain_option
@@ -168,10 +163,8 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 @shared.threads_option
 @shared.resume_option
 @shared.cluster_option
-@click.option(
-    "--dry-run", is_flag=True, help="Show the type and size of each tensor; write nothing."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the result for each tensor as JSON.")
+@shared.flag("--dry-run", help="Show the type and size of each tensor; write nothing.")
+@shared.flag("--json", "as_json", help="Print the result for each tensor as JSON.")
 def command(source: str, out: str | None, recipe: str | None, **values: Any) -> None:
     """Quantize the model IN by RECIPE and write OUT, byte-identical to llama-quantize's output.
 
@@ -272,9 +265,6 @@ def _options(
     }
     same = {key: values[key] for key in QuantizeOptions.__annotations__ if key in values}
     return cast("QuantizeOptions", same | changed)
-
-
-# Outputs.
 
 
 def _targets(source: str, out: str, results: Sequence[Quantization]) -> list[str]:

@@ -8,6 +8,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.errors import FAILED, report
+from ggufkit.cli.options import flag
 from ggufkit.cli.output import emit, examples
 from ggufkit.edits.recover import Outcome
 from ggufkit.errors import GGUFError, printable
@@ -24,8 +25,8 @@ _TOLD: Final = {
     "recover", epilog=examples("ggufkit recover model.gguf", "ggufkit recover *.gguf --json")
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@click.option("--force", is_flag=True, help="Recover even if the file was copied since.")
-@click.option("--json", "as_json", is_flag=True, help="Print the outcomes as JSON.")
+@flag("--force", help="Recover even if the file was copied since.")
+@flag("--json", "as_json", help="Print the outcomes as JSON.")
 @click.pass_context
 def command(ctx: click.Context, files: tuple[str, ...], *, force: bool, as_json: bool) -> None:
     """Finish or undo the interrupted edit of each FILE.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ggufkit.cli.options import FILE_PATH, cluster_option, parse_size, threads_option
+from ggufkit.cli.options import FILE_PATH, cluster_option, flag, parse_size, threads_option
 from ggufkit.cli.output import counted, emit, examples, is_quiet, note, paged, size, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.reports.show_release import ReleaseView
@@ -68,8 +68,8 @@ _TEXT: Final = click.Path(exists=True, dir_okay=False)
     default="",
     help="Publish at user/name on the Hub, s3://bucket/folder, or ./folder.",
 )
-@click.option("--public", is_flag=True, help="Make a new repository public, not private.")
-@click.option("--replace", is_flag=True, help="Replace published files with other content.")
+@flag("--public", help="Make a new repository public, not private.")
+@flag("--replace", help="Replace published files with other content.")
 @click.option(
     "--disk",
     type=parse_size,
@@ -90,8 +90,8 @@ _TEXT: Final = click.Path(exists=True, dir_okay=False)
 )
 @threads_option
 @cluster_option
-@click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON for each step.")
+@flag("--dry-run", help="Show what would be done; write nothing.")
+@flag("--json", "as_json", help="Print a line of JSON for each step.")
 def command(
     source: str | None,
     folder: str | None,
@@ -172,9 +172,6 @@ def _write_settings(path: Path) -> Path:
         raise OutputError(f"{path} exists already", remedy="Name another file with -o")
     write_whole(path, template().encode())
     return path
-
-
-# What is shown.
 
 
 def _print_steps() -> Tell:

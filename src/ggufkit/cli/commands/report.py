@@ -9,7 +9,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import FILE, MODEL
-from ggufkit.cli.options import no_clobber_option, threads_option
+from ggufkit.cli.options import flag, no_clobber_option, threads_option
 from ggufkit.cli.output import examples
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import may_replace, require_place
@@ -42,7 +42,7 @@ ENDINGS: Final = (".html", ".htm", ".md")
     type=FILE,
     help="Add quality against size, from what `ggufkit eval --json` printed.",
 )
-@click.option("--no-data", is_flag=True, help="Compare headers only; do not read tensors.")
+@flag("--no-data", help="Compare headers only; do not read tensors.")
 @no_clobber_option
 @threads_option
 def command(file: str, *, out: Path, no_data: bool, **options: Any) -> None:

@@ -9,7 +9,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import FILE, MODEL, open_any
-from ggufkit.cli.options import threads_option
+from ggufkit.cli.options import flag, threads_option
 from ggufkit.cli.output import counted, emit, examples
 from ggufkit.cli.progress import progress_bar
 from ggufkit.errors import MissingImportanceError, printable
@@ -30,7 +30,7 @@ SHOWN: Final = 10  # tensors and keys that differ; --json has all
 @click.option("--imatrix", type=FILE, help="The importance matrix that was used, if any.")
 @click.option("--hessian", type=FILE, help="The Hessian that was used, if any.")
 @threads_option
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@flag("--json", "as_json", help="Print the result as JSON.")
 @click.pass_context
 def command(
     context: click.Context, /, file: str, *, source: str, as_json: bool, **options: Any

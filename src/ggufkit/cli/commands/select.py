@@ -11,7 +11,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL
-from ggufkit.cli.options import Command, no_clobber_option, threads_option, usage
+from ggufkit.cli.options import Command, flag, no_clobber_option, threads_option, usage
 from ggufkit.cli.output import counted, emit, examples, note, paged
 from ggufkit.cli.pipes import incoming
 from ggufkit.cli.streams import PIPE
@@ -54,7 +54,6 @@ def parse_graft(text: str) -> GraftPair:
 def _multiple(
     name: str, *, type: Callable[[str], object], metavar: str, help: str
 ) -> Callable[[Decorated], Decorated]:
-    """Return the decorator of a repeatable option."""
     return click.option(name, type=type, metavar=metavar, help=help, multiple=True)
 
 
@@ -87,14 +86,12 @@ def _multiple(
 @_multiple(
     "--graft-keys", type=parse_graft, metavar="FROM:PATTERN", help="Add keys from another model."
 )
-@click.option(
-    "--vocab-only", is_flag=True, help="Keep only the keys of the vocabulary; remove all tensors."
-)
-@click.option("--no-tensors", is_flag=True, help="Remove all tensors; keep all keys.")
+@flag("--vocab-only", help="Keep only the keys of the vocabulary; remove all tensors.")
+@flag("--no-tensors", help="Remove all tensors; keep all keys.")
 @no_clobber_option
 @threads_option
-@click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the changes as JSON.")
+@flag("--dry-run", help="Show what would change; write nothing.")
+@flag("--json", "as_json", help="Print the changes as JSON.")
 def command(  # noqa: PLR0913 (click passes each option)
     source: str,
     out: str,

@@ -53,7 +53,7 @@ from ggufkit.system.staging import write_whole
 @shared.chunks_option
 @shared.no_clobber_option
 @shared.threads_option
-@click.option("--json", "as_json", is_flag=True, help="Print what was measured as JSON.")
+@shared.flag("--json", "as_json", help="Print what was measured as JSON.")
 def command(model: str, text: str, *, out: str, as_json: bool, **options: Any) -> None:
     """Quantize each group of MODEL's tensors alone, and measure what that does to predictions.
 

@@ -9,6 +9,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL, look_at
+from ggufkit.cli.options import flag
 from ggufkit.cli.output import emit, examples, print_text
 from ggufkit.cli.pipes import json_of
 
@@ -48,9 +49,7 @@ _JSON_FILE: Final = click.Path(exists=True, dir_okay=False, allow_dash=True)
     metavar="FILE",
     help="JSON file of the tools that the model may call.",
 )
-@click.option(
-    "--add-generation-prompt", is_flag=True, help="End the prompt where the model's answer begins."
-)
+@flag("--add-generation-prompt", help="End the prompt where the model's answer begins.")
 @click.option("--name", metavar="NAME", help="Use this one of several templates.")
 @click.option(
     "--set",
@@ -59,7 +58,7 @@ _JSON_FILE: Final = click.Path(exists=True, dir_okay=False, allow_dash=True)
     multiple=True,
     help="Set a variable of the template; VALUE is JSON, or else text.  [repeatable]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the prompt as JSON.")
+@flag("--json", "as_json", help="Print the prompt as JSON.")
 def command(  # noqa: PLR0913 (the options)
     file: str,
     *,

@@ -12,7 +12,7 @@ import click
 import ggufkit
 from ggufkit.cli import output
 from ggufkit.cli.model_argument import MODEL, complete_tensor, look_at
-from ggufkit.cli.options import no_clobber_option, threads_option
+from ggufkit.cli.options import flag, no_clobber_option, threads_option
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import may_replace, report
 from ggufkit.errors import ShapeError, printable
@@ -48,7 +48,7 @@ LEVELS_BESIDE: Final = 50  # columns of the others in a table with levels
     metavar="A:B",
     help="Only rows A to B - 1 of the last axis, counted through all other axes.",
 )
-@click.option("--stats", is_flag=True, help="Show statistics: range, mean, zeros, histograms.")
+@flag("--stats", help="Show statistics: range, mean, zeros, histograms.")
 @click.option(
     "--block",
     "place",
@@ -60,7 +60,7 @@ LEVELS_BESIDE: Final = 50  # columns of the others in a table with levels
 )
 @no_clobber_option
 @threads_option
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@flag("--json", "as_json", help="Print everything as JSON.")
 def command(  # noqa: PLR0913 (the options)
     file: str,
     name: str,
@@ -103,9 +103,6 @@ def command(  # noqa: PLR0913 (the options)
                 _print_values(chosen, None if rows is None else first)
 
 
-# What was asked for.
-
-
 def _chosen(tensor: Tensor, rows: str) -> tuple[int, Tensor]:
     """Return the number of the first row, and the rows A:B as a tensor of two axes."""
     match = re.fullmatch(r"(\d*):(\d*)", rows.strip())
@@ -140,9 +137,6 @@ def _statistics(tensor: Tensor, threads: int | None, *, as_json: bool) -> Tensor
         return ggufkit.tensor_statistics(tensor, bins=bins, threads=threads, progress=progress)
 
 
-# JSON.
-
-
 def _plain(tensor: Tensor, rows: Tensor | None, stats: TensorStatistics | None) -> dict[str, Any]:
     """Return everything as a document; `rows` are those that were asked for."""
     document: dict[str, Any] = {
@@ -158,9 +152,6 @@ def _plain(tensor: Tensor, rows: Tensor | None, stats: TensorStatistics | None) 
     elif rows is not None:
         document["values"] = [plain(row) for row in rows.numpy()]
     return document
-
-
-# For people.
 
 
 def _facts(tensor: Tensor) -> list[tuple[str, str]]:
@@ -267,9 +258,6 @@ def _print_bars(title: str, rows: Sequence[tuple[str, int]]) -> None:
         (text, output.grouped(count), "#" * round(width * count / most)) for text, count in rows
     ]
     output.table((title, "COUNT", ""), lines, right="rrl")
-
-
-# One block.
 
 
 def _show_block(tensor: Tensor, block: TensorBlock, *, as_json: bool) -> None:

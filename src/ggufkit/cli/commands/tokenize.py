@@ -9,6 +9,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL, look_at
+from ggufkit.cli.options import flag
 from ggufkit.cli.output import counted, emit, examples, paged, print_text, table
 from ggufkit.cli.pipes import text_of
 from ggufkit.cli.streams import PIPE
@@ -31,15 +32,14 @@ SHOWN_WRONG: Final = 40  # characters of a word that is not an id
 )
 @click.argument("file", type=MODEL)
 @click.argument("text", default=PIPE)
-@click.option("--decode", is_flag=True, help="Turn ids into text: TEXT holds ids.")
-@click.option("--ids", "only_ids", is_flag=True, help="Print only the ids, on one line.")
-@click.option("--count", "only_count", is_flag=True, help="Print only the number of tokens.")
-@click.option(
+@flag("--decode", help="Turn ids into text: TEXT holds ids.")
+@flag("--ids", "only_ids", help="Print only the ids, on one line.")
+@flag("--count", "only_count", help="Print only the number of tokens.")
+@flag(
     "--no-special",
-    is_flag=True,
     help="Leave out the tokens that llama.cpp adds to a text, such as its beginning.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print ids and pieces as JSON.")
+@flag("--json", "as_json", help="Print ids and pieces as JSON.")
 def command(  # noqa: PLR0913 (the options)
     file: str,
     text: str,

@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from ggufkit.cli.model_argument import FILE, MODEL, is_checkpoint, look_at
-from ggufkit.cli.options import Count
+from ggufkit.cli.options import Count, flag
 from ggufkit.cli.output import examples, note
 from ggufkit.errors import GGUFError, ShardError
 from ggufkit.evaluation.quality_rows import evaluations_in, read_evaluation
@@ -42,7 +42,7 @@ MAX_MODELS: Final = 100  # of a folder
     type=FILE,
     help="Show quality next to sizes, from the JSON that `ggufkit eval` wrote to FILE.",
 )
-@click.option("--no-browser", is_flag=True, help="Print the address; do not open a browser.")
+@flag("--no-browser", help="Print the address; do not open a browser.")
 @click.option(
     "--port", type=Count(0, MAX_PORT), default=0, help="Port of the page.  [default: any free one]"
 )
@@ -53,7 +53,7 @@ MAX_MODELS: Final = 100  # of a folder
     metavar="ADDRESS",
     help="Address to listen on. Only this machine can reach the default.",
 )
-@click.option("--edit", "edits", is_flag=True, help="Let the page change metadata and template.")
+@flag("--edit", "edits", help="Let the page change metadata and template.")
 def command(  # noqa: PLR0913 (the options)
     files: tuple[str, ...],
     *,

@@ -61,7 +61,6 @@ def _types(change: Change) -> str:
 
 
 def _is_text(value: object) -> bool:
-    """Whether a value is text of several lines."""
     return isinstance(value, str) and "\n" in value
 
 
@@ -87,7 +86,6 @@ def _ends(text: str) -> str:
 
 
 def _brief(value: object) -> str:
-    """Return a value on one short line."""
     if isinstance(value, str):
         return f'"{shorten(value, SHOWN_WIDTH)}"'  # it escapes control characters
     if isinstance(value, bool):
@@ -97,9 +95,6 @@ def _brief(value: object) -> str:
         more = ", ..." if len(value) > SHOWN_ITEMS else ""
         return f"[{items}{more}] ({counted(len(value), 'item')})"
     return str(value)
-
-
-# For programs.
 
 
 def as_json(changes: Iterable[Change]) -> list[dict[str, Any]]:

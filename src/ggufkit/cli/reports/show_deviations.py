@@ -53,9 +53,6 @@ def figures(deviation: Deviation | None) -> tuple[str, ...]:
     return (*errors, f"{deviation.cosine:.6f}", f"{deviation.snr_db:.1f}")
 
 
-# Several models, side by side.
-
-
 def letter(number: int) -> str:
     """Return the letter of a model: A is the first."""
     return chr(ord("A") + number) if number < 26 else str(number + 1)  # noqa: PLR2004 (the alphabet)

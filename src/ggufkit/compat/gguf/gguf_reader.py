@@ -152,8 +152,6 @@ class GGUFReader(InstalledReader):
         sources = [InfoBytes(self._file, *record) for record in infos.tolist()]
         self._build_tensors(self.data_offset, [LazyField.over(info) for info in sources])
 
-    # The header.
-
     def _scan(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any], int]:
         """Return the tables of keys and tensors, and where the header ends."""
         head = bytes(self.data[:HEAD_BYTES].data)
@@ -198,8 +196,6 @@ class GGUFReader(InstalledReader):
         if number == 0 or number & (number - 1):
             self._refuse("Invalid alignment: must be a non-zero power of two", field.offset)
         return number
-
-    # Tensors.
 
     def _build_tensors(self, start_offs: int, fields: list[ReaderField]) -> None:
         """Make the tensors that `fields` describe; programs that want none override this."""

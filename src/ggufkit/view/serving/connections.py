@@ -64,7 +64,6 @@ class LimitedConnection(H11Protocol):
         self.loop.call_later(YOUNG_SECONDS, self._make_room)
 
     def _make_room(self) -> None:
-        """Close one connection if there are too many."""
         connections = [one for one in self._all() if not one.transport.is_closing()]
         if len(connections) > MAX_CONNECTIONS:
             # Those opened after this one may still be sending their first request.
