@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import click
 import ggufkit
 from ggufkit.cli.output import counted, dims, emit, grouped, note, paged, size, table
 from ggufkit.cli.streams import PIPE
-from ggufkit.cli.write_model import is_folder, refuse_option_file, report, working, write_out
+from ggufkit.cli.write_model import is_folder, report, write_all
 from ggufkit.errors import printable
 from ggufkit.format.file_name import NO_BASENAME, build_name
 from ggufkit.lora.task_adapters import ARCHITECTURE
@@ -99,11 +100,6 @@ def adapter_outputs(
     ]
 
 
-def plain_outputs(outputs: list[tuple[Model, str]]) -> list[dict[str, Any]]:
-    """Return each output as plain values, for JSON."""
-    return [_plain(model, target) for model, target in outputs]
-
-
 def _plain(model: Model, target: str) -> dict[str, Any]:
     tensors = list(model.tensors.values())
     return {
@@ -118,7 +114,7 @@ def _plain(model: Model, target: str) -> dict[str, Any]:
     }
 
 
-def print_outputs(outputs: list[tuple[Model, str]]) -> None:
+def _print(outputs: list[tuple[Model, str]]) -> None:
     """Print the tensors of the first output, and a line for each output."""
     for model, _ in outputs[:1]:
         rows = (
@@ -154,21 +150,11 @@ def deliver_all(
     outputs: list[tuple[Model, str]], work: dict[str, Any], *, dry_run: bool, as_json: bool
 ) -> None:
     """Write the outputs and print their files; a dry run only prints."""
-    paths = [] if dry_run else _written(outputs, work)
+    paths = [] if dry_run else list(itertools.chain(*write_all(outputs, **work)))
     if as_json:
-        emit(plain_outputs(outputs))
+        emit([_plain(model, target) for model, target in outputs])
     elif dry_run:
         with paged():
-            print_outputs(outputs)
+            _print(outputs)
     else:
         report(paths)
-
-
-def _written(outputs: list[tuple[Model, str]], work: dict[str, Any]) -> list[Path]:
-    if len(outputs) == 1:
-        model, target = outputs[0]
-        return write_out(model, target, **work)
-    for _, target in outputs:
-        refuse_option_file(target)
-    with working(**work) as options:
-        return [path for paths in ggufkit.write_many(outputs, **options) for path in paths]

@@ -6,9 +6,9 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 import click
 
@@ -77,22 +77,8 @@ class Assignments:
         return read(key, text, name)
 
 
-class EditOptions(TypedDict):
-    """The options that edit, as click gives them."""
-
-    pairs: Sequence[str]
-    typed: Sequence[str]
-    set_json: str | None
-    unset: Sequence[str]
-    rename: Sequence[str]
-    chat_template: str | None
-    special_token: Sequence[str]
-    add_tags: Sequence[str]
-    append: Sequence[str]
-
-
-def assignments(options: EditOptions) -> Assignments:
-    """Parse the options; BadParameter for a malformed one."""
+def assignments(options: Mapping[str, Any]) -> Assignments:
+    """Parse the options of `ggufkit edit` that change keys; BadParameter for a malformed one."""
     texts = dict(_split(pair, "--set", "K=V") for pair in options["pairs"])
     types: dict[str, str] = {}
     for pair in options["typed"]:

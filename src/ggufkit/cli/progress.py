@@ -22,26 +22,25 @@ EVERY_SECONDS: Final = 10.0  # between lines
 BAR_SECONDS: Final = 0.5  # of work without a bar
 
 
-class _Lines:
-    """Prints a line of progress now and then, for logs."""
+def _lines(doing: str, *, in_bytes: bool) -> Progress:
+    """Return what prints a line of progress now and then, for logs."""
+    began = time.monotonic()
+    next_line = began + FIRST_SECONDS
 
-    def __init__(self, doing: str, *, in_bytes: bool) -> None:
-        self._doing, self._in_bytes = doing, in_bytes
-        self._began = time.monotonic()
-        self._next = self._began + FIRST_SECONDS
-
-    def show(self, done: int, total: int) -> None:
-        """Print a line if it is time for one."""
+    def show(done: int, total: int) -> None:
+        nonlocal next_line
         now = time.monotonic()
-        if now < self._next or done >= total:
+        if now < next_line or done >= total:
             return
-        self._next = now + EVERY_SECONDS
-        rate = done / (now - self._began)
+        next_line = now + EVERY_SECONDS
+        rate = done / (now - began)
         remaining = f", {duration((total - done) / rate)} left" if rate else ""
-        speed = f" at {size(int(rate))}/s" if self._in_bytes else ""
-        amounts = (size(done), size(total)) if self._in_bytes else (f"{done:,}", f"{total:,}")
+        speed = f" at {size(int(rate))}/s" if in_bytes else ""
+        amounts = (size(done), size(total)) if in_bytes else (f"{done:,}", f"{total:,}")
         text = f"{amounts[0]} of {amounts[1]} ({done / total:.0%}){speed}{remaining}"
-        click.echo(f"{self._doing}: {text}", err=True)
+        click.echo(f"{doing}: {text}", err=True)
+
+    return show
 
 
 def duration(seconds: float) -> str:
@@ -81,7 +80,7 @@ def progress_bar(doing: str, *, in_bytes: bool = True) -> Iterator[Progress | No
         yield None
         return
     if not sys.stderr.isatty():
-        yield _Lines(doing, in_bytes=in_bytes).show
+        yield _lines(doing, in_bytes=in_bytes)
         return
     bar, change = bar_of(doing, in_bytes=in_bytes)
     shown_from = time.monotonic() + BAR_SECONDS

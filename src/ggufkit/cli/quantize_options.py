@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import click
 
 from ggufkit.cli.model_argument import FILE
-from ggufkit.cli.options import Count, SharedOption, parse_size, usage
+from ggufkit.cli.options import usage
 from ggufkit.cli.output import note
 from ggufkit.cli.progress import progress_bar
 from ggufkit.format.types import TensorType
@@ -20,10 +20,10 @@ from ggufkit.quantization.recipe_files import RECIPE_SUFFIX, read_recipe
 from ggufkit.quantization.recipes import KEEP_ALL, Recipe, find_recipe
 from ggufkit.quants.search import EFFORTS, UNSEARCHED
 
-imatrix_option: SharedOption = click.option(
+imatrix_option = click.option(
     "--imatrix", type=FILE, help="Weight the errors of quantizing by this importance matrix."
 )
-search_option: SharedOption = click.option(
+search_option = click.option(
     "--search",
     type=click.Choice(list(EFFORTS)),
     help="Look for blocks with smaller errors than llama-quantize's, in all types but "
@@ -45,51 +45,12 @@ def parse_recipes(text: str) -> tuple[Recipe, ...]:
 
 
 REPAIR_CHUNKS: Final = 8
-
-_size = click.option(
-    "--target-size",
-    type=parse_size,
-    metavar="SIZE",
-    help="Choose types so that OUT has at most this size, such as 3.2GiB, with the least error.",
-)
-_bits = click.option(
-    "--target-bpw",
-    type=click.FloatRange(0, 32, min_open=True),
-    metavar="BITS",
-    help="Choose types with this many bits per weight on average and the least error.",
-)
-
-
-_sensitivity = click.option(
-    "--sensitivity",
-    type=FILE,
-    help="For a target size: use what `ggufkit sensitivity` measured on IN.",
-)
-_repair = click.option(
-    "--repair",
-    type=FILE,
-    metavar="TEXT",
-    help="With --sensitivity: try types on this text, and keep those that predict it best.",
-)
-_repair_chunks = click.option(
-    "--repair-chunks",
-    type=Count(1),
-    help="With --repair: read at most N chunks of 512 tokens for each try.  [default: "
-    f"{REPAIR_CHUNKS}]",
-)
-
-
 # Options that also choose types, or change which tensors there are.
 _EXCLUDED: Final = (
     *("pure", "like", "leave_output_tensor", "output_tensor_type", "token_embedding_type"),
     *("tensor_types", "tensor_type_file", "layers", "keep_split"),
 )
 _FLAG: Final = {"tensor_types": "--tensor-type", "layers": "--prune-layers"}
-
-
-def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --target-size, --target-bpw and what belongs to them to a command."""
-    return _size(_bits(_sensitivity(_repair(_repair_chunks(command)))))
 
 
 def target_of(requested: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -56,6 +56,16 @@ def write_out(model: Model, out: str, **options: Any) -> list[Path]:
         return ggufkit.write(model, target or out, **work)
 
 
+def write_all(outputs: Sequence[tuple[Model, str]], **options: Any) -> list[list[Path]]:
+    """Write several models, whose source is read once; as `write_out` for each."""
+    if len(outputs) == 1:
+        return [write_out(*outputs[0], **options)]
+    for _, target in outputs:
+        refuse_option_file(target)
+    with working(**options) as work:
+        return ggufkit.write_many(outputs, **work)
+
+
 def deliver(
     model: Model,
     out: str,

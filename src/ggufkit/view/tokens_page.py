@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceType
-from ggufkit.conversion.tokenizer.token_text import BYTE_OF
+from ggufkit.conversion.tokenizer.token_text import CHAR_OF
 from ggufkit.errors import GGUFError, MissingKeyError
 from ggufkit.format.values import whole_number
 from ggufkit.view.page_model import PageModel
@@ -66,13 +66,10 @@ def _matching_ids(texts: list[str], search: str) -> list[int]:
     return list(dict.fromkeys((*first, *exact, *holding)))
 
 
-_CHARACTER_OF: Final = {byte: character for character, byte in BYTE_OF.items()}
-
-
 def _in_byte_alphabet(text: str) -> str:
     """Return a text as byte-level vocabularies spell it."""
     data = text.encode("utf-8", "surrogatepass")
-    return "".join(_CHARACTER_OF.get(byte, "\0") for byte in data)
+    return "".join(CHAR_OF[byte] for byte in data)
 
 
 def token(page: PageModel, id: int) -> dict[str, Any]:
@@ -83,9 +80,7 @@ def token(page: PageModel, id: int) -> dict[str, Any]:
             f"the vocabulary has no token {id}", remedy=f"Use an id below {len(texts)}"
         )
     kind, score = _item(page, _TYPES, id), _item(page, _SCORES, id)
-    known = {
-        piece_type.value: piece_type.name.lower().replace("_", " ") for piece_type in PieceType
-    }
+    type_names = {kind.value: kind.name.lower().replace("_", " ") for kind in PieceType}
     data = page.piece(id)
     return {
         "id": id,
@@ -93,7 +88,9 @@ def token(page: PageModel, id: int) -> dict[str, Any]:
         "bytes": data[:64].hex(" "),
         "nbytes": len(data),
         "shown": cut(data.decode(errors="replace")),
-        "type": None if kind is None else known.get(kind, str(number(kind)).removesuffix(".0")),
+        "type": None
+        if kind is None
+        else type_names.get(kind, str(number(kind)).removesuffix(".0")),
         "score": None if score is None else number(score),
     }
 

@@ -6,9 +6,8 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 import numpy as np
@@ -18,7 +17,7 @@ from ggufkit.cli import streams
 from ggufkit.cli.errors import report
 from ggufkit.cli.model_argument import MODEL, is_checkpoint
 from ggufkit.cli.options import Count, arch_path_option, flag, threads_option
-from ggufkit.cli.output import counted, emit, examples, note, paged, shorten, table
+from ggufkit.cli.output import counted, dims, emit, examples, note, paged, shorten, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.reports import show_deviations
 from ggufkit.conversion.checkpoint.folder import Checkpoint, open_checkpoint
@@ -29,7 +28,7 @@ from ggufkit.format.types import LAYOUT_KEYS
 from ggufkit.format.values import Arrays, Strings, Value
 from ggufkit.inspection.diff import Difference, KeyChange, TensorChange
 from ggufkit.inspection.summary import plain
-from ggufkit.models.model import Model, Tensor
+from ggufkit.models.model import Model
 from ggufkit.validation.plain_values import plain_values
 
 DIFFERENT: Final = 1
@@ -105,8 +104,7 @@ def command(  # noqa: PLR0913 (click passes each option)
         ctx.exit(DIFFERENT)
 
 
-@dataclass(frozen=True)
-class _Compared:
+class _Compared(NamedTuple):
     """The models with their paths, the differences of all from the first, and what to show."""
 
     paths: tuple[str, ...]
@@ -124,12 +122,9 @@ def _compared(before: Model, after: Model, threads: int | None, *, data: bool) -
 def _show(compared: _Compared, *, as_json: bool) -> None:
     if as_json:
         emit(_document(compared))
-    elif len(compared.differences) > 1:
-        with paged():
-            _print_several(compared)
     else:
         with paged():
-            _print(compared)
+            (_print_several if len(compared.differences) > 1 else _print)(compared)
     streams.flush()  # later errors would end with 1, which means that the models differ
 
 
@@ -268,14 +263,11 @@ def _unlike(old: list[Any], new: list[Any]) -> list[int]:
 
 
 def _row(change: TensorChange) -> tuple[str, ...]:
-    shapes = [" x ".join(map(str, tensor.shape)) for tensor in _sides(change)]
-    types = [tensor.type.name for tensor in _sides(change)]
+    tensors = [tensor for tensor in (change.before, change.after) if tensor]
+    shapes = [dims(tensor.shape) for tensor in tensors]
+    types = [tensor.type.name for tensor in tensors]
     name, sign = printable(change.name), _SIGNS.get(change.kind, "~")
     return (sign, name, _arrow(shapes), _arrow(types), *show_deviations.figures(change.deviation))
-
-
-def _sides(change: TensorChange) -> list[Tensor]:
-    return [tensor for tensor in (change.before, change.after) if tensor]
 
 
 def _arrow(texts: list[str]) -> str:
@@ -334,9 +326,5 @@ def _plain_tensor(change: TensorChange) -> dict[str, Any]:
         side: tensor and {"type": tensor.type.name, "shape": list(tensor.shape)}
         for side, tensor in sides.items()
     }
-    return {
-        "name": change.name,
-        "kind": change.kind,
-        **described,
-        "deviation": plain_values(change.deviation),
-    }
+    deviation = plain_values(change.deviation)
+    return {"name": change.name, "kind": change.kind, **described, "deviation": deviation}

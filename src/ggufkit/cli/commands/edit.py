@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 import ggufkit
 from ggufkit.cli import streams
-from ggufkit.cli.edit_options import Assignments, EditOptions, assignments
+from ggufkit.cli.edit_options import Assignments, assignments
 from ggufkit.cli.model_argument import MODEL, complete_key, complete_setting
 from ggufkit.cli.options import flag, no_clobber_option, parse_size, threads_option
 from ggufkit.cli.output import emit, examples, note
@@ -24,9 +24,6 @@ from ggufkit.edits.in_place import EditPlan, apply, plan_by
 from ggufkit.edits.undo import plan_undo
 from ggufkit.errors import printable
 from ggufkit.format.metadata import Metadata
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _DONE = {
     "nothing": "{file} already has these values; nothing written",
@@ -101,14 +98,14 @@ def command(  # noqa: PLR0913 (click passes each option)
     dry_run: bool,
     is_json: bool,
     threads: int | None,
-    **settings: Unpack[EditOptions],
+    **settings: Any,
 ) -> None:
     """Change the metadata of IN in place; the time does not depend on the model's size.
 
     A value keeps the type of its key. The value of a new key decides its type. Arrays are
     JSON. The changes are shown first. IN may be any shard; the keys are in the first shard, which
-    is edited. If an edit is killed, `ggufkit recover`
-    or the next edit finishes it.
+    is edited. An edit in place leaves a small hidden file next to IN, .NAME.ggufkit-undo, for
+    --undo. If an edit is killed, `ggufkit recover` or the next edit finishes it.
     """
     is_edit = any(settings.values()) or reserve is not None
     if (undo or redo) and (is_edit or output is not None):

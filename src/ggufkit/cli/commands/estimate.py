@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -20,6 +19,7 @@ from ggufkit.quantization.plan_memory import PlannedMemory
 from ggufkit.quantization.quantize import decide
 
 EVERY: Final = "all"  # recipes
+KINDS: Final = ("context", "weights", "cache", "state", "compute", "output", "total")
 
 
 @click.command(
@@ -142,11 +142,9 @@ def _show_one(  # noqa: PLR0913 (what to show of one model)
     fit = None if memory is None else estimated.fit(memory)
     most = None if memory is None else estimate.largest_context(model, memory, **options)
     if as_json:
-        kinds = ("weights", "cache", "state", "compute", "output", "total")
-        document: dict[str, object] = {"file": file, "context": estimated.context}
+        kinds = (*KINDS, "input_weights", "output_weights")
+        document: dict[str, object] = {"file": file}
         document |= {kind: getattr(estimated, kind) for kind in kinds}
-        document["input_weights"] = estimated.input_weights
-        document["output_weights"] = estimated.output_weights
         document["layers"] = [vars(layer) for layer in estimated.layers]
         if fit:
             document |= {"fit": vars(fit), "largest_context": most}
@@ -210,8 +208,7 @@ def _print_fit(estimated: estimate.Estimate, fit: estimate.Fit, most: int) -> No
 AS_IT_IS = "as it is"
 
 
-@dataclass(frozen=True)
-class Devices:
+class Devices(NamedTuple):
     """The memory of a device, or of several together: as written, and in bytes."""
 
     text: str
@@ -224,10 +221,13 @@ def show_memory_table(
     """Show a row for each recipe and context, and the largest recipe that fits each memory."""
     largest = _largest(planned, devices)
     if as_json:
+        fitting = [
+            {"memory": device.text, "context": context}
+            | {"fits": plan is not None, "recipe": plan and plan.recipe}
+            for device, context, plan in largest
+        ]
         documents = [_plain(plan, devices) for plan in planned]
-        emit(
-            {"file": file, "rows": documents, "largest": [_plain_largest(*row) for row in largest]}
-        )
+        emit({"file": file, "rows": documents, "largest": fitting})
         return
     recipes = {plan.recipe for plan in planned} != {None}
     header = (*(("RECIPE",) if recipes else ()), "CONTEXT", "WEIGHTS", "CACHE", "TOTAL")
@@ -252,14 +252,14 @@ def _row(planned: PlannedMemory, devices: Sequence[Devices], *, recipes: bool) -
         size(estimated.cache + estimated.state),
         size(estimated.total),
     )
-    fits = (_fits(estimated, device) for device in devices)
+    fits = (fit_words(estimated, estimated.fit(d.memories), "fits") for d in devices)
     return (*name, grouped(estimated.context), *sizes, *fits)
 
 
-def _fits(estimated: estimate.Estimate, device: Devices) -> str:
-    fit = estimated.fit(device.memories)
+def fit_words(estimated: estimate.Estimate, fit: estimate.Fit, whole: str) -> str:
+    """Return how much fits; layers are counted as for llama.cpp's --n-gpu-layers."""
     if fit.is_whole:
-        return "fits"
+        return whole
     return f"{fit.layers} of {len(estimated.layers) + 1} layers" if fit.layers else "no"
 
 
@@ -285,16 +285,6 @@ def _largest(
 
 def _plain(planned: PlannedMemory, devices: Sequence[Devices]) -> dict[str, Any]:
     estimated = planned.estimate
-    kinds = ("context", "weights", "cache", "state", "compute", "output", "total")
-    figures = {kind: getattr(estimated, kind) for kind in kinds}
+    figures = {kind: getattr(estimated, kind) for kind in KINDS}
     fits = [{"memory": device.text, **vars(estimated.fit(device.memories))} for device in devices]
     return {"recipe": planned.recipe, **figures, "fits": fits}
-
-
-def _plain_largest(device: Devices, context: int, planned: PlannedMemory | None) -> dict[str, Any]:
-    return {
-        "memory": device.text,
-        "context": context,
-        "fits": planned is not None,
-        "recipe": planned and planned.recipe,
-    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,7 +75,7 @@ def command(
     probabilities, and which models differ by more than chance. This runs llama.cpp through its
     Python binding, the extra ggufkit[llama]. All figures equal llama-perplexity's.
     """
-    _require_usable(models, **options)
+    _require_usable(models, options)
     if output:
         others = (options["text"], options["base"], options["base_logits"])
         refuse_input(output, (*models, *filter(None, others)))
@@ -100,23 +100,16 @@ def command(
         report([Path(output)])
 
 
-def _require_usable(
-    models: tuple[str, ...],
-    *,
-    text: str | None,
-    base: str | None,
-    base_logits: str | None,
-    resume: bool,
-    **_others: object,
-) -> None:
+def _require_usable(models: tuple[str, ...], options: Mapping[str, Any]) -> None:
     """Raise UsageError for options that do not go together, before anything is read."""
+    text, base, base_logits = (options[name] for name in ("text", "base", "base_logits"))
     if not models and (base is None or base_logits is None):
         raise click.UsageError("Missing argument 'MODEL'.")
     if text is None and base_logits is None:
         raise click.UsageError("Missing option '--text'.")
     if text is None and base is not None:
         raise click.UsageError("Missing option '--text': --base reads it.")
-    if resume and base is not None and base_logits is None:
+    if options["resume"] and base is not None and base_logits is None:
         raise click.UsageError("Missing option '--base-logits': --resume keeps the base in it.")
 
 

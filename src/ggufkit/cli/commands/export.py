@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -15,7 +14,6 @@ from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import report
 from ggufkit.conversion import export
 from ggufkit.errors import printable
-from ggufkit.output.layout import Layout
 from ggufkit.system.descriptors import as_path
 
 
@@ -66,7 +64,10 @@ def command(
     """
     with ggufkit.open(source) as model:
         plan = export.plan_export(model, say=note, **options)
-        paths = [] if dry_run else _written(plan, out, threads)
+        paths = []
+        if not dry_run:
+            with progress_bar("writing") as bar:
+                paths = export.write_export(plan, as_path(out), threads=threads, progress=bar)
     if as_json:
         files = [
             {"name": f.name, "tensors": len(f.extents), "nbytes": f.nbytes} for f in plan.files
@@ -77,8 +78,3 @@ def command(
         table(("FILE", "TENSORS", "SIZE"), rows, right="lrr")
     else:
         report(paths)
-
-
-def _written(plan: Layout, out: str, threads: int | None) -> list[Path]:
-    with progress_bar("writing") as progress:
-        return export.write_export(plan, as_path(out), threads=threads, progress=progress)

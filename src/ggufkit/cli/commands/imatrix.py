@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from click.core import ParameterSource
 
 from ggufkit.cli import options as shared
 from ggufkit.cli import streams, write_model
@@ -20,15 +19,13 @@ from ggufkit.validation.plain_values import plain_values
 
 STATISTICS: Final = "LAYER TENSOR SUM(ACT²) MIN MAX MEAN STDDEV ACTIVE N ENTROPY E(NORM) ZD COSSIM"
 
-format_option: shared.SharedOption = click.option(
+format_option = click.option(
     "--format",
     type=click.Choice(FORMATS, case_sensitive=False),
     help="Format of the file.  [default: dat if OUT ends in .dat, otherwise gguf]",
 )
-json_option: shared.SharedOption = shared.flag(
-    "--json", "as_json", help="Print the result as JSON."
-)
-context_option: shared.SharedOption = click.option(
+json_option = shared.flag("--json", "as_json", help="Print the result as JSON.")
+context_option = click.option(
     "--context",
     type=shared.TokenCount(1, shared.MAX_CONTEXT),
     help="Tokens per chunk, which .dat files do not say.  [default: what a .gguf among the inputs "
@@ -179,10 +176,9 @@ def convert(
 @click.option(
     "--memory",
     type=shared.parse_size,
-    default="4GiB",
-    show_default=True,
     metavar="SIZE",
-    help="Memory for the data of --hessian; more data takes several passes over TEXT.",
+    help="Memory for the data of --hessian; more data takes several passes over TEXT.  "
+    "[default: 4GiB]",
 )
 @shared.resume_option
 @shared.no_clobber_option
@@ -200,8 +196,9 @@ def compute(model: str, text: str, out: str, *, as_json: bool, **options: Any) -
     form, hessian = chosen.pop("format"), options["hessian"]
     if hessian and Path(hessian) == Path(out):
         raise click.UsageError("--hessian and --output name the same file")
-    context = click.get_current_context()
-    if not hessian and context.get_parameter_source("memory") is not ParameterSource.DEFAULT:
+    if chosen["memory"] is None:
+        del chosen["memory"]  # the default
+    elif not hessian:
         raise click.UsageError("--memory goes with --hessian")
     for output in (out, hessian) if hessian else (out,):  # before hours of work
         write_model.refuse_input(output, (model, text))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import click
 import numpy as np
@@ -105,8 +104,7 @@ def command(  # noqa: PLR0913 (the options)
             _print_chosen(file, selection, partial=partial)
 
 
-@dataclass(frozen=True)
-class _Selection:
+class _Selection(NamedTuple):
     """What to show of each file: some keys, some tensors, or everything."""
 
     keys: tuple[str, ...]
@@ -301,7 +299,17 @@ def _place(tensor: Tensor) -> str:
 def _print_map(file: str, *, as_json: bool) -> None:
     fields, findings = dissect(file)
     if as_json:
-        output.emit([_plain_field(field) for field in fields])
+        output.emit(
+            [
+                {
+                    "offset": f.offset,
+                    "nbytes": f.nbytes,
+                    "bytes": f.data.hex(),
+                    "meaning": f.meaning,
+                }
+                for f in fields
+            ]
+        )
     else:
         with output.paged():
             for field in fields:
@@ -309,15 +317,6 @@ def _print_map(file: str, *, as_json: bool) -> None:
     error = first_error(findings)
     if error is not None:
         raise error.exception()
-
-
-def _plain_field(field: Field) -> dict[str, Any]:
-    return {
-        "offset": field.offset,
-        "nbytes": field.nbytes,
-        "bytes": field.data.hex(),
-        "meaning": field.meaning,
-    }
 
 
 def _print_field(field: Field) -> None:

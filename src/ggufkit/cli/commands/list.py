@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 import ggufkit
+from ggufkit.cli.commands.estimate import fit_words
 from ggufkit.cli.options import TokenCount, flag, parse_memory
 from ggufkit.cli.output import emit, examples, note, paged, size, table
 from ggufkit.errors import printable
-from ggufkit.inspection.estimate import Estimate, Fit
 from ggufkit.models.hub.names import SCHEME, is_hub_name
 from ggufkit.models.hub.repository import CachedModel
 from ggufkit.models.open_all import open_all
@@ -86,15 +86,13 @@ def _fitting(pattern: str, memory: int, context: int | None, *, as_json: bool) -
         )
         return
     rows = (
-        (printable(path.name), size(path.nbytes), size(estimated.total), _words(estimated, fit))
-        for path, estimated, fit in fits
+        (
+            printable(path.name),
+            size(path.nbytes),
+            size(estimated.total),
+            fit_words(estimated, fit, "yes"),
+        )
+        for path, e, fit in fits
     )
     with paged():
         table(("NAME", "SIZE", "MEMORY", "FITS"), rows, right="lrrl")
-
-
-def _words(estimated: Estimate, fit: Fit) -> str:
-    """Say how much fits; layers are counted as for llama.cpp's --n-gpu-layers."""
-    if fit.is_whole:
-        return "yes"
-    return f"{fit.layers} of {len(estimated.layers) + 1} layers" if fit.layers else "no"

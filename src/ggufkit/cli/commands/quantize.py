@@ -126,7 +126,35 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     metavar="FILE",
     help="File with more RE=TYPE entries, separated by spaces or newlines.",
 )
-@quantize_options.target_options
+@click.option(
+    "--target-size",
+    type=shared.parse_size,
+    metavar="SIZE",
+    help="Choose types so that OUT has at most this size, such as 3.2GiB, with the least error.",
+)
+@click.option(
+    "--target-bpw",
+    type=click.FloatRange(0, 32, min_open=True),
+    metavar="BITS",
+    help="Choose types with this many bits per weight on average and the least error.",
+)
+@click.option(
+    "--sensitivity",
+    type=FILE,
+    help="For a target size: use what `ggufkit sensitivity` measured on IN.",
+)
+@click.option(
+    "--repair",
+    type=FILE,
+    metavar="TEXT",
+    help="With --sensitivity: try types on this text, and keep those that predict it best.",
+)
+@click.option(
+    "--repair-chunks",
+    type=shared.Count(1),
+    help="With --repair: read at most N chunks of 512 tokens for each try.  [default: "
+    f"{quantize_options.REPAIR_CHUNKS}]",
+)
 @click.option(
     "--like", type=MODEL, metavar="GGUF", help="Copy the type of each tensor from this model."
 )
@@ -286,13 +314,9 @@ def _write(
 ) -> list[list[Path]]:
     if not targets:
         return [[] for _ in results]
-    counts = results[0].shard_counts
-    if len(targets) == 1:
-        return [write_model.write_out(results[0].model, targets[0], shard_counts=counts, **work)]
     for target in targets:
         write_model.refuse_option_file(target)
-    for target in targets:
+    for target in targets if len(targets) > 1 else ():
         Path(target).parent.mkdir(parents=True, exist_ok=True)
-    pairs = [(result.model, target) for result, target in zip(results, targets, strict=True)]
-    with write_model.working(**work) as options:
-        return ggufkit.write_many(pairs, shard_counts=counts, **options)
+    outputs = [(result.model, target) for result, target in zip(results, targets, strict=True)]
+    return write_model.write_all(outputs, shard_counts=results[0].shard_counts, **work)

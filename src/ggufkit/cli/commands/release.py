@@ -13,6 +13,7 @@ from ggufkit.cli.options import FILE_PATH, cluster_option, flag, parse_size, thr
 from ggufkit.cli.output import counted, emit, examples, is_quiet, note, paged, size, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.reports.show_release import ReleaseView
+from ggufkit.cli.streams import PIPE
 from ggufkit.cli.write_model import report
 from ggufkit.errors import GGUFError, OutputError, printable
 from ggufkit.system.staging import write_whole
@@ -107,7 +108,7 @@ def command(
     again after it was stopped: it continues. `ggufkit release init` writes a file of settings.
     """
     if source == INIT:
-        report([_write_settings(Path(folder or SETTINGS))])
+        _write_settings(folder or SETTINGS)
         return
     if (source is None) == (watch is None) or (folder is None and not dry_run):
         raise click.UsageError(
@@ -165,13 +166,16 @@ def _listed(path: Path) -> list[str]:
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
-def _write_settings(path: Path) -> Path:
+def _write_settings(out: str) -> None:
     from ggufkit.release.settings import template  # noqa: PLC0415 (see below)
 
-    if path.exists():
-        raise OutputError(f"{path} exists already", remedy="Name another file with -o")
-    write_whole(path, template().encode())
-    return path
+    if out == PIPE:
+        click.echo(template(), nl=False)
+        return
+    if Path(out).exists():
+        raise OutputError(f"{out} exists already", remedy="Name another file with -o")
+    write_whole(Path(out), template().encode())
+    report([Path(out)])
 
 
 def _print_steps() -> Tell:

@@ -20,6 +20,7 @@ SHOWN: Final = 10  # tensors and keys that differ; --json has all
 
 @click.command(
     "reproduce",
+    options_metavar="--source MODEL [OPTIONS]",
     epilog=examples(
         "ggufkit reproduce model-Q4_K_M.gguf --source model-f16.gguf",
         "ggufkit reproduce model-IQ2_XS.gguf --source model-f16.gguf --imatrix imatrix.gguf",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -90,7 +92,7 @@ def command(  # noqa: PLR0913 (the options)
         if out is not None:
             with progress_bar("writing") as progress:
                 path = ggufkit.save_array(chosen, out, clobber=may_replace(), progress=progress)
-            if not click.get_current_context().params["as_json"]:
+            if not as_json:
                 report([path])
         if as_json:
             output.emit(_plain(tensor, chosen if rows is not None else None, statistics))
@@ -138,7 +140,7 @@ def _statistics(tensor: Tensor, threads: int | None, *, as_json: bool) -> Tensor
 
 
 def _plain(tensor: Tensor, rows: Tensor | None, stats: TensorStatistics | None) -> dict[str, Any]:
-    """Return everything as a document; `rows` are those that were asked for."""
+    """Return everything as a document; `rows` are the requested ones."""
     document: dict[str, Any] = {
         "name": tensor.name,
         "type": tensor.type.name,
@@ -199,10 +201,17 @@ def _number(number: float) -> str:
 
 def _print_statistics(tensor: Tensor, statistics: TensorStatistics) -> None:
     share = f"{statistics.zero_share:.1%}" if statistics.zeros else ""
+    figures = {
+        "min": statistics.min,
+        "max": statistics.max,
+        "mean": statistics.mean,
+        "standard deviation": statistics.std,
+        "norm": statistics.norm,
+    }
     pairs = [
         *_facts(tensor),
         ("elements", output.grouped(statistics.elements)),
-        *((label, _number(value)) for label, value in _figures(statistics) if value is not None),
+        *((label, _number(value)) for label, value in figures.items() if value is not None),
         ("zeros", output.grouped(statistics.zeros) + (f" ({share})" if share else "")),
     ]
     nonfinite = [("not a number", statistics.nan), ("infinite", statistics.infinite)]
@@ -216,21 +225,9 @@ def _print_statistics(tensor: Tensor, statistics: TensorStatistics) -> None:
         _print_bars("LEVEL", _level_rows(statistics.levels))
 
 
-def _figures(statistics: TensorStatistics) -> Iterator[tuple[str, float | None]]:
-    yield "min", statistics.min
-    yield "max", statistics.max
-    yield "mean", statistics.mean
-    yield "standard deviation", statistics.std
-    yield "norm", statistics.norm
-
-
 def _print_histogram(title: str, histogram: Histogram) -> None:
-    edges = zip(histogram.edges, histogram.edges[1:], strict=False)
-    rows = [
-        (f"{low:.4g} to {high:.4g}", count)
-        for (low, high), count in zip(edges, histogram.counts, strict=True)
-    ]
-    _print_bars(title, rows)
+    ranges = [f"{low:.4g} to {high:.4g}" for low, high in itertools.pairwise(histogram.edges)]
+    _print_bars(title, list(zip(ranges, histogram.counts, strict=True)))
 
 
 def _level_rows(levels: dict[int, int]) -> list[tuple[str, int]]:
@@ -239,9 +236,9 @@ def _level_rows(levels: dict[int, int]) -> list[tuple[str, int]]:
     step = -(-(high - low + 1) // SHOWN_LEVELS)
     if step == 1:
         return [(str(level), count) for level, count in levels.items()]
-    sums: dict[int, int] = {}
+    sums: Counter[int] = Counter()
     for level, count in levels.items():
-        sums[level // step] = sums.get(level // step, 0) + count
+        sums[level // step] += count
     return [
         (f"{index * step} to {index * step + step - 1}", count) for index, count in sums.items()
     ]

@@ -17,7 +17,7 @@ from ggufkit._version import __version__
 from ggufkit.errors import GGUFError
 from ggufkit.frameworks.extras import library
 from ggufkit.remote.url import scheme_of
-from ggufkit.view import overview, picture
+from ggufkit.view import picture
 from ggufkit.view.page_model import PageModel
 
 if TYPE_CHECKING:
@@ -62,14 +62,6 @@ class Query:
             raise RequestError(f"`{name}` is not a number of this model")
         return int(text)
 
-    def text(self, name: str) -> str:
-        """Return a text, empty if it is missing."""
-        return self.values.get(name, "")
-
-    def rows(self) -> tuple[int, int]:
-        """Return the first row that is asked for, and the number of rows."""
-        return self.number("start"), min(self.number("count", 100), MAX_COUNT)
-
     def model(self, name: str = "model") -> PageModel:
         """Return the model of a number; RequestError if there are not so many."""
         number = self.number(name)
@@ -79,28 +71,26 @@ class Query:
             )
         return self.models[number]
 
-    def tile(self) -> picture.TilePlace:
-        """Return the place of a tile."""
-        return picture.TilePlace(*map(self.number, ("level", "row", "column")))
-
 
 def _page(name: str) -> Any:  # noqa: ANN401 (a module)
     """Return the module of a view, imported when first asked for: the first view is not theirs."""
     return importlib.import_module(f"ggufkit.view.{name}")
 
 
-def _view(module: str, function: str, *numbers: str) -> RouteAnswer:
-    """Return what calls a function of a view with the model, and these numbers of the request."""
-    return lambda query: getattr(_page(module), function)(
-        query.model(), *map(query.number, numbers)
-    )
+def _view(module: str, function: str, *arguments: str) -> RouteAnswer:
+    """Return what calls a function of a view with the model and other arguments.
 
+    `arguments` are keys of _ARGUMENTS, or names of whole numbers.
+    """
 
-def _search(module: str, function: str) -> RouteAnswer:
-    """Return what calls a function of a view with the model, a text and rows to show."""
-    return lambda query: getattr(_page(module), function)(
-        query.model(), query.text("search"), *query.rows()
-    )
+    def answer(query: Query) -> Any:  # noqa: ANN401 (any document)
+        values = [
+            _ARGUMENTS[name](query) if name in _ARGUMENTS else query.number(name)
+            for name in arguments
+        ]
+        return getattr(_page(module), function)(query.model(), *values)
+
+    return answer
 
 
 RouteAnswer = Callable[[Query], Any]
@@ -122,54 +112,50 @@ def _index(query: Query, *, edits: bool = False) -> dict[str, Any]:
     return {"version": __version__, "models": names}
 
 
+_ARGUMENTS: Final[dict[str, RouteAnswer]] = {
+    "other": lambda query: query.model("other"),
+    "models": lambda query: query.models,
+    "parameters": lambda query: query.values,
+    "group": lambda query: query.values.get("group", ""),
+    "search": lambda query: query.values.get("search", ""),
+    "row count": lambda query: min(query.number("count", 100), MAX_COUNT),
+    "length": lambda query: query.number("count", MAX_TEXT),
+    "tile": lambda query: picture.TilePlace(*map(query.number, ("level", "row", "column"))),
+}
 GETS: Final[dict[str, RouteAnswer]] = {
     "models": _index,
-    "overview": lambda query: overview.overview(query.model()),
-    "treemap": lambda query: overview.treemap(query.model(), query.text("group")),
-    "layers": lambda query: overview.layer_grid(query.model()),
+    "overview": _view("overview", "overview"),
+    "treemap": _view("overview", "treemap", "group"),
+    "layers": _view("overview", "layer_grid"),
     "faults": _view("faults_page", "faults"),
-    "metadata": _search("metadata_page", "metadata_rows"),
-    "value": lambda query: _page("metadata_page").metadata_value(
-        query.model(), query.number("key"), query.number("start"), query.number("count", MAX_TEXT)
-    ),
+    "metadata": _view("metadata_page", "metadata_rows", "search", "start", "row count"),
+    "value": _view("metadata_page", "metadata_value", "key", "start", "length"),
     "document": _view("metadata_page", "metadata_document", "key"),
-    "tensors": lambda query: _page("tensor_page").tensor_rows(
-        query.model(), query.values, *query.rows()
-    ),
-    "tensor-parts": lambda query: _page("tensor_page").tensor_parts(
-        query.model(), query.values, *query.rows()
-    ),
+    "tensors": _view("tensor_page", "tensor_rows", "parameters", "start", "row count"),
+    "tensor-parts": _view("tensor_page", "tensor_parts", "parameters", "start", "row count"),
     "tensor": _view("tensor_page", "tensor_details", "tensor"),
     "statistics": _view("tensor_page", "statistics", "tensor"),
     "sample": lambda query: picture.sample_statistics(query.model().tensor(query.number("tensor"))),
     "block": _view("tensor_page", "block", "tensor", "row", "column"),
     "tokenizer": _view("tokens_page", "tokens_facts"),
-    "tokens": _search("tokens_page", "token_rows"),
+    "tokens": _view("tokens_page", "token_rows", "search", "start", "row count"),
     "token": _view("tokens_page", "token_merges", "id"),
     "templates": _view("prompt_page", "templates"),
     "memory": _view("memory_page", "memory_facts"),
-    "comparison": lambda query: _page("compare_page").comparison(
-        query.model(), query.model("other")
-    ),
-    "family": lambda query: _page("compare_page").family(query.model(), query.models),
-    "same-tensors": lambda query: _page("compare_page").same_tensors(
-        query.model(), query.models, query.number("tensor")
-    ),
-    "values-of-both": lambda query: _page("compare_page").values_of_both(
-        query.model(), query.model("other"), *map(query.number, ("tensor", "row", "column"))
-    ),
-    "error": lambda query: _page("compare_page").tensor_error(
-        query.model(), query.model("other"), query.number("tensor")
-    ),
+    "comparison": _view("compare_page", "comparison", "other"),
+    "family": _view("compare_page", "family", "models"),
+    "same-tensors": _view("compare_page", "same_tensors", "models", "tensor"),
+    "values-of-both": _view("compare_page", "values_of_both", "other", "tensor", "row", "column"),
+    "error": _view("compare_page", "tensor_error", "other", "tensor"),
 }
 SLOW: Final = ("error", "faults", "sample", "statistics")
 # Pictures, little endian: the rows and the columns of the values as float64 (which JavaScript
 # counts in), and the values as float32, row by row.
-TILES: Final[dict[str, Callable[[Query], picture.Tile]]] = {
-    "tile": lambda query: picture.tile(query.model().tensor(query.number("tensor")), query.tile()),
-    "error-tile": lambda query: _page("compare_page").error_tile(
-        query.model(), query.model("other"), query.number("tensor"), query.tile()
+TILES: Final[dict[str, RouteAnswer]] = {
+    "tile": lambda query: picture.tile(
+        query.model().tensor(query.number("tensor")), _ARGUMENTS["tile"](query)
     ),
+    "error-tile": _view("compare_page", "error_tile", "other", "tensor", "tile"),
 }
 # Long texts come in the body of a request; they change nothing either.
 POSTS: Final[dict[str, PostAnswer]] = {
