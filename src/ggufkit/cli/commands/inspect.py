@@ -301,13 +301,9 @@ def _print_map(file: str, *, as_json: bool) -> None:
     if as_json:
         output.emit(
             [
-                {
-                    "offset": f.offset,
-                    "nbytes": f.nbytes,
-                    "bytes": f.data.hex(),
-                    "meaning": f.meaning,
-                }
-                for f in fields
+                {"offset": field.offset, "nbytes": field.nbytes}
+                | {"bytes": field.data.hex(), "meaning": field.meaning}
+                for field in fields
             ]
         )
     else:

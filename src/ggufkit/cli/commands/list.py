@@ -86,12 +86,7 @@ def _fitting(pattern: str, memory: int, context: int | None, *, as_json: bool) -
         )
         return
     rows = (
-        (
-            printable(path.name),
-            size(path.nbytes),
-            size(estimated.total),
-            fit_words(estimated, fit, "yes"),
-        )
+        (printable(path.name), size(path.nbytes), size(e.total), fit_words(e, fit, "yes"))
         for path, e, fit in fits
     )
     with paged():
