@@ -60,8 +60,9 @@ SUMMARIES: Final = {  # of each command, by the sections of the help, in its ord
 COMMANDS: Final = tuple(sorted(name for section in SUMMARIES.values() for name in section))
 
 
-ONLY_SHOW: Final = (
-    *("inspect", "tensor", "tokenize", "template", "plan", "estimate", "archs", "list", "name"),
+# Commands that lose nothing when the reader of their output closes it.
+ONLY_SHOW: Final = frozenset(
+    ("inspect", "tensor", "tokenize", "template", "plan", "estimate", "archs", "list", "name")
 )
 
 

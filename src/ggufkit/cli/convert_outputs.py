@@ -20,7 +20,6 @@ from ggufkit.format.file_name import NO_BASENAME, build_name
 from ggufkit.lora.task_adapters import ARCHITECTURE
 from ggufkit.models.model import Model, bits_per_weight
 
-# What stands for the type in the name of an output, as in the converter's templates.
 OPTION_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Types": ("--outtype", "--quantize", "--imatrix", "--search", "--fp8-as-q8"),
     "Text models": (
@@ -38,6 +37,7 @@ OPTION_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "Work": ("--threads", "--resume"),
 }
+# What stands for the type in the name of an output, as in the converter's templates.
 TYPE_WORDS: Final[dict[str, Callable[[str], str]]] = {
     "{ftype}": str.lower, "{outtype}": str.lower, "{FTYPE}": str.upper, "{OUTTYPE}": str.upper,
     "{}": str.lower,

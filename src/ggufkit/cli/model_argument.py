@@ -78,7 +78,7 @@ Completion = Callable[..., list[str]]
 
 
 def _completion(part: str, end: str = "") -> Completion:
-    """Return what offers the names in a part of the model on the command line, with `end`."""
+    """Return a completion: the names of keys or tensors of the model on the line, plus `end`."""
 
     def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
         files = (ctx.params.get("file"), *(ctx.params.get("files") or ()), *ctx.args)

@@ -72,18 +72,21 @@ def deliver(
     *,
     dry_run: bool,
     as_json: bool,
-    laid: Mapping[str, Any] = {},
+    layout_options: Mapping[str, Any] = {},
     **work: Any,
 ) -> None:
-    """Write `model` to `out` in the layout `laid` and print its files; a dry run only prints."""
+    """Write `model` to `out` as `layout_options` say, and print its files.
+
+    A dry run only prints.
+    """
     if as_json and out == PIPE and not dry_run:
         raise click.UsageError("--json and the model cannot both go to stdout")
-    paths = [] if dry_run else write_out(model, out, **laid, **work)
+    paths = [] if dry_run else write_out(model, out, **layout_options, **work)
     if not dry_run and not as_json:
         report(paths)
         return
     folder, name = (Path(), "model.gguf") if out == PIPE else (Path(out).parent, Path(out).name)
-    files = layout(model, name, **laid).files
+    files = layout(model, name, **layout_options).files
     listed = [
         (PIPE if out == PIPE else str(folder / f.name), len(f.extents), f.nbytes) for f in files
     ]

@@ -11,7 +11,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -290,26 +290,14 @@ def _replace_file(
                 "the file changed during the edit", remedy="Edit it again", path=str(stage.target)
             )
         inodes = (os.fstat(descriptor).st_ino, os.fstat(stage.descriptor).st_ino)
-        if not descriptors.renames_open_files:
+        if descriptors.renames_open_files:  # locked until the end, so that no other edit starts
+            opened.callback(os.close, os.dup(stage.descriptor))
+        else:  # such systems cannot rename locked files either
             stack.close()
-        with _locked_on(stage):
-            edit_journal.publish(target, replace(change, inodes=inodes))
-            stage.publish()
-            _finish(target)
+        edit_journal.publish(target, replace(change, inodes=inodes))
+        stage.publish()
+        _finish(target)
     return way
-
-
-@contextlib.contextmanager
-def _locked_on(stage: Staging) -> Iterator[None]:
-    """Keep the new file locked until after its publication, so that no other edit starts early."""
-    if not descriptors.renames_open_files:  # such systems cannot rename locked files either
-        yield
-        return
-    keeper = os.dup(stage.descriptor)
-    try:
-        yield
-    finally:
-        os.close(keeper)
 
 
 def _transfer_data(

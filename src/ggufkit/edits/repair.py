@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
 from typing import Final
 
 import numpy as np
 
 from ggufkit.checks.consistency import inconsistencies
 from ggufkit.checks.declared_metadata import false_declarations
-from ggufkit.checks.model_view import ModelView, Violation
+from ggufkit.checks.model_view import ModelView
 from ggufkit.edits.edit import Edits
 from ggufkit.edits.in_place import EditPlan, plan
 from ggufkit.format.file_types import GUESSED, QUANTIZATION_VERSION, VERSION_KEY
@@ -51,7 +51,9 @@ def repairs(model: Model) -> Edits:
     view = ModelView(model)
     values: dict[str, object] = {}
     removed: list[str] = []
-    for broken in _faults(view) if view.is_language_model else ():
+    # False numbers come last, because repair replaces them.
+    faults = itertools.chain(inconsistencies(view), false_declarations(view))
+    for broken in faults if view.is_language_model else ():
         if broken.rule == "token-id-range":
             removed.append(broken.key)
         elif broken.rule.startswith("file-type-"):
@@ -84,9 +86,3 @@ def _split_values(model: Model) -> dict[str, object]:
         if model.metadata.type_name(key) != name
     }
     return {key: value for key, value in values.items() if value is not None}
-
-
-def _faults(view: ModelView) -> Iterator[Violation]:
-    """Yield the faults of keys; wrong numbers come last, because repair replaces them."""
-    yield from inconsistencies(view)
-    yield from false_declarations(view)

@@ -66,10 +66,9 @@ def select(  # noqa: PLR0913 (each is one choice)
     chosen = chosen.replace(tensors=renamed_tensors)
     for donor, text in added:
         chosen = _grafted(chosen, donor, text)
-    kept_keys = _kept_keys(
-        chosen.metadata, texts("keep_keys", keep_keys), texts("drop_keys", drop_keys)
-    )
-    metadata = _with_keys(kept_keys, added_keys)
+    patterns = texts("keep_keys", keep_keys), texts("drop_keys", drop_keys)
+    names = _chosen(list(chosen.metadata), *patterns, of_keys=True)
+    metadata = _with_keys(chosen.metadata.arranged(names), added_keys)
     if vocab_only:
         keys = [
             key
@@ -106,10 +105,6 @@ def _with_keys(metadata: Metadata, grafts: OpenGrafts) -> Metadata:
 def _filtered(tensors: Iterable[Tensor], keep: Sequence[str], drop: Sequence[str]) -> list[Tensor]:
     by_name = {tensor.name: tensor for tensor in tensors}
     return [by_name[name] for name in _chosen(list(by_name), keep, drop, of_keys=False)]
-
-
-def _kept_keys(metadata: Metadata, keep: Sequence[str], drop: Sequence[str]) -> Metadata:
-    return metadata.arranged(_chosen(list(metadata), keep, drop, of_keys=True))
 
 
 def _chosen(

@@ -23,9 +23,9 @@ def undo(path: AnyPath, *, force: bool = False, progress: Progress | None = None
     """Undo the last edit in place. The next call undoes the edit before it.
 
     The header is restored byte for byte, and tensor data moves back to its place. `path`,
-    `progress` and `force` are those of `edit_in_place`. Raises OutputError if there is no edit to
-    undo, FormatError if something else changed the file since: its size, its header, or the first
-    or last 64 KiB of its tensor data. Other tensor data is not read.
+    `progress` and `force` work as in `edit_in_place`. Raises OutputError if there is no edit to
+    undo, and FormatError if something else has changed the file since. It compares the size, the
+    header, and the first and last 64 KiB of the tensor data; other tensor data is not read.
     """
     return apply(plan_undo(path, force=force), progress=progress)
 

@@ -192,11 +192,14 @@ def _file_table(files: Sequence[Facts]) -> Iterator[str]:
 
 def _figures(qualities: Sequence[Facts]) -> Sequence[str]:
     """Return the cells of the first text."""
-    apart = qualities[0]["quality"]["divergence"] if qualities else None
-    if not apart:
+    divergence = qualities[0]["quality"]["divergence"] if qualities else None
+    if not divergence:
         return ("",) * len(_MEASURES)
-    mean, top = _measured(apart["kld"]["mean"], 1, 6), _measured(apart["same_top"], 100, 3)
-    return (mean, f"{apart['kld']['percentiles']['99.9']:.6f}", f"{top} %")
+    mean, top = (
+        _measured(divergence["kld"]["mean"], 1, 6),
+        _measured(divergence["same_top"], 100, 3),
+    )
+    return (mean, f"{divergence['kld']['percentiles']['99.9']:.6f}", f"{top} %")
 
 
 def _measured(figure: Facts, factor: float, digits: int) -> str:
@@ -271,15 +274,13 @@ def _how_to_run(document: Facts) -> Iterator[str]:
 def chart_of(document: Facts) -> str | None:
     """Return the chart of quality against size as SVG, None if fewer than two files are known."""
     rows = [
-        QualityRow(file["name"], file["nbytes"], None, apart["kld"]["mean"]["value"])
+        QualityRow(file["name"], file["nbytes"], None, divergence["kld"]["mean"]["value"])
         for file in document["files"]
         for quality in file["qualities"][:1]
-        if (apart := quality["quality"]["divergence"])
+        if (divergence := quality["quality"]["divergence"])
     ]
     drawing = quality_drawing(rows)
-    if drawing is None:
-        return None
-    return svg_file(drawing)
+    return None if drawing is None else svg_file(drawing)
 
 
 def evaluations(document: Facts) -> Iterator[tuple[str, str]]:

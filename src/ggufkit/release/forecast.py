@@ -45,7 +45,7 @@ def forecast(job: ReleaseJob) -> dict[str, Any]:
         extras = [*source.layouts(model), *layouts_of(sidecars_of(source), model)]
         base = sum(extra.nbytes for extra in extras)
         steps = list(_steps(job, model, rungs, base))
-        known = about(source, model.metadata)
+        source_facts = about(source, model.metadata)
     left_out: dict[str, list[str]] = {}
     for name, reason in refusals:
         left_out.setdefault(reason, []).append(name)
@@ -60,16 +60,18 @@ def forecast(job: ReleaseJob) -> dict[str, Any]:
         "others": [{"file": extra.files[0].name, "nbytes": extra.nbytes} for extra in extras],
         "left_out": [f"{', '.join(names)}: {reason}" for reason, names in left_out.items()],
         "doubts": list(doubts(rungs)),
-        "missing": list(_missing(job, known, rungs, base)),
+        "missing": list(_missing(job, source_facts, rungs, base)),
         "notes": notes,
         "steps": [{"step": step, "seconds": round(seconds, 1)} for step, seconds in steps],
         "disk": base + largest,
     }
 
 
-def _missing(job: ReleaseJob, known: Facts, rungs: Sequence[Rung], base: int) -> Iterator[str]:
+def _missing(
+    job: ReleaseJob, source_facts: Facts, rungs: Sequence[Rung], base: int
+) -> Iterator[str]:
     settings = job.settings
-    yield from missing(job, known)
+    yield from missing(job, source_facts)
     needs: list[Callable[[], object]] = [lambda: require_room(job, rungs, base)]
     needs += [library] if settings.calibration or settings.texts or settings.run else []
     needs += [lambda: publisher(job.upload, public=job.public)] if job.upload else []

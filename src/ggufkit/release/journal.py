@@ -117,10 +117,10 @@ class Journal:
 
     def is_done(self, step: str, inputs: str) -> bool:
         """Whether a step was done with these inputs, and its files are there or published."""
-        known = self.steps.get(step)
-        if known is None or known["inputs"] != inputs:
+        entry = self.steps.get(step)
+        if entry is None or entry["inputs"] != inputs:
             return False
-        return all(self._is_there(name, file) for name, file in known["files"].items())
+        return all(self._is_there(name, file) for name, file in entry["files"].items())
 
     def _is_there(self, name: str, file: Facts) -> bool:
         path = self.folder / name

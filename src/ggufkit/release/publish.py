@@ -48,7 +48,7 @@ class Publisher:
 
 
 def is_same(digest: str, path: Path, sha256: str) -> bool:
-    """Whether a digest of `digests` is that of a file on this disk, with this SHA-256.
+    """Whether a digest from `digests` belongs to a file on this disk, whose SHA-256 is `sha256`.
 
     The Hub tells the SHA-1 that Git has of the small files, which are not in its large storage.
     """

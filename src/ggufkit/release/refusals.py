@@ -99,12 +99,12 @@ def room_for(job: ReleaseJob, rungs: Sequence[Rung], taken: int) -> int | None:
     return room
 
 
-def missing(job: ReleaseJob, known: Facts) -> Iterator[str]:
-    """Yield what a user may have forgotten; `known` is what the source says of itself."""
+def missing(job: ReleaseJob, source_facts: Facts) -> Iterator[str]:
+    """Yield what a user may have forgotten; `source_facts` is what the source says of itself."""
     settings = job.settings
     data = settings.calibration or settings.imatrix
-    licence = settings.license or known["license"]
-    original = settings.base_model or known["base_model"]
+    licence = settings.license or source_facts["license"]
+    original = settings.base_model or source_facts["base_model"]
     for value, text in (
         (data, "a text for importance data: set calibration"),
         (settings.texts, "a text to measure quality on: set texts"),

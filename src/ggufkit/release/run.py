@@ -161,7 +161,7 @@ class _Release(Runner):
         return rungs
 
     def is_own(self, name: str, digest: str) -> bool:
-        """Whether a published digest is that of this release's file of the same name."""
+        """Whether a published digest belongs to this release's file of the same name."""
         sha256 = self.journal.digests().get(name)
         return sha256 is not None and is_same(digest, self.folder / name, sha256)
 
@@ -213,8 +213,8 @@ class _Release(Runner):
         self.tell("done", "card", files=[path.name for path in pages])
         others = self.others()
         rungs = [file for name in sound for file in journal.files(f"quantize {name}")]
-        known, sums = journal.digests(), self.folder / SUMS
-        lines = [digest_line(known[path.name], path.name) for path in (*rungs, *others)]
+        digests, sums = journal.digests(), self.folder / SUMS
+        lines = [digest_line(digests[path.name], path.name) for path in (*rungs, *others)]
         write_whole(sums, "".join(f"{line}\n" for line in lines).encode())
         journal.record("sums", "", [sums])
         self.publish([*others, *pages, sums], "Add card and checksums")

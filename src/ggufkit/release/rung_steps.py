@@ -29,10 +29,10 @@ Proof = tuple[str, tuple[object, ...], Callable[[Path], Facts], str]
 Measure = Callable[[Sequence[Path], dict[str, Any]], Facts]
 
 
-def require_sound(path: Path, threads: int | None, known: Container[str] = ()) -> None:
-    """Raise GGUFError for a file with an error, unless its rule is `known`."""
+def require_sound(path: Path, threads: int | None, accepted: Container[str] = ()) -> None:
+    """Raise GGUFError for a file with an error, unless its rule is `accepted`."""
     findings = check(path, data=True, threads=threads)
-    new = [f for f in findings if f.severity == "error" and f.rule not in known]
+    new = [f for f in findings if f.severity == "error" and f.rule not in accepted]
     if new:
         raise GGUFError(f"{path.name}: {new[0].message}")
 
@@ -43,6 +43,8 @@ class RungSteps:
     def __init__(self, run: Runner, base: Facts) -> None:
         self.run: Runner = run
         self.base: Facts = base
+        counts = {"chunks": run.settings.text_chunks, "threads": run.job.threads}
+        self._options: dict[str, Any] = counts | {"resume": True}
         self._tasks: dict[tuple[Path, str], Future[Facts]] = {}  # on the cluster
         self._broken = {finding.rule for finding in check(base["path"])}  # by the base model itself
 
@@ -84,17 +86,17 @@ class RungSteps:
 
     def _key(self, rung: Rung) -> str:
         run = self.run
-        known = run.journal.digests()
+        digests = run.journal.digests()
         data = sorted(
-            (path.name, known[path.name]) for path in run.journal.files("importance data")
+            (path.name, digests[path.name]) for path in run.journal.files("importance data")
         )
         recipe = identity_of(Path(rung.label)) if rung.label.endswith(RECIPE_SUFFIX) else rung.label
         settings = (run.settings.search, run.settings.shard_bytes, run.settings.name)
         return digest_of(self.base["content"], recipe, data, *settings)
 
     def _proofs(self, rung: Rung) -> Iterator[Proof]:
-        known, settings = self.run.journal.digests(), self.run.settings
-        digests = [known[name] for name in sorted(path.name for path in self.files(rung))]
+        all_digests, settings = self.run.journal.digests(), self.run.settings
+        digests = [all_digests[name] for name in sorted(path.name for path in self.files(rung))]
         yield f"check {rung.name}", (digests,), self._check, ""
         if settings.run and not is_encoder(rung.result.model):
             yield f"run {rung.name}", (digests,), self._run, ""
@@ -143,12 +145,6 @@ class RungSteps:
         settings = self.run.settings
         place = identity_of(Path(text))
         return place, settings.text_chunks, settings.context, self.base["content"]
-
-    @property
-    def _options(self) -> dict[str, Any]:
-        settings = self.run.settings
-        options = {"chunks": settings.text_chunks, "threads": self.run.job.threads}
-        return options | {"resume": True}
 
     def _begin_measuring(self, rungs: Sequence[Rung]) -> None:
         """Submit to the cluster what is not measured yet; `_measured` waits for it."""

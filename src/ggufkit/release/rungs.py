@@ -65,7 +65,7 @@ class Rung:
 
     @property
     def memory(self) -> int | None:
-        """The bytes that llama.cpp takes with CONTEXT tokens, None if not known."""
+        """The bytes that llama.cpp takes with CONTEXT tokens, None if not names_by_types."""
         try:
             return estimate(self.result.model, context=CONTEXT).total
         except GGUFError:
@@ -73,7 +73,7 @@ class Rung:
 
 
 def name_of(label: str) -> str:
-    """Return the name of a rung: that of its recipe, or its size."""
+    """Return the name of a rung: its recipe, or its size."""
     return Path(label).stem if label.endswith(RECIPE_SUFFIX) else label
 
 
@@ -130,7 +130,7 @@ def _refusal(result: Quantization) -> str:
 
 def doubts(rungs: Sequence[Rung]) -> Iterator[str]:
     """Yield a sentence for each rung that makes no sense for this model."""
-    known: dict[tuple[str, ...], str] = {}
+    names_by_types: dict[tuple[str, ...], str] = {}
     for rung in rungs:
         facts = rung.facts
         if facts["fallbacks"] > MOST_FALLBACKS * max(facts["quantized"], 1):
@@ -140,9 +140,9 @@ def doubts(rungs: Sequence[Rung]) -> Iterator[str]:
                 "the others do not divide into their blocks"
             )
         types = tuple(decision.after.type.name for decision in rung.result.decisions)
-        if types in known:
-            yield f"{rung.name}: has the same types as {known[types]}"
-        known.setdefault(types, rung.name)
+        if types in names_by_types:
+            yield f"{rung.name}: has the same types as {names_by_types[types]}"
+        names_by_types.setdefault(types, rung.name)
 
 
 def groups(rungs: Sequence[Rung], room: int | None) -> Iterator[list[Rung]]:

@@ -22,12 +22,12 @@ def require_runs(path: Path, threads: int) -> None:
     paths = [place for place in sys.path if place]
     child = f"import sys; sys.path[:] = {paths!r}; from {__name__} import main; main()"
     command = [sys.executable, "-I", "-c", child, str(path.absolute()), str(threads)]
-    ended = subprocess.run(  # noqa: S603 (this program)
+    process = subprocess.run(  # noqa: S603 (this program)
         command, capture_output=True, text=True, check=False, errors="replace"
     )
-    if ended.returncode:
-        lines = ended.stderr.strip().splitlines()
-        message = lines[-1][-LAST:] if lines else f"it ended with code {ended.returncode}"
+    if process.returncode:
+        lines = process.stderr.strip().splitlines()
+        message = lines[-1][-LAST:] if lines else f"it ended with code {process.returncode}"
         raise GGUFError(f"llama.cpp cannot run {path.name}: {message}")
 
 

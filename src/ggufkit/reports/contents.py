@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ggufkit.errors import GGUFError
 from ggufkit.evaluation.quality_rows import QualityRow, read_evaluation
@@ -49,8 +49,7 @@ class Errors:
         return math.sqrt(noise / signal) if signal and math.isfinite(signal) else None
 
 
-@dataclass(frozen=True)
-class FileRow:
+class FileRow(NamedTuple):
     """A model of the report: the name, the bytes on disk, the bits per weight."""
 
     name: str

@@ -56,7 +56,7 @@ def sensitivity_drawing(sensitivity: Sensitivity) -> Element:
 
 def bits_class(bits: float) -> str:
     """Return the class of a colour for a number of bits per weight."""
-    return f"b{min(_BITS, key=lambda known: abs(known - bits))}"
+    return f"b{min(_BITS, key=lambda shade: abs(shade - bits))}"
 
 
 def treemap_drawing(drawn: dict[str, Any]) -> Element:

@@ -80,17 +80,17 @@ def _colour(bits: float, kind: str) -> Element:
     return element("span", element("svg", square, viewBox="0 0 10 10"), f"{kind}, {bits:g} bits")
 
 
-def _findings(overview: dict[str, Any]) -> Iterator[Element]:
-    if not overview["findings"]:
+def _findings(faults: dict[str, Any]) -> Iterator[Element]:
+    if not faults["findings"]:
         sound = element("p", element("code", "ggufkit check"), " finds nothing wrong.")
         yield section("Check", sound)
         return
     rows: list[list[Child]] = [
         [element("span", finding["severity"], class_=finding["severity"]), finding["rule"],
          element("span", element("bdi", finding["message"]), f" {finding['remedy']}")]
-        for finding in overview["findings"]
+        for finding in faults["findings"]
     ]  # fmt: skip
-    rest = overview["total"] - len(rows)
+    rest = faults["total"] - len(rows)
     more = [element("p", f"… and {rest} more")] if rest else []
     yield section("Check", table(("severity", "rule", "finding and remedy"), rows), *more)
 

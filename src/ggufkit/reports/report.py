@@ -69,13 +69,13 @@ def table_lines(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterato
     yield ""
 
 
-def _findings(overview: dict[str, Any]) -> Iterator[str]:
+def _findings(faults: dict[str, Any]) -> Iterator[str]:
     yield "## Check\n"
-    if not overview["findings"]:
+    if not faults["findings"]:
         yield "`ggufkit check` finds nothing wrong.\n"
         return
     rows = ((finding["severity"], finding["rule"], f"{finding['message']} {finding['remedy']}")
-            for finding in overview["findings"])  # fmt: skip
+            for finding in faults["findings"])  # fmt: skip
     yield from table_lines(("severity", "rule", "finding and remedy"), rows)
 
 
@@ -126,8 +126,8 @@ def report(  # noqa: PLR0913 (options of one verb)
         contents = gather(
             first, rest, data=data, evaluation=result, threads=threads, progress=progress
         )
-        for source, page in zip(sources, models, strict=True):
-            _require_same_files(source, page)
+        for source, own_model in zip(sources, models, strict=True):
+            _require_same_files(source, own_model)
         limit = ReadersLimit.all_of(model.readers_limit for model in models)
         write_whole(target, write(contents), limit=limit, clobber=clobber)
     return target

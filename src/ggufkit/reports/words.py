@@ -112,12 +112,12 @@ def error_row(file: str, change: TensorChange) -> tuple[str, ...]:
     types = (before.type.name if before else "", after.type.name if after else "")
     if deviation is None:
         return (change.name, file, *types, "", "", "", "")
+    errors = (f"{deviation.rmse:.3g}", f"{deviation.max_abs:.3g}")
     return (
         change.name,
         file,
         *types,
-        f"{deviation.rmse:.3g}",
-        f"{deviation.max_abs:.3g}",
+        *errors,
         f"{deviation.snr_db:.2f}",
         f"{deviation.cosine:.6f}",
     )

@@ -11,7 +11,7 @@ from ggufkit.errors import MissingTensorError, ShapeError
 from ggufkit.inspection.diff import Deviation, diff, key_changes
 from ggufkit.inspection.summary import summarize
 from ggufkit.models.model import Model, Tensor
-from ggufkit.view.metadata_page import short_value
+from ggufkit.view.metadata_page import key_row
 from ggufkit.view.page_model import PageModel
 from ggufkit.view.picture import Tile, TilePlace, difference_tile, values_at
 from ggufkit.view.plain_values import cut, number
@@ -34,16 +34,7 @@ def compared_keys(before: PageModel, after: PageModel) -> dict[str, Any]:
     changes = list(key_changes(before.model.metadata, after.model.metadata))
     return {
         "models": [_side(before), _side(after)],
-        "keys": [
-            {
-                "key": cut(change.key),
-                "before": short_value(change.before),
-                "after": short_value(change.after),
-                "before_type": change.before_type,
-                "after_type": change.after_type,
-            }
-            for change in changes[:MAX_KEYS]
-        ],
+        "keys": [key_row(change) for change in changes[:MAX_KEYS]],
         "changed_keys": len(changes),
     }
 
@@ -168,5 +159,4 @@ def values_of_both(
 
 def error_tile(before: PageModel, after: PageModel, number: int, place: TilePlace) -> Tile:
     """Return a tile of the second tensor minus the first."""
-    old, new = pair_of(before, after, number)
-    return difference_tile(old, new, place)
+    return difference_tile(*pair_of(before, after, number), place)

@@ -23,9 +23,8 @@ from ggufkit.format.metadata import Metadata
 from ggufkit.inspection.summary import plain
 from ggufkit.models.open import open as open_model
 from ggufkit.system.mapped_file import MappedFile
-from ggufkit.view.metadata_page import short_value
+from ggufkit.view.metadata_page import key_row, short_value
 from ggufkit.view.page_model import PageModel
-from ggufkit.view.plain_values import cut
 from ggufkit.view.prompt_page import compare_templates
 
 MAX_EDITS: Final = 100  # keys in one request
@@ -98,7 +97,7 @@ class Editor:
             page.resources.close()
             page.model.close()  # the blocks of a file that is mapped cannot move
             try:
-                # Without `again`: after an edit by another process, this one is not wanted.
+                # Without `again`: if another process edited the file first, this edit must fail.
                 done = apply(replace(planned, again=None))
             finally:
                 self.models[number] = _opened_again(page)
@@ -107,14 +106,7 @@ class Editor:
 
 def change_row(change: Change) -> dict[str, Any]:
     """Return a change with short values."""
-    return {
-        "kind": change.kind,
-        "key": cut(change.key),
-        "before_type": change.before_type,
-        "after_type": change.after_type,
-        "before": short_value(change.before),
-        "after": short_value(change.after),
-    }
+    return {"kind": change.kind} | key_row(change)
 
 
 def _difference(change: Change) -> dict[str, Any]:
@@ -136,11 +128,11 @@ def _file_of(page: PageModel) -> MappedFile:
             remedy="`ggufkit edit IN --output OUT` writes a changed copy",
         )
     try:
-        now = file.path.stat()
+        status = file.path.stat()
     except OSError:
         raise _changed(page.name) from None
     opened = file.status
-    if not file.same_file(file.path) or (now.st_size, now.st_mtime_ns) != (
+    if not file.same_file(file.path) or (status.st_size, status.st_mtime_ns) != (
         opened.st_size,
         opened.st_mtime_ns,
     ):

@@ -25,7 +25,7 @@ from ggufkit.view.page_model import PageModel
 MAX_DEVICES: Final = 16  # GGML_CUDA_MAX_DEVICES of llama.cpp
 MAX_INT32: Final = (1 << 31) - 1  # of layers, sequences and tokens
 LONG_CONTEXT: Final = 1 << 20  # tokens, as long as contexts of models are today
-CURVES: Final = ("Q8_0", "Q6_K", "Q4_K_M", "Q2_K")  # recipes beside the model as it is
+CURVES: Final = ("Q8_0", "Q6_K", "Q4_K_M", "Q2_K")  # recipes, in addition to the model as it is
 LEAST_CONTEXT: Final = 512  # tokens, where the curves begin
 MAX_MEMORY: Final = 1 << 50  # bytes of one device
 _FIGURES: Final = (
@@ -134,12 +134,11 @@ def split(
     parts = _parts(result, model, _whole(query, "cpu_experts") or 0)
     requested = len(parts) if requested is None else min(requested, len(parts))
     filled = list(_filled(parts[:requested], devices, result.compute))
-    on_devices = sum(used["nbytes"] for used in filled)
-    offloaded = sum(used["layers"] for used in filled)
-    used = sum(1 for device in filled if device["layers"])
-    everything = (
-        result.total + (result.twice if offloaded else 0) + max(used - 1, 0) * result.compute
-    )
+    on_devices = sum(device["nbytes"] for device in filled)
+    offloaded = sum(device["layers"] for device in filled)
+    devices_in_use = sum(1 for device in filled if device["layers"])
+    more_buffers = max(devices_in_use - 1, 0) * result.compute
+    everything = result.total + (result.twice if offloaded else 0) + more_buffers
     return {
         "devices": filled,
         "host": everything - on_devices,

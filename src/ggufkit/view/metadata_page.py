@@ -6,8 +6,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from ggufkit.edits.changes import Change
 from ggufkit.format.coerce import plain as plain_list
 from ggufkit.format.values import Arrays, Strings, TypedValue, Value
+from ggufkit.inspection.diff import KeyChange
 from ggufkit.inspection.summary import plain
 from ggufkit.view.page_model import PageModel
 from ggufkit.view.plain_values import cut, page_of
@@ -71,6 +73,17 @@ def short_value(value: Value | None) -> object:
     if isinstance(value, np.ndarray):
         return plain(value[:SHOWN_ITEMS])
     return plain(value)
+
+
+def key_row(change: Change | KeyChange) -> dict[str, Any]:
+    """Return a key that differs, with short values."""
+    return {
+        "key": cut(change.key),
+        "before_type": change.before_type,
+        "after_type": change.after_type,
+        "before": short_value(change.before),
+        "after": short_value(change.after),
+    }
 
 
 def metadata_value(page: PageModel, number: int, start: int, count: int) -> dict[str, Any]:

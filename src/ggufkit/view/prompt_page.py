@@ -17,6 +17,7 @@ MAX_TEMPLATE: Final = 1 << 20  # characters of all that are shown; real ones hav
 MAX_TEMPLATES: Final = 16  # shown of one model; real ones have up to five
 MAX_PROMPT: Final = 1 << 20  # characters
 MAX_LINES: Final = 5000  # of templates to compare: comparing takes time quadratic in them
+_OWN: Final = frozenset({"messages", "tools", "add_generation_prompt", "name", "self"})
 
 LineIds: TypeAlias = npt.NDArray[np.int16]
 
@@ -60,9 +61,6 @@ def prompt(page: PageModel, query: dict[str, Any]) -> dict[str, Any]:
             remedy=f"The page shows up to {MAX_PROMPT:,}",
         )
     return {"text": text} | page.ask_vocabulary({"task": "mark", "text": text})
-
-
-_OWN: Final = frozenset({"messages", "tools", "add_generation_prompt", "name", "self"})
 
 
 def compare_templates(before: str, after: str) -> dict[str, Any]:

@@ -70,7 +70,7 @@ _DOWNLOAD_CANNOT: Final = _WORK[2:]
 @shared.cluster_option
 @shared.dry_run_option
 @shared.json_option
-def command(source: str, out: str, *, version: str | None, **laid: Any) -> None:
+def command(source: str, out: str, *, version: str | None, **layout_options: Any) -> None:
     """Copy the model IN to OUT, and change only what the options say.
 
     IN is a file, any shard of a set, a folder that holds one set, a URL, or - for stdin. Without a
@@ -79,9 +79,9 @@ def command(source: str, out: str, *, version: str | None, **laid: Any) -> None:
     the copy is called like IN. Sizes are in bytes, or like 500M and 2G
     (powers of 1000) or 512MiB (powers of 1024). OUT may be - for stdout.
     """
-    work = {key: laid.pop(key) for key in _WORK}
-    laid["version"] = version and int(version)
-    deinterleave, interleave = laid.pop("deinterleave"), laid.pop("interleave")
+    work = {key: layout_options.pop(key) for key in _WORK}
+    layout_options["version"] = version and int(version)
+    deinterleave, interleave = layout_options.pop("deinterleave"), layout_options.pop("interleave")
     if deinterleave and interleave:
         raise click.UsageError("Use either --interleave or --deinterleave, not both")
     change = interleaved if interleave else deinterleaved if deinterleave else None
@@ -90,7 +90,10 @@ def command(source: str, out: str, *, version: str | None, **laid: Any) -> None:
             Path(out).mkdir(parents=True, exist_ok=True)
         out = str(Path(out) / f"{stem_of(source)}.gguf")
     is_plain = not (
-        change or any(laid.values()) or any(map(work.get, _DOWNLOAD_CANNOT)) or out == PIPE
+        change
+        or any(layout_options.values())
+        or any(map(work.get, _DOWNLOAD_CANNOT))
+        or out == PIPE
     )
     try:
         opened = ggufkit.open(source)
@@ -104,4 +107,4 @@ def command(source: str, out: str, *, version: str | None, **laid: Any) -> None:
         report([path])
         return
     with opened as model:
-        deliver(change(model) if change else model, out, laid=laid, **work)
+        deliver(change(model) if change else model, out, layout_options=layout_options, **work)

@@ -19,6 +19,7 @@ from ggufkit.quantization.plan_memory import PlannedMemory
 from ggufkit.quantization.quantize import decide
 
 EVERY: Final = "all"  # recipes
+AS_IT_IS: Final = "as it is"  # without a recipe
 KINDS: Final = ("context", "weights", "cache", "state", "compute", "output", "total")
 
 
@@ -203,9 +204,6 @@ def _print_fit(estimated: estimate.Estimate, fit: estimate.Fit, most: int) -> No
         click.echo(f"All layers fit with a context of up to {most:,} tokens.")
     else:
         click.echo("No context is short enough for all layers to fit.")
-
-
-AS_IT_IS = "as it is"
 
 
 class Devices(NamedTuple):

@@ -24,6 +24,7 @@ from ggufkit.validation.plain_values import plain_values
 
 MEASURES: Final = {"kld": "mean KLD", "log_perplexity": "ln PPL"}
 COLUMNS: Final = ("MODEL", "SIZE", "PPL")
+KLD_PERCENTILES: Final = (99.9, 99.0, 95.0, 90.0, 50.0, 10.0, 5.0, 1.0, 0.1)
 BASE_COLUMNS: Final = ("PPL RATIO", "MEAN KLD", "MEDIAN KLD", "99.9% KLD", "RMS Δp", "SAME TOP p")
 
 
@@ -148,17 +149,17 @@ def _groups(evaluation: Evaluation) -> tuple[tuple[str, ...], ...]:
 
 def _row(quality: Quality, columns: int) -> tuple[str, ...]:
     start = (printable(quality.name), size(quality.nbytes), _figure(quality.perplexity, 4))
-    apart = quality.divergence
-    if apart is None:
+    divergence = quality.divergence
+    if divergence is None:
         return start + ("",) * (columns - len(start))
     return (
         *start,
-        _figure(apart.ratio, 4),
-        _figure(apart.kld.mean, 6),
-        f"{apart.kld.median:.6f}",
-        f"{apart.kld.percentiles[99.9]:.6f}",
-        _percent(apart.rms_probability_change),
-        _percent(apart.same_top),
+        _figure(divergence.ratio, 4),
+        _figure(divergence.kld.mean, 6),
+        f"{divergence.kld.median:.6f}",
+        f"{divergence.kld.percentiles[99.9]:.6f}",
+        _percent(divergence.rms_probability_change),
+        _percent(divergence.same_top),
     )
 
 
@@ -201,9 +202,6 @@ def _print_details(evaluation: Evaluation) -> None:
         click.echo(click.style(printable(model.name), bold=True))
         for line in report_lines(model.perplexity, model.divergence):
             click.echo(f"  {line}".rstrip())
-
-
-KLD_PERCENTILES = (99.9, 99.0, 95.0, 90.0, 50.0, 10.0, 5.0, 1.0, 0.1)
 
 
 def report_lines(

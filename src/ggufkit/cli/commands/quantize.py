@@ -26,6 +26,15 @@ from ggufkit.quantization.provenance import UNREAD, content_digest, with_provena
 from ggufkit.quantization.quantize import QuantizeOptions, decide, refuse
 from ggufkit.quantization.recipes import ALIASES, RECIPES
 
+# Options that name files.
+_READ: Final = (
+    "imatrix",
+    "hessian",
+    "sensitivity",
+    "repair",
+    "tensor_type_file",
+    "like",
+)  # options that name files
 _WORK: Final = ("threads", "resume", "cluster")
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Quality": (
@@ -251,9 +260,6 @@ def _content(model: ggufkit.Model, threads: int | None) -> str:
         return content_digest(model, threads, bar)
 
 
-_READ: Final = ("imatrix", "hessian", "sensitivity", "repair", "tensor_type_file", "like")
-
-
 def _require_output(
     source: str, out: str | None, recipe: str | None, options: Mapping[str, Any]
 ) -> None:
@@ -276,7 +282,7 @@ def _options(
     if values["include_weights"] and values["exclude_weights"]:
         raise click.UsageError("Use either --include-weights or --exclude-weights, not both")
     listed = values["tensor_type_file"]
-    changed = {
+    converted = {
         "tensor_types": (
             *values["tensor_types"],
             *(
@@ -291,8 +297,8 @@ def _options(
         "override_kv": dict(values["override_kv"]),
         "like": values["like"] and opened.enter_context(ggufkit.open(values["like"])),
     }
-    same = {key: values[key] for key in QuantizeOptions.__annotations__ if key in values}
-    return cast("QuantizeOptions", same | changed)
+    unchanged = {key: values[key] for key in QuantizeOptions.__annotations__ if key in values}
+    return cast("QuantizeOptions", unchanged | converted)
 
 
 def _targets(source: str, out: str, results: Sequence[Quantization]) -> list[str]:

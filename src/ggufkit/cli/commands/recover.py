@@ -13,7 +13,7 @@ from ggufkit.cli.output import emit, examples
 from ggufkit.edits.recover import Outcome
 from ggufkit.errors import GGUFError, printable
 
-_TOLD: Final = {
+_OUTCOMES: Final = {
     "nothing": "no edit was interrupted",
     "before": "the edit had not started; the file is unchanged",
     "after": "finished the edit",
@@ -40,7 +40,7 @@ def command(ctx: click.Context, files: tuple[str, ...], *, force: bool, as_json:
     else:
         for file, outcome in outcomes.items():
             if outcome:
-                click.echo(f"{printable(file)}: {_TOLD[outcome]}")
+                click.echo(f"{printable(file)}: {_OUTCOMES[outcome]}")
     if None in outcomes.values():
         ctx.exit(FAILED)
 

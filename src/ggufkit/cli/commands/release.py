@@ -149,14 +149,14 @@ def _job(source: str, folder: Path, *, is_listed: bool, options: dict[str, Any])
     changed = {key: options[key] for key in ("calibration", "texts", "rungs") if options[key]}
     settings = replace(settings, **changed)
     stem = settings.name or ReleaseSource(source, settings, note).stem
-    same = ("public", "replace", "disk", "card", "threads")
+    job_options = ("public", "replace", "disk", "card", "threads")
     return ReleaseJob(
         source,
         folder / stem if is_listed else folder,
         replace(settings, name=stem),
         upload=options["upload"].replace(NAME, stem),
         cluster=options["cluster"] or "",
-        **{key: options[key] for key in same},
+        **{key: options[key] for key in job_options},
     )
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 DEFAULT_HOST: Final = "127.0.0.1"
 IDLE_CONNECTION: Final = 5  # seconds
 SWITCH_SECONDS: Final = 0.0005  # for which a thread that works keeps the others waiting
-WAITING_CONNECTIONS: Final = 128  # accepted at once, beside those that are open
+WAITING_CONNECTIONS: Final = 128  # waiting to be accepted, in addition to open ones
 
 
 class PortError(GGUFError, OSError):
