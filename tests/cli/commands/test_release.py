@@ -28,6 +28,11 @@ def test_init_writes_the_settings_where_it_is_told(tmp_path):
     assert "# rungs = " in (tmp_path / "mine.toml").read_text()
 
 
+def test_init_prints_the_settings_for_a_pipe(tmp_path):
+    assert "# rungs = " in done("release", "init", "-o", "-").out
+    assert not list(tmp_path.iterdir())
+
+
 def test_missing_source_is_named():
     result = ggufkit("release", "absent.gguf", "-o", "out")
     assert result.code == 1

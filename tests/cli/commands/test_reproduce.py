@@ -20,6 +20,10 @@ def source(tmp_path, monkeypatch):
     return tmp_path / "in.gguf"
 
 
+def test_usage_shows_the_required_source():
+    assert "reproduce --source MODEL [OPTIONS] FILE" in done("reproduce", "--help").out
+
+
 def test_file_of_quantize_is_proven(source):
     done("quantize", "in.gguf", "out.gguf", "Q4_K_M", "--provenance", "--keep-order")
     text = done("reproduce", "out.gguf", "--source", "in.gguf").out
