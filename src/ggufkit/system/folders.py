@@ -64,9 +64,12 @@ class HiddenFolder:
         self._descriptor = open_own_folder(self.path)
         if self._descriptor is None:
             return
-        if lock(self._descriptor) is False or not is_at(self.path, self._descriptor):
+        try:
+            if lock(self._descriptor) is False or not is_at(self.path, self._descriptor):
+                raise self._refusal()
+        except OSError:
             self._close()
-            raise self._refusal()
+            raise
 
     def _remove(self) -> None:
         """Remove the folder, unless it is published or another one is now in its place."""
