@@ -30,6 +30,12 @@ constexpr bool has_encoder = false;
 template <class Type>
 constexpr bool has_encoder<Type, decltype(void(&Type::encode_block))> = true;
 
+// Whether a type has a decoder; some are decoded in Python.
+template <class Type, class = void>
+constexpr bool has_decoder = false;
+template <class Type>
+constexpr bool has_decoder<Type, decltype(void(&Type::template decode_lanes<Cached>))> = true;
+
 // The scalar port for one block.
 template <class Type>
 void encode_scalar(const float *x, const float *weights, float row_mean_square, uint8_t *block) {
@@ -263,8 +269,10 @@ struct Rows {
             codec.encode = encode<Type, encode_rows<Type>>;
             if constexpr (portable) codec.encode_block = encode_scalar<Type>;
         }
-        codec.decode = decode<Type>;
-        codec.validate = validate<Type>;
+        if constexpr (has_decoder<Type>) {
+            codec.decode = decode<Type>;
+            codec.validate = validate<Type>;
+        }
         return codec;
     }
 };

@@ -47,8 +47,8 @@ def encodings(kind: TensorType, use: int, isa: str) -> Iterator[bytes]:
     for character, weighted in itertools.product(characters, options):
         x = oracle.array(character, ROWS, width)
         x[np.isnan(x)] = np.nan
-        if kind.program and not np.isfinite(x).all():
-            continue  # sums are NaN, whose sign depends on the processor
+        if kind.program and not (np.abs(x) < 1e10).all():
+            continue  # sums may be NaN, whose sign depends on the processor
         weights = np.random.default_rng(0).random(width, np.float32) if weighted else None
         out = np.zeros(ROWS * kind.row_bytes(width), np.uint8)
         bad = _native.encode(kind.id, x.reshape(-1), out, width, weights, isa)

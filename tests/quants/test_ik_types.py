@@ -49,6 +49,24 @@ def test_encoded_rows_are_those_of_ik_llama(kind, isa, monkeypatch):
     assert digests == ENCODED[kind]
 
 
+def test_quantize_writes_types_of_ik_llama_that_options_name(tmp_path):
+    values = np.random.default_rng(0).standard_normal((4, 512)).astype("f4")
+    kinds = {
+        "blk.0.ffn_up.weight": "IQ4_K",
+        "blk.0.ffn_gate.weight": "Q6_0",
+        "output.weight": "IQ6_K",
+    }
+    arrays = dict.fromkeys(kinds, values)
+    ggufkit.write(ggufkit.model(arrays, {"general.architecture": "llama"}), tmp_path / "in.gguf")
+    options = ["--tensor-type", "ffn_up=IQ4_K", "--tensor-type", "ffn_gate=Q6_0"]
+    options += ["--output-tensor-type", "IQ6_K"]
+    done("quantize", tmp_path / "in.gguf", tmp_path / "out.gguf", "Q8_0", *options)
+    with ggufkit.open(tmp_path / "out.gguf") as model:
+        for name, kind in kinds.items():
+            assert model[name].type == kind
+            np.testing.assert_array_equal(model[name].raw(), quants.quantize(values, kind))
+
+
 @pytest.mark.parametrize("kind", [k for k in KINDS if k.interleaved == 1], ids=str)
 def test_torch_decodes_the_same_bits(kind):
     torch = pytest.importorskip("torch")

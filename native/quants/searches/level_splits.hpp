@@ -1,5 +1,5 @@
-// The search of IQ2_KS of ik_llama.cpp: sorted, 32 elements are split at every three places between
-// four levels; and its search for the scale of a row.
+// The search of IQ2_K and IQ2_KS of ik_llama.cpp: the sorted elements of a group are split at every
+// three places between four levels; and the search for the scale of a row of IQ2_KS.
 #pragma once
 #include "../rows.hpp"
 #include "moved_levels.hpp"
@@ -7,20 +7,20 @@
 
 namespace {
 
-// Sums of the first so many elements of each lane in ascending order: 33 of weights, 33 of weighted
-// elements.
-template <class Lane>
+// Sums of the first so many elements of each lane in ascending order: Size + 1 of weights, then of
+// weighted elements.
+template <int Size, class Lane>
 void sum_sorted(const Lane *x, const Lane *weights, Lane *sums) {
     constexpr int count = sizeof(Lane) / sizeof(float);
-    float elements[32][count], importance[32][count], of_lane[2][33][count] = {};
+    float elements[Size][count], importance[Size][count], of_lane[2][Size + 1][count] = {};
     memcpy(elements, x, sizeof elements);
     memcpy(importance, weights, sizeof importance);
     for (int lane = 0; lane < count; ++lane) {
-        float own[32];
-        int order[32];
-        for (int i = 0; i < 32; ++i) own[i] = elements[i][lane];
-        sort_order<32>(own, order);
-        for (int i = 0; i < 32; ++i) {
+        float own[Size];
+        int order[Size];
+        for (int i = 0; i < Size; ++i) own[i] = elements[i][lane];
+        sort_order<Size>(own, order);
+        for (int i = 0; i < Size; ++i) {
             const float weight = importance[order[i]][lane];
             of_lane[0][i + 1][lane] = of_lane[0][i][lane] + weight;
             of_lane[1][i + 1][lane] = of_lane[1][i][lane] + weight * own[order[i]];
@@ -29,16 +29,17 @@ void sum_sorted(const Lane *x, const Lane *weights, Lane *sums) {
     memcpy(sums, of_lane, sizeof of_lane);
 }
 
-template <class Lane>
+// At least `Least` elements get one of the two lower levels, and as many an upper one.
+template <int Size, int Least, class Lane>
 BestScale<Lane> fit_level_splits(const Lane *x, const Lane *weights_of) {
     // Plain and moved levels, ascending and descending.
     static constexpr float levels[4][4] = {
         {-31, -13, 1, 17}, {-26, -8, 6, 22}, {17, 1, -13, -31}, {22, 6, -8, -26}};
-    Lane weights[66], *const products = weights + 33;
-    sum_sorted(x, weights_of, weights);
+    Lane weights[2 * Size + 2], *const products = weights + Size + 1;
+    sum_sorted<Size>(x, weights_of, weights);
     BestScale<Lane> best{Lane{}, Lane{}, no_lane<Lane>()};
-    for (int i = 0; i < 24; ++i) {
-        for (int j = i; j < 32; ++j) {
+    for (int i = 0; i < Size - Least; ++i) {
+        for (int j = i; j < Size; ++j) {
             Lane product[4], square[4];
             for (int k = 0; k < 4; ++k) {
                 const float first = levels[k][0], second = levels[k][1];
@@ -46,9 +47,9 @@ BestScale<Lane> fit_level_splits(const Lane *x, const Lane *weights_of) {
                 const Lane more = weights[j] - weights[i];
                 square[k] = weights[i] * first * first + more * second * second;
             }
-            for (int m = j < 8 ? 8 : j; m < 32; ++m) {
-                const Lane middle = products[m] - products[j], end = products[32] - products[m];
-                const Lane weight = weights[m] - weights[j], rest = weights[32] - weights[m];
+            for (int m = j < Least ? Least : j; m < Size; ++m) {
+                const Lane middle = products[m] - products[j], end = products[Size] - products[m];
+                const Lane weight = weights[m] - weights[j], rest = weights[Size] - weights[m];
                 UNROLL
                 for (int k = 0; k < 4; ++k) {
                     const float third = levels[k][2], last = levels[k][3];

@@ -28,7 +28,8 @@ class SymmetricSearch {
     using Values = Several<Lane, interleaved>;
 
 public:
-    KERNEL_INLINE SymmetricSearch(const Lane *x, const Lane *weights) : x_(x), weights_(weights) {
+    KERNEL_INLINE SymmetricSearch(const Lane *x, const Lane *weights, float least)
+        : x_(x), weights_(weights) {
         lowest_ = x[0];
         highest_ = x[0];
         for (int i = 0; i < Size; ++i) {
@@ -40,7 +41,7 @@ public:
         // Of equally large elements, ggml takes the first.
         const bool tied = any(equal(highest_, -lowest_));
         if (is_scalar<Lane> || tied) extreme_ = extreme_of<Size, Lane>(x);
-        empty_ = less(absolute(extreme_), broadcast<Lane>(least_group));
+        empty_ = less(absolute(extreme_), broadcast<Lane>(least));
     }
 
     KERNEL_INLINE SymmetricFit<Lane> run() {
@@ -122,9 +123,10 @@ private:
     MaskOf<Lane> empty_;
 };
 
+// If no number reaches `least`, the group is empty.
 template <int Size, int Top, class Lane>
-SymmetricFit<Lane> fit_symmetric(const Lane *x, const Lane *weights) {
-    return SymmetricSearch<Size, Top, Lane>(x, weights).run();
+SymmetricFit<Lane> fit_symmetric(const Lane *x, const Lane *weights, float least = least_group) {
+    return SymmetricSearch<Size, Top, Lane>(x, weights, least).run();
 }
 
 }  // namespace

@@ -16,12 +16,12 @@ KERNEL_INLINE Codes codes_of(const Lane *scaled, const Lane *x, const Lane *weig
 
 // The weighted sums of products with the nearest levels under each candidate's inverse of the
 // scale, and of the levels' squares. `Codes` finds the nearest levels of four neighbours.
-template <class Codes, int Count, class Lane>
+template <class Codes, int Size = 32, int Count, class Lane>
 KERNEL_INLINE void uneven_sums(const Lane *x, const Lane *weights, const Lane (&inverses)[Count],
                                Lane (&products)[Count], Lane (&squares)[Count]) {
     const Lane scale = 1.0f / inverses[0];
     for (int k = 0; k < Count; ++k) products[k] = squares[k] = Lane{};
-    for (int i = 0; i < 32; i += 4) {
+    for (int i = 0; i < Size; i += 4) {
         UNROLL
         for (int k = 0; k < Count; ++k) {
             const Lane inverse = inverses[k] * Codes::unit;

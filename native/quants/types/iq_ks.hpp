@@ -94,7 +94,7 @@ struct IQ2_KS : SignedScales<IQ2_KS> {
 
     template <class Lane>
     static BestScale<Lane> fit(const Lane *x, const Lane *weights, Lane) {
-        return fit_level_splits(x, weights);
+        return fit_level_splits<32, 8>(x, weights);
     }
     template <class Lane>
     static Lane row_scale(const LaneRows<Lane> &rows, Lane extreme, Lane &inverse) {

@@ -41,31 +41,23 @@ private:
         return sum * Type::share * Type::second_share;
     }
 
-    // Copies a group in the type's order and weighs it. Importance is tiny if it or the elements
-    // are as good as zero.
+    // Copies a group in the type's order and weighs it.
     void weigh(int64_t block, int group, const Lane *of_block, Lane share, Lane *x,
                Lane *weights) const {
-        constexpr float tiny = 1e-9f, least = 32 * (tiny * tiny);
-        const float *importance = rows_.weights + (rows_.weights ? 256 * block + 32 * group : 0);
-        Lane own{}, squares{}, products{};
-        for (int i = 0; rows_.weights && i < 32; ++i) {
-            const Lane here = of_block[32 * group + i], weight = broadcast<Lane>(importance[i]);
-            own = own + weight * weight;
-            squares = squares + here * here;
-            products = products + weight * absolute(here);
+        const Lane *own = of_block + 32 * group;
+        Lane importance[32];
+        if (rows_.weights) {
+            const float *of_group = rows_.weights + 256 * block + 32 * group;
+            for (int i = 0; i < 32; ++i) importance[i] = broadcast<Lane>(of_group[i]);
+            replace_zero_importance<32>(own, importance);
         }
-        const Lane bound = broadcast<Lane>(least);
-        const auto usable =
-            and_(and_(less(bound, own), less(bound, squares)), less(bound, products));
         for (int i = 0; i < 32; ++i) {
             const int place = Type::place(i);
-            x[i] = of_block[32 * group + place];
+            x[i] = own[place];
+            const Lane square = x[i] * x[i];
             if (rows_.weights) {
-                const Lane weight = broadcast<Lane>(importance[place]);
-                weights[i] = select(usable, weight, broadcast<Lane>(tiny)) *
-                             square_root(share + x[i] * x[i]);
+                weights[i] = importance[place] * square_root(share + square);
             } else {
-                const Lane square = x[i] * x[i];
                 weights[i] = Type::mixes_plain ? 0.25f * share + square : square;
             }
         }
@@ -134,6 +126,7 @@ template <class Type>
 struct ScaledRow {
     static constexpr uint32_t block_size = 256;
     static constexpr Weights weights = weights_taken;
+    static constexpr int group_size = 32, step = 1;
     static constexpr bool tries_usual = true, keeps_usual = false;  // the scale of the extreme
     static constexpr bool mixes_plain = false, drops_zeros = false, casts = true;
     static constexpr float share = 2.0f / 256, second_share = 1, growth = 1, growth_unfitted = 1;

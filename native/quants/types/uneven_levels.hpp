@@ -27,10 +27,17 @@ constexpr LevelTable<32> iq5_table = {
     {-126, -114, -103, -92, -83, -74, -65, -57, -50, -43, -36, -30, -24, -18, -12, -6,
      -1,   5,    11,   17,  23,  29,  36,  43,  51,  59,  68,  77,  87,  97,  109, 121},
     0.0f};
+constexpr LevelTable<64> iq6_table = {
+    {-127, -121, -115, -109, -104, -98, -93, -88, -84, -79, -74, -70, -66, -62, -58, -54,
+     -51,  -47,  -44,  -40,  -37,  -34, -31, -28, -25, -22, -19, -16, -13, -11, -8,  -5,
+     -2,   0,    3,    6,    9,    12,  14,  17,  20,  23,  27,  30,  33,  36,  40,  44,
+     47,   51,   55,   59,   63,   68,  72,  77,  82,  87,  92,  98,  103, 109, 115, 121},
+    0.0f};
 constexpr LevelTable<4> iq2_moved_table = iq2_table.moved(5, 0x1p-14f);
 constexpr LevelTable<8> iq3_moved_table = iq3_table.moved(4, 0x1p-14f);
 constexpr LevelTable<16> iq4_moved_table = iq4_table.moved(4, 0x1p-14f);
 constexpr LevelTable<32> iq5_moved_table = iq5_table.moved(2, 0x1.8p-16f);
+constexpr LevelTable<64> iq6_moved_table = iq6_table.moved(1, 0x1p-17f);
 
 // A number in parts of 256 is cut to 16 bits: the upper ones name a bucket, and the next ones a
 // place in it. A bucket has at most one middle between two levels. The upper bits of its code are
@@ -38,8 +45,8 @@ constexpr LevelTable<32> iq5_moved_table = iq5_table.moved(2, 0x1.8p-16f);
 // level.
 template <const auto &Table>
 struct LevelBuckets {
-    static constexpr int count = Table.count > 16 ? 64 : 32, places = 512 / count;
-    static constexpr int level_shift = Table.count > 16 ? 3 : 4;
+    static constexpr int count = Table.count > 32 ? 128 : Table.count > 16 ? 64 : 32;
+    static constexpr int places = 512 / count, level_shift = places == 4 ? 2 : places == 8 ? 3 : 4;
     alignas(64) uint8_t codes[count];
 
     constexpr LevelBuckets() : codes() {
@@ -110,15 +117,21 @@ struct UnevenCodes<Table, Floats> {
     KERNEL_INLINE Ints word() const { return deinterleave(codes); }
 
 private:
-    // Looks up bytes in a table of 16, 32 or 64.
+    // Looks up bytes in a table of 16 to 128.
     template <class Byte, int Count>
     static KERNEL_INLINE LaneU8 lookup_all(const Byte (&table)[Count], LaneU8 index) {
-        const auto *bytes = reinterpret_cast<const uint8_t *>(table);
+        return lookup_bytes<Count>(reinterpret_cast<const uint8_t *>(table), index);
+    }
+    template <int Count>
+    static KERNEL_INLINE LaneU8 lookup_bytes(const uint8_t *bytes, LaneU8 index) {
         if constexpr (Count == 16) return lookup_16(load_u8x16(bytes), index);
-        if constexpr (Count < 64) return lookup_32(bytes, index);
-        const auto upper = (LaneU8)(index > 31);
-        const LaneU8 low = lookup_32(bytes, index & 31), high = lookup_32(bytes + 32, index & 31);
-        return (low & ~upper) | (high & upper);
+        if constexpr (Count == 32) return lookup_32(bytes, index);
+        if constexpr (Count > 32) {
+            constexpr uint8_t half = Count / 2, last = half - 1;
+            const auto upper = (LaneU8)(index > last);
+            const LaneU8 low = lookup_bytes<half>(bytes, index & last);
+            return (low & ~upper) | (lookup_bytes<half>(bytes + half, index & last) & upper);
+        }
     }
 };
 
