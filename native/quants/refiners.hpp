@@ -6,6 +6,7 @@
 // weigh(x, importance, weights) gives the weights of that error; a scalar refiner has none.
 #pragma once
 #include "codec.hpp"
+#include "refine/fp4_scales.hpp"
 #include "refine/grid_scales.hpp"
 #include "refine/shared_affine.hpp"
 #include "refine/shared_scale.hpp"
@@ -35,15 +36,16 @@ Effort effort_of(int number) {
     return Refinement::efforts[number];
 }
 
-// Searches for better blocks of all lanes, and corrects their scales. A scalar refiner does that
-// itself.
+// Searches for better blocks of all lanes, and corrects their scales if these are halves. A scalar
+// refiner does that itself.
 template <class Refinement, class Lane, class Importance>
 void refine_blocks(const Lane *x, const Importance &importance, const Effort &effort,
                    uint8_t *bytes) {
     uint8_t ggml[Refinement::Type::block_bytes * width_of<Lane>];
     memcpy(ggml, bytes, sizeof ggml);
     Refinement::refine(x, importance, effort, bytes);
-    if constexpr (is_weighted<Importance> && !is_scalar_refiner<Refinement>) {
+    if constexpr (is_weighted<Importance> && !is_scalar_refiner<Refinement> &&
+                  has_half<typename Refinement::Type::Block>) {
         correct_scale<Refinement>(x, importance, ggml, bytes);
     }
 }
@@ -130,6 +132,7 @@ constexpr Refiner all_refiners[] = {
     refiner<RefinesGridScales<ScalesIQ2_XS>>(),   refiner<RefinesGridScales<ScalesIQ2_S>>(),
     refiner<RefinesGridScales<ScalesIQ3_XXS>>(),  refiner<RefinesGridScales<ScalesIQ3_S>>(),
     refiner<RefinesGridScales<ScalesIQ1_S>>(),    refiner<RefinesGridScales<ScalesIQ1_M>>(),
+    refiner<RefinesFp4Scales<RefinesMXFP4>>(),    refiner<RefinesFp4Scales<RefinesNVFP4>>(),
 };
 
 }  // namespace

@@ -90,7 +90,8 @@ def test_the_best_search_finds_more_than_the_better_one(name, importance):
     for search in EFFORTS:
         searched = quants.quantize(x, name, imatrix=importance, search=search)
         errors.append(block_errors(name, x, importance, searched, search_weights).sum())
-    assert errors[1] <= errors[0] if name in oracle.GRID_TYPES else errors[1] < errors[0]
+    is_exhausted = name in oracle.GRID_TYPES or name == "MXFP4"
+    assert errors[1] <= errors[0] if is_exhausted else errors[1] < errors[0]
 
 
 @pytest.mark.parametrize("search", EFFORTS)

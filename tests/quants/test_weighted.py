@@ -17,6 +17,8 @@ ALL = {row[1]: row[5] for row in _native.codecs("portable") if row[0] in GGML_TY
 USES = {name: use for name, use in ALL.items() if name not in oracle.GRID_TYPES}
 WEIGHTED = [name for name, use in USES.items() if use]
 WITHOUT = [name for name, use in USES.items() if use == 1]
+# Only their searches use weights.
+SEARCHES = {"MXFP4": "best", "NVFP4": "best"}
 
 # Builds of the newest ggml-quants.c at any optimization level give this library's bytes. The other
 # one's compiler was freer: of 50 000 odd blocks, one of Q4_K and one of Q5_K come out different.
@@ -96,9 +98,10 @@ def test_every_instruction_set_uses_weights_like_the_portable_one(isa, name, mon
 
 @pytest.mark.parametrize("name", WITHOUT)
 def test_weights_make_a_difference(name):
-    x = rows_of("normal", name, (2, 2))
-    weighted = quants.encode_rows(x, name, imatrix=columns("of every scale", x.shape[1]))
-    assert not np.array_equal(weighted, quants.encode_rows(x, name))
+    x, search = rows_of("normal", name, (2, 2)), SEARCHES.get(name)
+    weights = columns("of every scale", x.shape[1])
+    weighted = quants.encode_rows(x, name, imatrix=weights, search=search)
+    assert not np.array_equal(weighted, quants.encode_rows(x, name, search=search))
 
 
 @pytest.mark.parametrize("name", WEIGHTED)
@@ -118,10 +121,13 @@ def test_weighted_result_does_not_depend_on_threads_or_pieces(name, threads, mon
 @pytest.mark.parametrize("name", WEIGHTED)
 def test_each_expert_uses_its_own_row_of_weights(name):
     x = rows_of("normal", name, (12, 2)).reshape(3, 4, -1)
-    weights = np.stack([columns("even", x.shape[-1], seed) for seed in range(3)])
-    together = quants.quantize(x, name, imatrix=weights)
+    search = SEARCHES.get(name)
+    kind = "of every scale" if search else "even"
+    weights = np.stack([columns(kind, x.shape[-1], seed) for seed in range(3)])
+    together = quants.quantize(x, name, imatrix=weights, search=search)
     for expert, own, packed in zip(x, weights, together, strict=True):
-        np.testing.assert_array_equal(packed, quants.quantize(expert, name, imatrix=own))
-    shared = quants.quantize(x, name, imatrix=weights[0])
+        alone = quants.quantize(expert, name, imatrix=own, search=search)
+        np.testing.assert_array_equal(packed, alone)
+    shared = quants.quantize(x, name, imatrix=weights[0], search=search)
     np.testing.assert_array_equal(shared[0], together[0])
     assert not np.array_equal(shared[1], together[1])

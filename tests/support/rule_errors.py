@@ -18,6 +18,7 @@ MIXED = {"IQ4_NL": (32, 2), "Q2_K": (256, 1), "IQ2_XXS": (256, 1), "IQ2_XS": (25
 # The types whose rule without importance weights errors by squares of elements alone. A search adds
 # four mean squares of the block's elements.
 SQUARES_ALONE = {"IQ4_NL", "IQ4_XS", "Q3_K", "Q6_K"}
+FP4 = {"MXFP4", "NVFP4"}
 
 
 def _repeated(values: AnyFloats, count: int) -> AnyFloats:
@@ -36,7 +37,7 @@ def rule_weights(name: str, x: AnyFloats, importance: AnyFloats | None) -> AnyFl
     if name in {"Q4_0", "Q4_1", "Q5_0", "Q5_1"}:
         rows = np.square(x).mean(axis=1, keepdims=True)
         return columns * np.sqrt(rows + x * x) if weighted else np.ones_like(x)
-    if name == "Q6_K" and weighted:
+    if name in {*FP4, "Q6_K"} and weighted:
         return columns + 0 * x
     if weighted:
         size, share = MIXED.get(name, (256, 2))
@@ -45,7 +46,8 @@ def rule_weights(name: str, x: AnyFloats, importance: AnyFloats | None) -> AnyFl
         return np.sqrt(_mean_squares(x, 32)) + abs(x)
     if name == "IQ2_S":
         return 0.5 * _mean_squares(x, 256) + x * x
-    return abs(x) if name == "Q2_K" else x * x
+    others = {"Q2_K": abs(x)} | dict.fromkeys(FP4, np.ones_like(x))
+    return others.get(name, x * x)
 
 
 def search_weights(name: str, x: AnyFloats, importance: AnyFloats | None) -> AnyFloats:

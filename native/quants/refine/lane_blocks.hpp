@@ -4,6 +4,12 @@
 
 namespace {
 
+// Whether the scale of a block is a half.
+template <class Block, class = void>
+constexpr bool has_half = false;
+template <class Block>
+constexpr bool has_half<Block, decltype(void(&Block::d))> = true;
+
 template <class Lane>
 constexpr int width_of = is_scalar<Lane> ? 1 : lanes;
 

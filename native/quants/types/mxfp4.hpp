@@ -8,6 +8,7 @@ namespace {
 struct MXFP4 : EncodesAnyLane<MXFP4> {
     static constexpr uint32_t id = 39, block_size = 32, block_bytes = 17;
     static constexpr const char *name = "MXFP4";
+    static constexpr Weights weights = weights_taken;  // by the search alone
 
     struct BLOCK Block {
         uint8_t exponent;
@@ -56,14 +57,19 @@ struct MXFP4 : EncodesAnyLane<MXFP4> {
     static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
         MaskOf<Lane> needs_fallback = no_lane<Lane>();
         const IntOf<Lane> exponent = exponent_of(largest_number<block_size>(x), needs_fallback);
-        const Fp4Scale<Lane, true> scale(scale_of(exponent));
+        write(x, &exponent, bytes);
+        return needs_fallback;
+    }
+
+    template <class Lane>
+    static KERNEL_INLINE void write(const Lane *x, const IntOf<Lane> *exponent, uint8_t *bytes) {
+        const Fp4Scale<Lane, true> scale(scale_of(*exponent));
         IntOf<Lane> words[4];
         for (int i = 0; i < 4; ++i) {
             words[i] = fp4_pairs(scale, x + 4 * i, x + 16 + 4 * i);
         }
-        scatter_bytes<block_bytes>(exponent, bytes);
+        scatter_bytes<block_bytes>(*exponent, bytes);
         store_words<4, block_bytes>(words, bytes + 1);
-        return needs_fallback;
     }
 
     template <class Store>

@@ -8,6 +8,7 @@ namespace {
 struct NVFP4 : EncodesAnyLane<NVFP4> {
     static constexpr uint32_t id = 40, block_size = 64, block_bytes = 36;
     static constexpr const char *name = "NVFP4";
+    static constexpr Weights weights = weights_taken;  // by the search alone
 
     struct BLOCK Block {
         uint8_t scales[4];
@@ -43,22 +44,29 @@ struct NVFP4 : EncodesAnyLane<NVFP4> {
 
     template <class Lane, class Importance>
     static MaskOf<Lane> encode(const Lane *x, Importance, uint8_t *bytes) {
-        using Int = IntOf<Lane>;
-        Int words[9] = {};
+        IntOf<Lane> scales[4];
         MaskOf<Lane> needs_fallback = no_lane<Lane>();
         for (int group = 0; group < 4; ++group) {
-            const Lane *own = x + 16 * group;
-            const Lane size = largest_number<16>(own);
+            const Lane size = largest_number<16>(x + 16 * group);
             needs_fallback = or_(needs_fallback, less(broadcast<Lane>(most), size));
-            const Int nearest = nearest_scale(size / 6.0f);
-            words[0] |= nearest << 8 * group;
-            const Fp4Scale<Lane, false> scale(scale_of(nearest));
+            scales[group] = nearest_scale(size / 6.0f);
+        }
+        write(x, scales, bytes);
+        return needs_fallback;
+    }
+
+    template <class Lane>
+    static KERNEL_INLINE void write(const Lane *x, const IntOf<Lane> *scales, uint8_t *bytes) {
+        IntOf<Lane> words[9] = {};
+        for (int group = 0; group < 4; ++group) {
+            const Lane *own = x + 16 * group;
+            words[0] |= scales[group] << 8 * group;
+            const Fp4Scale<Lane, false> scale(scale_of(scales[group]));
             for (int i = 0; i < 2; ++i) {
                 words[1 + 2 * group + i] = fp4_pairs(scale, own + 4 * i, own + 8 + 4 * i);
             }
         }
         store_words<9, block_bytes>(words, bytes);
-        return needs_fallback;
     }
 
     template <class Store>

@@ -112,7 +112,8 @@ def _fp4(field: str, count: int) -> BlockLayout:
         stored = blocks.data[:, :count]
         scales = blocks.library.lookup("mxfp4_scales" if count == 1 else "nvfp4_scales", stored)
         codes = blocks.fields(count, blocks.data.shape[1], 4, 16 if count == 1 else 8)
-        return BlockParts({field: stored}, scales, blocks.library.lookup("fp4_levels", codes))
+        levels = blocks.library.lookup("fp4_levels", codes)
+        return BlockParts({field: stored}, scales, levels, codes=(codes,))
 
     return split
 

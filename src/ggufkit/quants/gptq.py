@@ -278,9 +278,15 @@ class LevelCodes:
         return float(self.table[0, 0]) if self.is_uniform else 0.0
 
     @functools.cached_property
+    def ordered(self) -> tuple[Floats, CodeNumbers]:
+        """The levels of one element from the lowest to the highest, and the code of each."""
+        return np.unique(self.table[:, 0], return_index=True)
+
+    @functools.cached_property
     def bounds(self) -> Floats:
         """The values half way between the levels of one element."""
-        return np.asarray((self.table[1:, 0] + self.table[:-1, 0]) / 2, np.float32)
+        levels = self.ordered[0]
+        return np.asarray((levels[1:] + levels[:-1]) / 2, np.float32)
 
     @functools.cached_property
     def unit(self) -> int:
@@ -298,8 +304,9 @@ class LevelCodes:
             np.minimum(levels, len(self.table) - 1, out=levels)
             return levels, levels
         if self.unit == 1:
-            numbers = np.searchsorted(self.bounds, values)
-            return numbers, self.table[numbers, 0]
+            places = np.searchsorted(self.bounds, values)
+            ordered, numbers = self.ordered
+            return numbers[places], ordered[places]
         codes = self._nearest_codes(values, weights)
         return codes, self.levels(codes)
 
