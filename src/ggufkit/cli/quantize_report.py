@@ -164,6 +164,13 @@ def _notes(quantized: Quantization, *, allowed: bool) -> Iterator[str]:
             if allowed
             else "without --allow-requantize it is refused"
         )
+    grown = [d for d in quantized.requantized if d.after.nbytes >= d.before.nbytes]
+    if grown:
+        extra = sum(d.after.nbytes - d.before.nbytes for d in grown)
+        yield (
+            f"{counted(len(grown), 'tensor')} of these would not become smaller, {size(extra)} "
+            "more: --requantize-smaller keeps their bits"
+        )
     yield from _about_types(quantized)
     if quantized.uncovered:
         tensors = tensor_names([d.after.name for d in quantized.uncovered])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ggufkit as api
+from ggufkit.cli.output import size
 from ggufkit.imatrix import Entry, Imatrix
 from ggufkit.quantization.recipes import RECIPES
 from shell import done, ggufkit, process
@@ -68,6 +69,7 @@ def test_requantizing_needs_an_option_and_is_noted(source):
     assert "without --allow-requantize it is refused" in dry
     allowed = done("quantize", once, twice, "Q4_0", "--allow-requantize")
     assert "1 tensor quantized already (Q8_0): " in allowed.err
+    assert "--requantize-smaller" not in allowed.err
     assert "quality" not in done("quantize", once, twice, "Q8_0").err
 
 
@@ -82,6 +84,11 @@ def test_nothing_becomes_larger_or_is_only_rounded_again_if_asked(source):
             assert all(
                 np.array_equal(t.raw(), after[t.name].raw()) for t in before.tensors.values()
             )
+    larger = done("quantize", once, twice, "Q8_0", "--allow-requantize")
+    with api.open(once) as before, api.open(twice) as after:
+        extra = sum(after.tensors[t.name].nbytes - t.nbytes for t in before.tensors.values())
+    note = f"1 tensor of these would not become smaller, {size(extra)} more: --requantize-smaller"
+    assert note in larger.err
     done("quantize", source, once, "Q8_0")
     done("quantize", once, twice, "Q4_0", "--requantize-smaller")
     allowed = source.with_name("allowed.gguf")
