@@ -21,7 +21,9 @@ from ggufkit.lora.task_adapters import ARCHITECTURE
 from ggufkit.models.model import Model, bits_per_weight
 
 OPTION_GROUPS: Final[dict[str, tuple[str, ...]]] = {
-    "Types": ("--outtype", "--quantize", "--imatrix", "--search", "--fp8-as-q8"),
+    "Types": (
+        *("--outtype", "--quantize", "--imatrix", "--search", "--fp8-as-q8", "--keep-quantized"),
+    ),
     "Text models": (
         *("--pre", "--vocab-only", "--mtp", "--dspark", "--target-model-dir", "--strict"),
         "--exactly",

@@ -24,6 +24,7 @@ class Choices:
     fuse_qkv: bool = False
     fuse_gate_up_exps: bool = False
     fp8_as_q8: bool = False
+    keep_quantized: bool = False
     dense_modules: bool = False
     mtp: bool | None = None
     target: AnyPath | None = None

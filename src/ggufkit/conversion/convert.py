@@ -31,6 +31,7 @@ from ggufkit.conversion.checkpoint.folder import (
     shown_as,
 )
 from ggufkit.conversion.checkpoint.fp4 import SCALES, is_nvfp4, with_modelopt_settings
+from ggufkit.conversion.checkpoint.grouped_blocks import about_kept
 from ggufkit.conversion.checkpoint.local_folder import local_folder
 from ggufkit.conversion.checkpoint.state_dict import saved_parts, tensors_of
 from ggufkit.conversion.choices import Choices
@@ -52,6 +53,7 @@ from ggufkit.conversion.tensors.storage_type import (
     AUTO,
     SOURCE,
     automatic,
+    file_type,
     outtype_type,
     stored_each,
 )
@@ -64,7 +66,7 @@ from ggufkit.errors import (
     first_names,
     shortened,
 )
-from ggufkit.format.file_types import NUMBER_OF, QUANTIZATION_VERSION
+from ggufkit.format.file_types import QUANTIZATION_VERSION
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.values import TypedValue
 from ggufkit.models.hub.names import is_hub_name
@@ -95,6 +97,7 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     fuse_qkv: bool = False,
     fuse_gate_up_exps: bool = False,
     fp8_as_q8: bool = False,
+    keep_quantized: bool = False,
     dense_modules: bool = False,
     target: AnyPath | None = None,
     dspark: bool = False,
@@ -130,10 +133,12 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     `vocab_only` leaves out all tensors. `mtp` is True for only the layers that predict further
     tokens, False for a model without them. `fuse_qkv` and `fuse_gate_up_exps` join tensors that
     llama.cpp reads as one. `fp8_as_q8` stores matrices that are FP8 in the checkpoint as Q8_0.
-    `dense_modules` adds the dense layers of sentence-transformers. `target` is the folder of the
-    model that a draft model (EAGLE-3, DFlash) drafts for: it has the tokenizer. `dspark` converts
-    the draft model that a checkpoint of DeepSeek V4 contains. `mistral_format` reads Mistral's own
-    files: params.json, consolidated*.safetensors, and tekken.json or a SentencePiece model.
+    `keep_quantized` keeps weights of GPTQ, AWQ and compressed-tensors in Q4_0, Q4_1 or Q8_0 if that
+    is exact. `dense_modules` adds the dense layers of sentence-transformers. `target` is the folder
+    of the model that a draft model (EAGLE-3, DFlash) drafts for: it has the tokenizer. `dspark`
+    converts the draft model that a checkpoint of DeepSeek V4 contains. `mistral_format` reads
+    Mistral's own files: params.json, consolidated*.safetensors, and tekken.json or a SentencePiece
+    model.
     `strict` refuses fields of config.json that nothing reads although their names suggest that they
     change the model; otherwise a note lists them. `exactly` makes what llama.cpp's converter makes
     even where ggufkit departs from it on purpose; the table in docs/convert.md says in which cases.
@@ -145,7 +150,8 @@ def convert(  # noqa: PLR0913 (one argument for each choice of a user)
     """
     choices = Choices(
         outtype, name, overrides, pre, arch_path, vocab_only, fuse_qkv, fuse_gate_up_exps,
-        fp8_as_q8, dense_modules, mtp, target, dspark, no_community_template, strict, exactly,
+        fp8_as_q8, keep_quantized, dense_modules, mtp, target, dspark, no_community_template,
+        strict, exactly,
     )  # fmt: skip
     if isinstance(folder, Mapping):
         if config is None:
@@ -249,11 +255,15 @@ def converted(
     if choices.mtp is False:
         checkpoint = without_prediction(checkpoint, architecture)
     facts = ConfigFacts(checkpoint, architecture, exactly=choices.exactly)
-    plain = dequantize(checkpoint.tensors.values(), checkpoint.config)
-    kind = outtype_type(choices.outtype) or automatic(checkpoint.tensors.values())
-    facts.fields["file_type"] = _file_type(
-        kind, [] if choices.vocab_only else plain.tensors, architecture
+    plain = dequantize(
+        checkpoint.tensors.values(), checkpoint.config, keep_quantized=choices.keep_quantized
     )
+    kind = outtype_type(choices.outtype) or automatic(checkpoint.tensors.values())
+    facts.fields["file_type"] = file_type(
+        kind, [] if choices.vocab_only else plain.tensors, architecture.mxfp4
+    )
+    if choices.keep_quantized:
+        say(about_kept(plain.tensors))
     tensors: list[Tensor] = []
     problems: list[str] = []
     if not choices.vocab_only:
@@ -371,18 +381,6 @@ def _placed(
         if skipped:
             say(f"skipped as llama.cpp does: {len(skipped)} tensors ({first_names(skipped, 3)})")
     return outputs, [*problems, *unstored]
-
-
-def _file_type(kind: str, tensors: Sequence[Tensor], architecture: Architecture) -> int:
-    """Return the number for general.file_type: MXFP4 experts set it, of gpt-oss not with Q8_0.
-
-    NVFP4 matrices set it, but not with Q8_0.
-    """
-    if kind != "Q8_0" and any(tensor.type.name == "NVFP4" for tensor in tensors):
-        return NUMBER_OF["NVFP4"]
-    is_mxfp4 = any(tensor.type.name == "MXFP4" for tensor in tensors)
-    is_q8_gpt_oss = kind == "Q8_0" and architecture.mxfp4 == "mxfp4"
-    return NUMBER_OF["MXFP4_MOE" if is_mxfp4 and not is_q8_gpt_oss else kind]
 
 
 def _about_unread(facts: ConfigFacts, choices: Choices, say: Notify) -> Iterator[str]:

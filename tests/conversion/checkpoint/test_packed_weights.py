@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ggufkit import quants
 from ggufkit.conversion.checkpoint.dequantize import dequantize
 from ggufkit.conversion.checkpoint.safetensors import open_safetensors
 from ggufkit.conversion.tensors import row_sources
@@ -22,8 +23,9 @@ def opened(folder, arrays):
     return open_safetensors(path)[1]
 
 
-def decode(folder, arrays, **settings):
-    done = dequantize(opened(folder, arrays), {"quantization_config": settings})
+def decode(folder, arrays, *, keep=False, **settings):
+    config = {"quantization_config": settings}
+    done = dequantize(opened(folder, arrays), config, keep_quantized=keep)
     return {tensor.name: tensor for tensor in done.tensors}
 
 
@@ -110,21 +112,22 @@ def test_unquantized_tensors_are_unchanged_and_come_first(tmp_path):
 
 
 def said_awq(**more):
-    return {"quant_method": "awq", "bits": 4, "group_size": 16, "version": "gemm", **more}
+    return {"quant_method": "awq", "bits": 4, "version": "gemm", "group_size": 16, **more}
 
 
-def awq(rows, width):
+def awq(rows, width, group=16, scales=None):
     order = [0, 2, 4, 6, 1, 3, 5, 7]
     codes = RNG.integers(0, 16, (rows, width))
-    zeros = RNG.integers(0, 16, (width // 16, rows))
-    scales = RNG.normal(size=(width // 16, rows)).astype(np.float16)
+    zeros = RNG.integers(0, 16, (width // group, rows))
+    if scales is None:
+        scales = RNG.normal(size=(width // group, rows)).astype(np.float16)
     arrays = {
         "x.qweight": packed_along(codes.T, 4, gapless=False, order=order),
         "x.qzeros": packed_along(zeros, 4, gapless=False, order=order),
         "x.scales": scales,
     }
-    spread = np.repeat(scales.astype(np.float32), 16, axis=0).T
-    return arrays, (codes - np.repeat(zeros, 16, axis=0).T).astype(np.float32) * spread
+    spread = np.repeat(scales.astype(np.float32), group, axis=0).T
+    return arrays, (codes - np.repeat(zeros, group, axis=0).T).astype(np.float32) * spread
 
 
 @pytest.mark.parametrize("step", [1, 5, 8, 11, 40])
@@ -185,6 +188,79 @@ def test_decodes_packed_integers_in_activation_order(tmp_path):
     weight = decode(tmp_path, arrays, **said_packed())
     expected = (codes - 8).astype(np.float32) * scales.astype(np.float32)[:, index]
     assert np.array_equal(weight["x.weight"].numpy(), expected)
+
+
+@pytest.mark.parametrize("form", ["auto_round:auto_gptq", "auto_awq"])
+def test_decodes_checkpoints_of_auto_round_by_their_packing(tmp_path, form):
+    is_awq = form.endswith("awq")
+    arrays, expected = awq(32, 64, 32) if is_awq else gptq(4, 32, 64, 2, np.arange(64) // 32)
+    said = {"quant_method": "auto-round", "bits": 4, "group_size": 32, "packing_format": form}
+    weight = decode(tmp_path, arrays, **said)
+    assert np.array_equal(weight["x.weight"].numpy(), expected)
+
+
+def centred_gptq(bits, width, size, zero):
+    """Return parts of GPTQ whose groups of `size` all have one zero point, and the matrix."""
+    index = np.arange(width) // size
+    arrays, _ = gptq(bits, 64, width, width // size, index)
+    codes = RNG.integers(0, 1 << bits, (64, width))
+    zeros = np.full((width // size, 64), zero - 1)
+    arrays["x.qweight"] = packed_down(codes.T, bits, gapless=True)
+    arrays["x.qzeros"] = packed_along(zeros, bits, gapless=True)
+    scales = arrays["x.scales"].astype(np.float32).T[:, index]
+    return arrays, (codes - zero).astype(np.float32) * scales
+
+
+@pytest.mark.parametrize("size", [32, 64, 128])
+@pytest.mark.parametrize(
+    ("bits", "zero", "kind"), [(4, 8, "Q4_0"), (4, 4, "Q4_1"), (4, 16, "Q4_1"), (8, 128, "Q8_0")]
+)
+def test_kept_groups_of_gptq_are_blocks_with_the_same_numbers(tmp_path, size, bits, zero, kind):
+    arrays, expected = centred_gptq(bits, 256, size, zero)
+    said = said_gptq(bits, group_size=size)
+    kept = decode(tmp_path, arrays, keep=True, **said)["x.weight"]
+    assert kept.type == kind
+    assert np.array_equal(kept.numpy(), expected)
+    blocks = np.concatenate([kept.source.read(row, row + 16) for row in range(0, 64, 16)])
+    assert np.array_equal(quants.dequantize(blocks, kind), expected)
+
+
+def test_kept_groups_of_awq_are_blocks_with_the_same_numbers(tmp_path):
+    powers = np.ldexp(1, RNG.integers(-9, 3, (3, 40))).astype(np.float16)
+    arrays, expected = awq(40, 96, group=32, scales=powers)
+    kept = decode(tmp_path, arrays, keep=True, **said_awq(group_size=32))["x.weight"]
+    assert kept.type == "Q4_1"
+    assert np.array_equal(kept.numpy(), expected)
+    parts = [kept.source.read(row, min(row + 7, 40)) for row in range(0, 40, 7)]
+    assert np.array_equal(quants.dequantize(np.concatenate(parts), "Q4_1"), expected)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda _: {"x.g_idx": RNG.permutation(np.arange(256) // 32).astype(np.int32)},
+        lambda arrays: {"x.scales": arrays["x.scales"].astype(np.float32) * np.float32(1 / 3)},
+        lambda arrays: {"x.scales": np.full(arrays["x.scales"].shape, 1e5, np.float32)},
+        lambda arrays: {"x.qzeros": np.full(arrays["x.qzeros"].shape, 0x22222222, np.int32)},
+    ],
+    ids=["activation order", "finer scales", "large scales", "finer minima"],
+)
+def test_groups_that_no_type_holds_exactly_are_decoded(tmp_path, spoil):
+    arrays, _ = centred_gptq(4, 256, 32, 8)
+    arrays |= spoil(arrays)
+    decoded_values = [
+        decode(tmp_path, arrays, keep=keep, **said_gptq(4))["x.weight"] for keep in (False, True)
+    ]
+    assert [tensor.type.name for tensor in decoded_values] == ["F32", "F32"]
+
+
+def test_experts_are_kept_only_if_all_fit_one_type(tmp_path):
+    even, odd = centred_gptq(4, 64, 32, 8)[0], centred_gptq(4, 64, 32, 4)[0]
+    parts = [("a.experts.0", even), ("a.experts.1", even), ("b.experts.0", even)]
+    parts.append(("b.experts.1", odd))
+    arrays = {f"{stem}{key[1:]}": part for stem, own in parts for key, part in own.items()}
+    kept = decode(tmp_path, arrays, keep=True, **said_gptq(4))
+    assert [tensor.type.name for tensor in kept.values()] == ["Q4_0", "Q4_0", "F32", "F32"]
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ _NOT_OF_DIFFUSION: Final = (
     "name", "overrides", "mmproj", "with_mmproj", "mistral_format", "exactly",
 )  # fmt: skip
 _OF_TEXT_MODELS: Final = (
-    "pre", "vocab_only", "mtp", "fuse_qkv", "fuse_gate_up_exps", "fp8_as_q8", "dense_modules",
-    "target", "dspark", "no_community_template", "strict",
+    "pre", "vocab_only", "mtp", "fuse_qkv", "fuse_gate_up_exps", "fp8_as_q8", "keep_quantized",
+    "dense_modules", "target", "dspark", "no_community_template", "strict",
 )  # fmt: skip
 _OF_ALL_MODELS: Final = (
     "outtype", "name", "overrides", "arch", "part", "loader", "arch_path", "follow_links",
@@ -136,6 +136,10 @@ def _overrides(
     "--fuse-gate-up-exps", help="Join the gate and up matrices of the experts of each layer."
 )
 @shared.flag("--fp8-as-q8", help="Store matrices that are FP8 in the checkpoint as Q8_0.")
+@shared.flag(
+    "--keep-quantized",
+    help="Keep weights of GPTQ, AWQ and compressed-tensors as Q4_0, Q4_1 or Q8_0 if that is exact.",
+)
 @shared.flag(
     "--sentence-transformers-dense-modules",
     "dense_modules",

@@ -22,7 +22,14 @@ from ggufkit.conversion.checkpoint.fp4 import (
     join_mxfp4,
     nvfp4_blocks,
 )
-from ggufkit.conversion.checkpoint.packed_weights import awq, bitnet, gptq, pack_quantized
+from ggufkit.conversion.checkpoint.grouped_blocks import with_exact_blocks
+from ggufkit.conversion.checkpoint.packed_weights import (
+    auto_round,
+    awq,
+    bitnet,
+    gptq,
+    pack_quantized,
+)
 from ggufkit.conversion.checkpoint.safetensors import F8_E4M3, F8_E5M2, F8_E8M0
 from ggufkit.conversion.tensors.arithmetic import read_floats
 from ggufkit.conversion.tensors.moves import reshape
@@ -51,9 +58,12 @@ class Dequantized(NamedTuple):
     fp8: frozenset[str] = frozenset()
 
 
-def dequantize(tensors: Iterable[Tensor], config: Mapping[str, Any]) -> Dequantized:
+def dequantize(
+    tensors: Iterable[Tensor], config: Mapping[str, Any], *, keep_quantized: bool = False
+) -> Dequantized:
     """Return tensors with their scales applied, by the checkpoint's quantization method.
 
+    With `keep_quantized`, weights that Q4_0, Q4_1 or Q8_0 hold exactly are in these types.
     Raises CheckpointError for a method that cannot be decoded, and for scales that do not fit.
     """
     inner = config.get("text_config")
@@ -70,8 +80,11 @@ def dequantize(tensors: Iterable[Tensor], config: Mapping[str, Any]) -> Dequanti
             f"ggufkit cannot decode checkpoints quantized by {brief(method)}",
             remedy=f"Use the original, unquantized checkpoint; ggufkit can decode {methods}",
         )
-    result = _METHODS[method](stored, settings)
-    return result if isinstance(result, Dequantized) else Dequantized(result)
+    made = _METHODS[method](stored, settings)
+    result = made if isinstance(made, Dequantized) else Dequantized(made)
+    if keep_quantized:
+        return result._replace(tensors=with_exact_blocks(result.tensors))
+    return result
 
 
 # FP8 with scales for blocks, rows or the whole tensor.
@@ -203,6 +216,7 @@ def _compressed(tensors: dict[str, Tensor], settings: Mapping[str, Any]) -> Dequ
 _METHODS: Final[
     dict[str, Callable[[dict[str, Tensor], Mapping[str, Any]], list[Tensor] | Dequantized]]
 ] = {
+    "auto-round": auto_round,
     "awq": awq,
     "bitnet": lambda stored, _: bitnet(stored),
     "bitsandbytes": lambda stored, _: bitsandbytes(stored),

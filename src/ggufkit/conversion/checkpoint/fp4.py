@@ -234,8 +234,8 @@ def nvfp4_blocks(tensors: Mapping[str, Tensor]) -> tuple[list[Tensor], dict[str,
         for end, stored in zip(SCALES, (".weight_scale_2", ".input_scale"), strict=True):
             weights.append(_number(f"{stem}{end}", rest.pop(f"{stem}{stored}", None)))
     # Scales of 1 are left out; of experts only if all scales of a layer are 1.
-    needed = {_group(tensor.name) for tensor in weights if not _is_one(tensor)}
-    return [tensor for tensor in weights if _group(tensor.name) in needed], rest
+    needed = {joined_name(tensor.name) for tensor in weights if not _is_one(tensor)}
+    return [tensor for tensor in weights if joined_name(tensor.name) in needed], rest
 
 
 def _as_modelopt(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -277,7 +277,8 @@ def _number(name: str, scale: Tensor | None) -> Tensor:
     return renamed(reshape(scale, (1,)), name)
 
 
-def _group(name: str) -> str:
+def joined_name(name: str) -> str:
+    """Return one name for the weights of all experts, which become one tensor."""
     return _EXPERT.sub(".experts.", name)
 
 

@@ -25,6 +25,7 @@ from ggufkit.models.rows import ComputedRows
 from ggufkit.system.mapped_file import Bytes
 
 Codes = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float32]
 StoredParts = Mapping[str, Tensor]
 
 WORD_BITS: Final = 32
@@ -103,13 +104,18 @@ class Grouped(ComputedRows):
     scales: Tensor
     groups: ColumnGroups
 
-    def read(self, start: int, stop: int) -> Bytes:
-        """Unpack and scale rows."""
-        codes = self.codes.read(start, stop)
+    def numbers(self, start: int, stop: int) -> tuple[Floats, npt.NDArray[np.int16]]:
+        """Return the scales of the groups of rows, and their zero points."""
         scales = np.ascontiguousarray(read_floats(self.scales, _F32, start, stop), np.float32)
         zeros = np.full(scales.shape, self.offset, np.int16)
         if self.zeros is not None:
             zeros += self.zeros.read(start, stop)
+        return scales, zeros
+
+    def read(self, start: int, stop: int) -> Bytes:
+        """Unpack and scale rows."""
+        codes = self.codes.read(start, stop)
+        scales, zeros = self.numbers(start, stop)
         width, size, group_of = self.groups
         numbers = np.empty((stop - start, width), np.float32)
         _native.center(codes, zeros, scales, numbers, size, group_of)
@@ -250,6 +256,13 @@ def awq(stored: StoredParts, settings: Mapping[str, Any]) -> list[Tensor]:
     _require_word(settings, "version", "gemm", ("gemm",))
     make = functools.partial(_transposed, settings, AWQ, is_down=True, offset=0)
     return assemble(stored, (".qweight", ".qzeros", ".scales"), make)
+
+
+def auto_round(stored: StoredParts, settings: Mapping[str, Any]) -> list[Tensor]:
+    """Decode AutoRound's checkpoints, which are packed as GPTQ's or as AWQ's."""
+    formats = ("auto_round:auto_gptq", "auto_gptq", "auto_round:auto_awq", "auto_awq")
+    form = _require_word(settings, "packing_format", formats[0], formats)
+    return (awq if form.endswith("awq") else gptq)(stored, settings)
 
 
 def _transposed(  # noqa: PLR0913 (what the formats differ in)

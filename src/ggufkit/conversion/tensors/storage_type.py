@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
 from ggufkit.conversion.tensors.arithmetic import Computed, compute, same
 from ggufkit.errors import GGUFError, TensorTypeError
+from ggufkit.format.file_types import NUMBER_OF
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Tensor
 from ggufkit.models.sources import retyped
@@ -20,6 +22,7 @@ NARROW: Final = "F16 in F16"  # of `types`: F16 in F16 files, F32 in all others
 SOURCE: Final = "source"  # of `types`: F32 and BF16 stay so, and FP8 becomes Q8_0
 FILE: Final = "file"  # of `types`: the type of the file's matrices
 _FLOATS: Final = ("F32", "F16", "BF16")
+KEPT: Final = ("Q4_0", "Q4_1", "Q8_0")  # of weights that keep their codes
 
 # Always F32, like norms and vectors: small tensors whose precision matters.
 _PRECISE: Final = re.compile(
@@ -47,6 +50,21 @@ def outtype_type(outtype: str) -> str | None:
         return OUTTYPES.get(outtype)
     names = ", ".join((AUTO, *OUTTYPES))
     raise TensorTypeError(f"unknown outtype {outtype!r}", remedy=f"Use one of {names}")
+
+
+def file_type(kind: str, tensors: Iterable[Tensor], mxfp4: str) -> int:
+    """Return the number for general.file_type of a file whose matrices become `kind`.
+
+    Weights in blocks set it: kept ones by the type that most have, NVFP4 but not with Q8_0, and
+    MXFP4, but not with Q8_0 if the method `mxfp4` is gpt-oss'.
+    """
+    kinds = Counter(tensor.type.name for tensor in tensors)
+    if kept := [name for name, _ in kinds.most_common() if name in KEPT]:
+        return NUMBER_OF[kept[0]]
+    if kinds["NVFP4"] and kind != "Q8_0":
+        return NUMBER_OF["NVFP4"]
+    is_kept = kind == "Q8_0" and mxfp4 == "mxfp4"
+    return NUMBER_OF["MXFP4_MOE" if kinds["MXFP4"] and not is_kept else kind]
 
 
 def lossless(tensors: Iterable[Tensor]) -> str:
