@@ -198,6 +198,7 @@ format: $(VENV)/installed $(VENV)/test-tools  ## let ruff format and fix the sou
 	$(BIN)/python tools/draw_packages.py --write
 	$(BIN)/python tools/write_indexes.py
 	$(BIN)/python tools/draw_charts.py
+	$(BIN)/python tools/write_types.py
 
 bench: fetch  ## measure beside llama.cpp, ggml and gguf-py
 	$(BIN)/python benchmarks/startup.py

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 import draw_charts  # noqa: E402 (a tool, not a package)
 import write_indexes  # noqa: E402
+import write_types  # noqa: E402
 
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/**/*.md")]
 
@@ -54,6 +55,11 @@ def test_lists_of_commands_match_the_output_of_write_indexes():
 def test_charts_match_the_tables_of_results():
     drawn = draw_charts.charts()
     assert {path: path.read_text(encoding="utf-8") for path in drawn} == drawn
+
+
+def test_types_match_the_tables_of_the_code_and_what_was_measured():
+    written = write_types.pages()
+    assert {path: path.read_text(encoding="utf-8") for path in written} == written
 
 
 def test_index_tells_four_kinds_of_pages_apart():
