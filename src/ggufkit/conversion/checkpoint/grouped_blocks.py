@@ -14,10 +14,11 @@ from typing import Final
 import numpy as np
 
 from ggufkit.conversion.checkpoint.fp4 import joined_name
-from ggufkit.conversion.checkpoint.packed_weights import Floats, Grouped
+from ggufkit.conversion.checkpoint.packed_weights import Grouped
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import ComputedRows
+from ggufkit.quants.parallel import Floats
 from ggufkit.system.mapped_file import Bytes
 
 _BLOCK: Final = 32  # elements of each of them

@@ -22,10 +22,10 @@ from ggufkit.errors import CheckpointError, ValueTypeError, brief
 from ggufkit.format.types import tensor_type
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import ComputedRows
+from ggufkit.quants.parallel import Floats
 from ggufkit.system.mapped_file import Bytes
 
 Codes = npt.NDArray[np.uint8]
-Floats = npt.NDArray[np.float32]
 StoredParts = Mapping[str, Tensor]
 
 WORD_BITS: Final = 32
