@@ -130,7 +130,7 @@ def down(factor: float) -> float:
 def chart(figures: Figures) -> str:
     """Return the factors of all measured types against their bits per weight, as SVG."""
     points = [(kind, figures[kind.name]) for kind in types() if kind.name in figures]
-    shown = [
+    drawn = [
         (kind, row)
         for kind, row in points
         if kind.bits_per_weight < BITS[1] and factor(kind, row["plain"]) < FACTORS[1]
@@ -146,7 +146,7 @@ def chart(figures: Figures) -> str:
         *_axes(),
     ]
     taken: list[tuple[float, float]] = []
-    for kind, errors in sorted(shown, key=lambda point: -factor(point[0], point[1]["plain"])):
+    for kind, errors in sorted(drawn, key=lambda point: -factor(point[0], point[1]["plain"])):
         parts += _point(kind, errors, taken)
     return "\n".join([*parts, "</svg>", ""])
 

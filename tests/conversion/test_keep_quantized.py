@@ -40,16 +40,16 @@ def checkpoint(tmp_path):
 def test_weights_keep_their_numbers_through_names_and_permutations(checkpoint, tmp_path):
     notes = []
     arch = {"arch_path": [tmp_path]}
-    kept = ggufkit.convert(checkpoint, keep_quantized=True, say=notes.append, **arch)
+    packed_model = ggufkit.convert(checkpoint, keep_quantized=True, say=notes.append, **arch)
     decoded = ggufkit.convert(checkpoint, outtype="f32", **arch)
-    assert kept.metadata["general.file_type"] == 2
+    assert packed_model.metadata["general.file_type"] == 2
     assert any(note.startswith("kept exactly: 14 as Q4_0; 0 ") for note in notes)
     for name, tensor in decoded.tensors.items():
         is_matrix = name.startswith("blk.") and "norm" not in name
-        assert (kept.tensors[name].type == "Q4_0") == is_matrix
+        assert (packed_model.tensors[name].type == "Q4_0") == is_matrix
         if is_matrix:
-            assert np.array_equal(kept.tensors[name].numpy(), tensor.numpy())
-    ggufkit.write(kept, tmp_path / "kept.gguf")
+            assert np.array_equal(packed_model.tensors[name].numpy(), tensor.numpy())
+    ggufkit.write(packed_model, tmp_path / "kept.gguf")
     assert ggufkit.check(tmp_path / "kept.gguf") == []
 
 

@@ -194,8 +194,8 @@ def test_decodes_packed_integers_in_activation_order(tmp_path):
 def test_decodes_checkpoints_of_auto_round_by_their_packing(tmp_path, form):
     is_awq = form.endswith("awq")
     arrays, expected = awq(32, 64, 32) if is_awq else gptq(4, 32, 64, 2, np.arange(64) // 32)
-    said = {"quant_method": "auto-round", "bits": 4, "group_size": 32, "packing_format": form}
-    weight = decode(tmp_path, arrays, **said)
+    settings = {"quant_method": "auto-round", "bits": 4, "group_size": 32, "packing_format": form}
+    weight = decode(tmp_path, arrays, **settings)
     assert np.array_equal(weight["x.weight"].numpy(), expected)
 
 
@@ -217,21 +217,21 @@ def centred_gptq(bits, width, size, zero):
 )
 def test_kept_groups_of_gptq_are_blocks_with_the_same_numbers(tmp_path, size, bits, zero, kind):
     arrays, expected = centred_gptq(bits, 256, size, zero)
-    said = said_gptq(bits, group_size=size)
-    kept = decode(tmp_path, arrays, keep=True, **said)["x.weight"]
-    assert kept.type == kind
-    assert np.array_equal(kept.numpy(), expected)
-    blocks = np.concatenate([kept.source.read(row, row + 16) for row in range(0, 64, 16)])
+    settings = said_gptq(bits, group_size=size)
+    packed = decode(tmp_path, arrays, keep=True, **settings)["x.weight"]
+    assert packed.type == kind
+    assert np.array_equal(packed.numpy(), expected)
+    blocks = np.concatenate([packed.source.read(row, row + 16) for row in range(0, 64, 16)])
     assert np.array_equal(quants.dequantize(blocks, kind), expected)
 
 
 def test_kept_groups_of_awq_are_blocks_with_the_same_numbers(tmp_path):
     powers = np.ldexp(1, RNG.integers(-9, 3, (3, 40))).astype(np.float16)
     arrays, expected = awq(40, 96, group=32, scales=powers)
-    kept = decode(tmp_path, arrays, keep=True, **said_awq(group_size=32))["x.weight"]
-    assert kept.type == "Q4_1"
-    assert np.array_equal(kept.numpy(), expected)
-    parts = [kept.source.read(row, min(row + 7, 40)) for row in range(0, 40, 7)]
+    packed = decode(tmp_path, arrays, keep=True, **said_awq(group_size=32))["x.weight"]
+    assert packed.type == "Q4_1"
+    assert np.array_equal(packed.numpy(), expected)
+    parts = [packed.source.read(row, min(row + 7, 40)) for row in range(0, 40, 7)]
     assert np.array_equal(quants.dequantize(np.concatenate(parts), "Q4_1"), expected)
 
 
@@ -259,8 +259,8 @@ def test_experts_are_kept_only_if_all_fit_one_type(tmp_path):
     parts = [("a.experts.0", even), ("a.experts.1", even), ("b.experts.0", even)]
     parts.append(("b.experts.1", odd))
     arrays = {f"{stem}{key[1:]}": part for stem, own in parts for key, part in own.items()}
-    kept = decode(tmp_path, arrays, keep=True, **said_gptq(4))
-    assert [tensor.type.name for tensor in kept.values()] == ["Q4_0", "Q4_0", "F32", "F32"]
+    packed = decode(tmp_path, arrays, keep=True, **said_gptq(4))
+    assert [tensor.type.name for tensor in packed.values()] == ["Q4_0", "Q4_0", "F32", "F32"]
 
 
 @pytest.mark.parametrize(

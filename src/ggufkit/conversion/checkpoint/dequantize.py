@@ -80,8 +80,8 @@ def dequantize(
             f"ggufkit cannot decode checkpoints quantized by {brief(method)}",
             remedy=f"Use the original, unquantized checkpoint; ggufkit can decode {methods}",
         )
-    made = _METHODS[method](stored, settings)
-    result = made if isinstance(made, Dequantized) else Dequantized(made)
+    weights = _METHODS[method](stored, settings)
+    result = weights if isinstance(weights, Dequantized) else Dequantized(weights)
     if keep_quantized:
         return result._replace(tensors=with_exact_blocks(result.tensors))
     return result

@@ -58,19 +58,19 @@ def with_exact_blocks(tensors: Iterable[Tensor]) -> list[Tensor]:
     hold all scales, and the minima of groups whose zero point is not the middle. Experts that
     become one tensor are kept only if all fit the same type.
     """
-    kept = {tensor.name: _exact(tensor) for tensor in tensors}
+    blocks = {tensor.name: _exact(tensor) for tensor in tensors}
     kinds: dict[str, set[str]] = {}
-    for name, tensor in kept.items():
+    for name, tensor in blocks.items():
         kinds.setdefault(joined_name(name), set()).add(tensor.type.name)
-    is_even = {name: len(kinds[joined_name(name)]) == 1 for name in kept}
-    return [kept[t.name] if is_even[t.name] else t for t in tensors]
+    is_even = {name: len(kinds[joined_name(name)]) == 1 for name in blocks}
+    return [blocks[t.name] if is_even[t.name] else t for t in tensors]
 
 
 def about_kept(tensors: Iterable[Tensor]) -> str:
     """Return a note: how many weights are kept in each type, and how many are decoded."""
     sources = [(t.type.name, t.source) for t in tensors]
-    kept = Counter(name for name, source in sources if isinstance(source, GroupedBlocks))
-    counts = [f"{number} as {name}" for name, number in kept.items()]
+    numbers = Counter(name for name, source in sources if isinstance(source, GroupedBlocks))
+    counts = [f"{number} as {name}" for name, number in numbers.items()]
     others = sum(isinstance(source, Grouped) for _, source in sources)
     return (
         f"kept exactly: {', '.join(counts) or 'none'}; {others} quantized matrices fit none of "

@@ -59,8 +59,8 @@ def file_type(kind: str, tensors: Iterable[Tensor], mxfp4: str) -> int:
     MXFP4, but not with Q8_0 if the method `mxfp4` is gpt-oss'.
     """
     kinds = Counter(tensor.type.name for tensor in tensors)
-    if kept := [name for name, _ in kinds.most_common() if name in KEPT]:
-        return NUMBER_OF[kept[0]]
+    if names := [name for name, _ in kinds.most_common() if name in KEPT]:
+        return NUMBER_OF[names[0]]
     if kinds["NVFP4"] and kind != "Q8_0":
         return NUMBER_OF["NVFP4"]
     is_kept = kind == "Q8_0" and mxfp4 == "mxfp4"
