@@ -22,7 +22,7 @@ from ggufkit.llama_cpp import library as llama_cpp
 from ggufkit.llama_cpp.session import Session
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-from llama_memory import ModelParameters
+from llama_memory import ContextParameters, ModelParameters
 
 F32 = 0
 OFF = 0  # of flash attention
@@ -48,12 +48,13 @@ class Exact(Session):
         self._pooling = pooling
         super().__init__(path, length=LENGTH, batch=LENGTH, threads=1)
 
-    def _parameters(self, length: int, batch: int, sequences: int, threads: int) -> Any:
-        chosen = super()._parameters(length, batch, sequences, threads)
-        chosen.type_k = chosen.type_v = F32
-        chosen.types[4] = OFF
-        chosen.embeddings = self._pooling is not None
-        chosen.types[2] = POOLING[self._pooling or "the model's"]
+    def _parameters(self, length: int, batch: int, sequences: int) -> Any:
+        chosen = super()._parameters(length, batch, sequences)
+        fields = ContextParameters.from_buffer(chosen)
+        fields.type_k = fields.type_v = F32
+        fields.types[4] = OFF
+        fields.embeddings = self._pooling is not None
+        fields.types[2] = POOLING[self._pooling or "the model's"]
         return chosen
 
     def encode(self, tokens: list[int]) -> None:

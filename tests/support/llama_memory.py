@@ -46,6 +46,32 @@ class ModelParameters(ctypes.Structure):
     )
 
 
+class ContextParameters(ctypes.Structure):
+    """`llama_context_params` of llama.h, in the version that the tests install."""
+
+    _fields_ = (
+        ("n_ctx", ctypes.c_uint32),
+        ("n_batch", ctypes.c_uint32),
+        ("n_ubatch", ctypes.c_uint32),
+        ("n_seq_max", ctypes.c_uint32),
+        ("counts", ctypes.c_uint32 * 5),
+        ("types", ctypes.c_int * 5),
+        ("rope_and_yarn", ctypes.c_float * 6),
+        ("yarn_orig_ctx", ctypes.c_uint32),
+        ("defrag_thold", ctypes.c_float),
+        ("cb_eval", ctypes.c_void_p * 2),
+        ("type_k", ctypes.c_int),
+        ("type_v", ctypes.c_int),
+        ("abort_callback", ctypes.c_void_p * 3),
+        ("embeddings", ctypes.c_bool),
+        ("offload_kqv", ctypes.c_bool),
+        ("no_perf", ctypes.c_bool),
+        ("op_offload", ctypes.c_bool),
+        ("swa_full", ctypes.c_bool),
+        ("kv_unified", ctypes.c_bool),
+    )
+
+
 def report(path: Path, **options: Any) -> dict[str, Any]:
     """Return what llama.cpp says when it makes a context for a model, in MiB.
 
@@ -86,14 +112,15 @@ def main() -> None:
     if chosen.no_alloc:
         chosen.load_mode = 0
     model = library.llama_model_load_from_file(os.fsencode(job.pop("path")), chosen)
-    context = library.llama_context_default_params()
+    parameters = library.llama_context_default_params()
+    context = ContextParameters.from_buffer(parameters)
     context.types[4] = int(job.pop("flash", -1))
     context.swa_full = False
     for name, value in job.items():
         setattr(context, name, value)
     context_pointer = model
     if model and not chosen.vocab_only:
-        context_pointer = library.llama_init_from_model(model, context)
+        context_pointer = library.llama_init_from_model(model, parameters)
     sys.stderr.flush()
     os._exit(0 if context_pointer else 1)
 
