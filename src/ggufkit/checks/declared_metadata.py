@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ggufkit.checks.model_view import ModelView, Violation, at_key
@@ -16,8 +16,9 @@ from ggufkit.format.file_types import (
     QUANTIZATION_VERSION,
     VERSION_KEY,
 )
+from ggufkit.format.types import tensor_type
 from ggufkit.quantization.choice.eligibility import is_eligible
-from ggufkit.quantization.recipes import FALLBACKS, LAST_RESORT, PROMOTED, RECIPES
+from ggufkit.quantization.recipes import ALL_RECIPES, KEEP_ALL, LAST_RESORT, PROMOTED
 
 _NAME: Final = "general.architecture"  # a file name has no offset; report it here
 
@@ -47,22 +48,24 @@ def false_declarations(view: ModelView, *, names: bool = False) -> Iterator[Viol
 
 
 def _about_mix(view: ModelView, claimed: str) -> Iterator[Violation]:
-    base = RECIPES[claimed].base if claimed in RECIPES else None
+    recipe = ALL_RECIPES.get(claimed, KEEP_ALL)
+    base, architecture = recipe.base, view.architecture
     tensors = view.model.tensors.values()
-    types = Counter(t.type.name for t in tensors if is_eligible(t, view.architecture))
-    if base is None or not types or types.keys() & _fallbacks_of(base):
+    types = Counter(t.type.name for t in tensors if is_eligible(t, architecture, recipe.program))
+    if base is None or not types or types.keys() & _types_for(base, recipe.fallbacks):
         return
     most = types.most_common(1)[0][0]
     details = {"total": types.total(), "base": base, "most": most}
     yield at_key("file-type-mix", FILE_TYPE_KEY, claimed=claimed, **details)
 
 
-def _fallbacks_of(base: str) -> set[str]:
+def _types_for(base: str, fallbacks: Mapping[str, str]) -> set[str]:
     """Return the types that may replace a recipe's: for short rows, or without importance data."""
     types, pending = {base}, [base]
     while pending:
         name = pending.pop()
-        others = {FALLBACKS.get(name, LAST_RESORT), PROMOTED.get(name, name)} - types
+        plain = tensor_type(name).plain or name
+        others = {plain, fallbacks.get(plain, LAST_RESORT), PROMOTED.get(plain, name)} - types
         types |= others
         pending += others
     return types - ({LAST_RESORT} if base != LAST_RESORT else set())

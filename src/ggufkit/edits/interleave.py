@@ -17,8 +17,6 @@ from ggufkit.format.values import whole_number
 from ggufkit.models import sources
 from ggufkit.models.model import Model, Tensor
 
-# ik_llama.cpp reads single rows of these.
-READ_BY_ROW: Final = ("token_embd.weight", "per_layer_token_embd.weight")
 # BF16_R16 is left out, because only processors with AVX512-BF16 compute with it.
 _BY_PLAIN: Final = {kind.plain: kind for kind in TensorType if kind.plain not in (None, "BF16")}
 
@@ -48,10 +46,8 @@ def deinterleaved(model: Model) -> Model:
 
 def _interleaved(tensor: Tensor) -> Tensor:
     kind = _BY_PLAIN.get(tensor.type.name)
-    if kind is None or tensor.name in READ_BY_ROW:
-        return tensor
-    height = tensor.shape[-2] if len(tensor.shape) > 1 else 1
-    return tensor if height % kind.interleaved else sources.interleaved(tensor, kind)
+    can = kind is not None and sources.can_interleave(tensor, kind)
+    return sources.interleaved(tensor, kind) if kind and can else tensor
 
 
 def _renamed(model: Model, names: Mapping[str, str]) -> Model:

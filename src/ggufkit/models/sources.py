@@ -20,6 +20,7 @@ from ggufkit.quants.parallel import Floats
 from ggufkit.quants.search import Search
 from ggufkit.system.mapped_file import Bytes
 
+READ_BY_ROW: Final = ("token_embd.weight", "per_layer_token_embd.weight")
 _TYPE_OF_DTYPE: Final = {np.dtype(t.dtype): t for t in TENSOR_TYPES.values() if t.dtype}
 
 
@@ -198,6 +199,16 @@ def deinterleaved(tensor: Tensor) -> Tensor:
     if kind.plain is None:
         return tensor
     return _regrouped(tensor, kind, tensor_type(kind.plain), ik_interleaved.separated)
+
+
+def can_interleave(tensor: Tensor, type: TensorType) -> bool:
+    """Whether ik_llama.cpp stores a tensor as this interleaved type.
+
+    Each matrix needs whole groups of rows. It reads single rows of token embeddings.
+    """
+    height, width = tensor.shape[-2:] if len(tensor.shape) > 1 else (1, 0)
+    is_odd = type.block_size == 1 and width % 2  # BF16_R16 has pairs of columns
+    return tensor.name not in READ_BY_ROW and not height % type.interleaved and not is_odd
 
 
 def interleaved(tensor: Tensor, type: TensorType) -> Tensor:

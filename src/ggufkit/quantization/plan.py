@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ggufkit.errors import TensorTypeError
+from ggufkit.format.types import tensor_type
 from ggufkit.models.any_model import takes_model
 from ggufkit.models.model import Model, bits_per_weight
 from ggufkit.output.layout import layout
 from ggufkit.quantization.quantize import decide, opened_imatrix
 from ggufkit.quantization.recipes import KEEP_ALL, RECIPES, Recipe
+from ggufkit.quants import codec
 from ggufkit.quants.search import Search
 from ggufkit.system.descriptors import AnyPath
 
@@ -59,6 +62,17 @@ def plan(
         recipes = [recipe for recipe in RECIPES.values() if recipe != KEEP_ALL]
     requested = [recipes] if isinstance(recipes, str | Recipe) else recipes
     return [_planned(model, recipe, data, search) for recipe in requested]
+
+
+def can_encode(recipe: Recipe) -> bool:
+    """Whether ggufkit encodes all types that a recipe may give; it lacks some of ik_llama.cpp."""
+    names = {rule.type for rules in recipe.rules.values() for rule in rules}
+    try:
+        for name in names | ({recipe.base} if recipe.base else set()):
+            codec.encodable(tensor_type(name).plain or name)
+    except TensorTypeError:
+        return False
+    return True
 
 
 def _planned(

@@ -29,7 +29,7 @@ from ggufkit.quantization.quantize import (
     refuse,
     types_by_name,
 )
-from ggufkit.quantization.recipes import RECIPES, Recipe, find_recipe, patterns_of
+from ggufkit.quantization.recipes import ALL_RECIPES, Recipe, find_recipe, patterns_of
 from ggufkit.system.threads import Progress
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ _UNSET: Final[tuple[object, ...]] = (None, False, [], {})
 
 
 def _plain_recipe(recipe: Recipe) -> dict[str, Any]:
-    for base in RECIPES.values():
+    for base in ALL_RECIPES.values():
         if replace(recipe, name=base.name, patterns=base.patterns) == base:
             patterns = [[pattern.pattern, kind.name] for pattern, kind in recipe.patterns]
             own = {"recipe_name": recipe.name} if recipe.name != base.name else {}

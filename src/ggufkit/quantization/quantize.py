@@ -47,9 +47,9 @@ from ggufkit.quantization.file_keys import (
     stamped,
 )
 from ggufkit.quantization.recipes import (
+    ALL_RECIPES,
     KEEP_ALL,
     PROMOTED,
-    RECIPES,
     Recipe,
     find_recipe,
     patterns_of,
@@ -138,14 +138,14 @@ def decide(
     """Make the decisions of `quantize`, but raise no error for results that can be shown."""
     require_known(options, QuantizeOptions.__annotations__, "quantize")
     require_weights(model)
-    chosen = _recipe(recipe, options.get("like"))
+    chosen, keep = _recipe(recipe, options.get("like")), options.get("keep_split", False)
     hessian, requests = hessian_of(options), _requests(options)
     data, idle = _selected(options, hessian)
     overrides = Metadata(mapping("override_kv", options.get("override_kv")))
     facts = facts_of(model.metadata.updated(overrides), model.tensors)  # as llama.cpp's loader
     pruned, names = _pruned(model, frozenset(whole_numbers("layers", options.get("layers", ()))))
     tensors = [as_written(tensor, facts) for tensor in pruned.tensors.values()]
-    walked = in_written_order(tensors, facts, keeps_split=options.get("keep_split", False))
+    walked = in_written_order(tensors, facts, keeps_split=keep or chosen.program is not None)
     choices = choose(walked, facts, chosen, requests, imatrix=data is not None)
     search, promote = check_search(options.get("search")), options.get("promote_uncovered", False)
     decide_one = functools.partial(
@@ -169,7 +169,7 @@ def decide(
     )
     metadata = pruned.metadata if facts.is_sd_cpp else metadata
     result = Model(metadata, Tensors(d.after for d in decisions), byte_order=model.byte_order)
-    shard_counts = _shard_counts(model, decisions) if options.get("keep_split") else None
+    shard_counts = _shard_counts(model, decisions) if keep else None
     names_before_and_after = {**model.tensors, **pruned.tensors}
     require_names(names_before_and_after, requests, mapping("types", options.get("types")))
     idle += unmatched((tensor.name for tensor in tensors), chosen, requests)
@@ -195,7 +195,7 @@ def _recipe(recipe: str | int | Recipe | None, like: AnyModel | None) -> Recipe:
     if recipe is not None:
         return find_recipe(recipe)
     file_type = file_type_of(as_model(like, "like").metadata) if like else None
-    return RECIPES.get(FILE_TYPES.get(file_type or -1, ""), KEEP_ALL)
+    return ALL_RECIPES.get(FILE_TYPES.get(file_type or -1, ""), KEEP_ALL)
 
 
 def opened_imatrix(imatrix: Imatrix | AnyPath | None) -> Imatrix | None:
@@ -245,14 +245,21 @@ def _selected(
 
 
 def _encodable(type: AnyType | None) -> TensorType | None:
-    return None if type is None else codec.encodable(type)
+    return None if type is None else _encoded_type(type)
+
+
+def _encoded_type(type: AnyType) -> TensorType:
+    """Return a type; TensorTypeError unless it, or the plain form of its rows, can be encoded."""
+    kind = tensor_type(type)
+    codec.encodable(kind.plain or kind)
+    return kind
 
 
 def types_by_name(
     types: Mapping[str, AnyType] | None, like: AnyModel | None
 ) -> dict[str, TensorType]:
     """Return the types by exact name: the given ones, then the types of `like`'s tensors."""
-    explicit = {name: codec.encodable(kind) for name, kind in mapping("types", types).items()}
+    explicit = {name: _encoded_type(kind) for name, kind in mapping("types", types).items()}
     like_tensors = as_model(like, "like").tensors.values() if like else ()
     copied = {
         t.name: t.type
@@ -288,7 +295,7 @@ def _decision(  # noqa: PLR0913 (a part of `decide`)
     if facts.is_sd_cpp and weights is None and kind != tensor.type and kind.is_quantized:
         weights = np.ones(tensor.shape[-1], np.float32)
     while promote and weights is None and kind != tensor.type and _needs(recipe, kind, tensor):
-        kind = tensor_type(PROMOTED[kind.name])
+        kind = tensor_type(PROMOTED[kind.plain or kind.name])
     after = retyped(tensor, kind, weights, search)
     return Decision(
         tensor,
@@ -317,7 +324,11 @@ def _with_feedback(
         return decisions
     from ggufkit.quantization.gptq_source import gptq_tensors  # noqa: PLC0415 (slow to import)
 
-    quantized = [d.after for d in decisions if d.is_changed and d.after.type.is_quantized]
+    quantized = [
+        d.after
+        for d in decisions
+        if d.is_changed and d.after.type.is_quantized and not d.after.type.plain
+    ]
     with_feedback = gptq_tensors(
         [(names.get(after.name, after.name), after) for after in quantized], hessian
     )
@@ -331,9 +342,10 @@ def _with_feedback(
 
 def _needs(recipe: Recipe, kind: TensorType, tensor: Tensor) -> bool:
     """Whether a type requires importance data: by the recipe, or because ggml fails without."""
-    if kind.id in kernels.requiring_weights():
+    if tensor_type(kind.plain or kind).id in kernels.requiring_weights():
         return True
-    return kind.name in recipe.needs_imatrix and role_of(tensor.name) not in ("embedding", "output")
+    name = kind.plain or kind.name
+    return name in recipe.needs_imatrix and role_of(tensor.name) not in ("embedding", "output")
 
 
 def _shard_counts(model: Model, decisions: Iterable[Decision]) -> tuple[int, ...] | None:

@@ -79,6 +79,15 @@ def parse_tensor_type(text: str) -> tuple[str, str]:
     return pattern.lower(), tensor_type(kind).name
 
 
+def parse_custom_types(text: str) -> list[tuple[str, str]]:
+    """Return patterns and types of ik_llama.cpp's form "attn_v=q6_K,ffn_.*=iq4_k".
+
+    Patterns keep their case, and contain no comma. Raises as `parse_tensor_type`.
+    """
+    pairs = [part.partition("=")[::2] for part in text.split(",") if part]
+    return [(pattern, parse_tensor_type(f"{pattern}={kind}")[1]) for pattern, kind in pairs]
+
+
 def read_tensor_types(path: str | Path) -> list[tuple[str, str]]:
     """Return the patterns and types in a file, separated by spaces or newlines."""
     try:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 import shapes
-from ggufkit.quantization.recipes import RECIPES
+from ggufkit.quantization.recipes import IK_ONLY, RECIPES
 from shell import done, ggufkit
 
 
@@ -31,6 +31,14 @@ def test_json_holds_the_exact_bytes(llama):
     assert [one["nbytes"] for one in document["recipes"]] == sorted(
         (one["nbytes"] for one in document["recipes"]), reverse=True
     )
+
+
+def test_recipes_of_ik_llama_are_listed_if_their_types_can_be_encoded(llama):
+    recipes = done("plan", llama, "--program", "ik_llama.cpp", "--json").json()["recipes"]
+    sizes = {one["recipe"]: one["nbytes"] for one in recipes}
+    assert sizes.keys() <= IK_ONLY.keys()
+    q8 = done("plan", llama, "--json").json()["recipes"]
+    assert abs(sizes["Q8_0_R8"] - next(p["nbytes"] for p in q8 if p["recipe"] == "Q8_0")) < 99
 
 
 def test_refuses_a_file_that_is_not_a_model(tmp_path):

@@ -12,9 +12,11 @@ from ggufkit.cli.model_argument import MODEL, look_at
 from ggufkit.cli.options import flag
 from ggufkit.cli.output import emit, examples, note, paged, row_widths, size, table
 from ggufkit.cli.quantize_options import imatrix_option, parse_recipe, search_option
+from ggufkit.format.dialects import LLAMA_CPP
+from ggufkit.format.types import IK
 from ggufkit.models.model import Model
-from ggufkit.quantization.plan import Plan
-from ggufkit.quantization.recipes import Recipe
+from ggufkit.quantization.plan import Plan, can_encode
+from ggufkit.quantization.recipes import IK_ONLY, Recipe
 from ggufkit.quants.search import Search
 
 
@@ -24,6 +26,7 @@ from ggufkit.quants.search import Search
         "ggufkit plan model-f16.gguf",
         "ggufkit plan model-f16.gguf --imatrix imatrix.gguf",
         "ggufkit plan model-f16.gguf --explain Q4_K_M",
+        "ggufkit plan model-f16.gguf --program ik_llama.cpp",
         "ggufkit plan model-f16.gguf --json | jq '.recipes[] | select(.nbytes < 4e9) | .recipe'",
     ),
 )
@@ -37,9 +40,21 @@ from ggufkit.quants.search import Search
     metavar="RECIPE",
     help="Show the type that RECIPE gives each tensor, and why, instead of sizes.",
 )
+@click.option(
+    "--program",
+    type=click.Choice((LLAMA_CPP, IK)),
+    default=LLAMA_CPP,
+    help="Show the recipes of this program.",
+)
 @flag("--json", "as_json", help="Print the result as JSON.")
-def command(
-    file: str, *, imatrix: str | None, search: Search | None, recipe: Recipe | None, as_json: bool
+def command(  # noqa: PLR0913 (the options)
+    file: str,
+    *,
+    imatrix: str | None,
+    search: Search | None,
+    recipe: Recipe | None,
+    program: str,
+    as_json: bool,
 ) -> None:
     """Show how large FILE would be in every recipe, the largest first, from its header alone.
 
@@ -51,7 +66,8 @@ def command(
         if recipe:
             _explain(file, model, recipe, imatrix, search, as_json=as_json)
         else:
-            planned = ggufkit.plan(model, imatrix=imatrix, search=search)
+            recipes = filter(can_encode, IK_ONLY.values()) if program == IK else None
+            planned = ggufkit.plan(model, recipes, imatrix=imatrix, search=search)
             _report(file, sorted(planned, key=lambda p: -p.nbytes), search, as_json=as_json)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -24,7 +25,7 @@ from ggufkit.quantization import recipe_files
 from ggufkit.quantization.decision import Quantization
 from ggufkit.quantization.provenance import UNREAD, content_digest, with_provenance
 from ggufkit.quantization.quantize import QuantizeOptions, decide, refuse
-from ggufkit.quantization.recipes import ALIASES, RECIPES
+from ggufkit.quantization.recipes import ALIASES, ALL_RECIPES
 
 # Options that name files.
 _READ: Final = (
@@ -43,7 +44,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "Types of tensors": (
         *("--pure", "--leave-output-tensor", "--output-tensor-type", "--token-embedding-type"),
-        *("--tensor-type", "--tensor-type-file", "--like"),
+        *("--tensor-type", "--custom-q", "--tensor-type-file", "--like"),
     ),
     "Target size": (
         *("--target-size", "--target-bpw", "--sensitivity", "--repair", "--repair-chunks"),
@@ -57,12 +58,12 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
 }
 PLACE: Final = "{recipe}"  # in the name of an output, stands for the recipe's name
 # The encoding at the end of a file's name.
-_ENCODING: Final = re.compile(rf"[-._]({'|'.join((*RECIPES, *ALIASES))})$", re.IGNORECASE)
+_ENCODING: Final = re.compile(rf"[-._]({'|'.join((*ALL_RECIPES, *ALIASES))})$", re.IGNORECASE)
 
 
 def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in RECIPES if name.startswith(last.upper())]
+    return [f"{before}{comma}{name}" for name in ALL_RECIPES if name.startswith(last.upper())]
 
 
 @click.command(
@@ -128,6 +129,14 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     multiple=True,
     metavar="RE=TYPE",
     help="Type of tensors whose names match RE anywhere; the first match counts.  [repeatable]",
+)
+@click.option(
+    "--custom-q",
+    "custom_types",
+    type=shared.usage(recipe_files.parse_custom_types),
+    multiple=True,
+    metavar="RE=TYPE,...",
+    help="The same in the form of ik_llama.cpp; these count before --tensor-type.  [repeatable]",
 )
 @click.option(
     "--tensor-type-file",
@@ -284,6 +293,7 @@ def _options(
     listed = values["tensor_type_file"]
     converted = {
         "tensor_types": (
+            *itertools.chain.from_iterable(values["custom_types"]),
             *values["tensor_types"],
             *(
                 recipe_files.matching(

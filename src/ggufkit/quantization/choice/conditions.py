@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from ggufkit.diffusion.architecture import DiffusionArchitecture
 
@@ -17,8 +17,9 @@ class ModelFacts:
     """The properties of a whole model that conditions read.
 
     `layers` is the number of layers, `grouped` the number of query heads per key head (0: no
-    attention). `is_70b` marks dense models of 80 layers: llama.cpp calls them 70B. `diffusion` is
-    the architecture of an image or video model. `is_sd_cpp` marks a part of a pipeline in a file
+    attention). `is_70b` marks dense models of 80 layers: llama.cpp calls them 70B. `is_llama_3`
+    marks models that ik_llama.cpp calls 8B or 70B, with 128,000 tokens or more. `diffusion` is the
+    architecture of an image or video model. `is_sd_cpp` marks a part of a pipeline in a file
     without keys, as stable-diffusion.cpp writes them.
     """
 
@@ -27,6 +28,7 @@ class ModelFacts:
     grouped: int = 0
     experts: int = 0
     is_70b: bool = False
+    is_llama_3: bool = False
     diffusion: DiffusionArchitecture | None = None
     is_sd_cpp: bool = False
 
@@ -36,8 +38,8 @@ class TensorPlace:
     """The position of a tensor in its model.
 
     It is `layer` of `layers` that have its `role`, as llama.cpp counts them. `imatrix` is true if
-    the model has any importance data, `fits` if the tensor's rows divide into the blocks of the
-    recipe's base type, `is_stack` if it has a third axis, as experts have.
+    the model has any importance data, `is_stack` if the tensor has a third axis, as experts have.
+    `width` is the length of its rows, `block_size` that of the blocks of the recipe's base type.
     """
 
     facts: ModelFacts
@@ -45,7 +47,8 @@ class TensorPlace:
     layer: int
     layers: int
     imatrix: bool
-    fits: bool
+    width: int
+    block_size: int
     is_stack: bool
 
 
@@ -54,6 +57,21 @@ class Condition(NamedTuple):
 
     text: str
     holds: Callable[[TensorPlace], bool]
+
+
+class RecipeRule(NamedTuple):
+    """The type that a tensor gets if all conditions hold."""
+
+    type: str
+    when: tuple[Condition, ...]
+
+
+RecipeRules: TypeAlias = tuple[RecipeRule, ...]
+
+
+def use(type: str, *when: Condition) -> RecipeRule:
+    """Return a rule: `type`, if all conditions hold."""
+    return RecipeRule(type, when)
 
 
 def _is_middle(place: TensorPlace) -> bool:
@@ -91,11 +109,38 @@ not_falcon: Final = Condition(
 with_imatrix: Final = Condition("with importance data", lambda place: place.imatrix)
 without_imatrix: Final = Condition("without importance data", lambda place: not place.imatrix)
 unfit: Final = Condition(
-    "if rows do not divide into the blocks of the base type", lambda place: not place.fits
+    "if rows do not divide into the blocks of the base type",
+    lambda place: place.width % place.block_size != 0,
 )
 stacked_experts: Final = Condition(
     "whether the tensor holds experts; projections of bailingmoe3 also have three axes",
     lambda place: (
         place.is_stack and (place.facts.architecture != "bailingmoe3" or place.role in FEED_FORWARD)
     ),
+)
+# Of ik_llama.cpp's llama-quantize.
+odd_rows: Final = Condition(
+    "if rows do not divide into blocks of 256", lambda place: place.width % 256 != 0
+)
+two_heads: Final = Condition(
+    "if 2 or more query heads share a key head", lambda place: place.facts.grouped >= 2
+)
+two_heads_or_experts: Final = Condition(
+    "if 2 or more query heads share a key head, or the model has 2 or more experts",
+    lambda place: place.facts.grouped >= 2 or place.facts.experts >= 2,
+)
+four_experts: Final = Condition(
+    "if the model has 4 or more experts", lambda place: place.facts.experts >= 4
+)
+many_experts: Final = Condition(
+    "if the model has 8 or more experts", lambda place: place.facts.experts >= 8
+)
+of_70b: Final = Condition(
+    "in a model of 70B",
+    lambda place: (
+        place.facts.is_70b or (place.facts.architecture, place.facts.layers) == ("qwen2vl", 80)
+    ),
+)
+llama_3: Final = Condition(
+    "in a model of 8B or 70B with 128,000 tokens or more", lambda place: place.facts.is_llama_3
 )

@@ -14,8 +14,8 @@ from typing import Final
 from ggufkit.diffusion.architecture import DiffusionArchitecture
 from ggufkit.format.file_types import FILE_TYPES
 from ggufkit.models.model import Tensor, as_ggml_counts
-from ggufkit.quantization.choice.conditions import Condition, first_four, first_two
-from ggufkit.quantization.recipes import Recipe, RecipeRule, RecipeRules
+from ggufkit.quantization.choice.conditions import RecipeRules, first_four, first_two, use
+from ggufkit.quantization.recipes import Recipe
 
 # Roles: the first part that occurs in a tensor's name decides.
 _ROLES: Final = {
@@ -46,23 +46,19 @@ _SD_CPP_PARTS: Final = (
 )
 
 
-def _use(type: str, *when: Condition) -> RecipeRule:
-    return RecipeRule(type, when)
-
-
 _RULES: Final[dict[str, dict[str, RecipeRules]]] = {
-    "Q2_K": {"value": (_use("Q3_K"),)},
+    "Q2_K": {"value": (use("Q3_K"),)},
     "Q3_K_M": {
-        "value": (_use("Q5_K", first_two), _use("Q4_K")),
-        "fused": (_use("Q4_K"),),
-        "down": (_use("Q4_K"),),
+        "value": (use("Q5_K", first_two), use("Q4_K")),
+        "fused": (use("Q4_K"),),
+        "down": (use("Q4_K"),),
     },
-    "Q3_K_L": {"value": (_use("Q5_K"),), "fused": (_use("Q4_K"),), "down": (_use("Q5_K"),)},
-    "Q4_K_S": {"value": (_use("Q5_K", first_four),), "down": (_use("Q5_K"),)},
-    "Q4_K_M": {"value": (_use("Q6_K"),), "fused": (_use("Q5_K"),), "down": (_use("Q6_K"),)},
-    "Q5_K_M": {"value": (_use("Q6_K"),), "fused": (_use("Q6_K"),), "down": (_use("Q6_K"),)},
-    "Q4_0": {"down": (_use("Q4_1"),)},
-    "Q5_0": {"down": (_use("Q5_1"),)},
+    "Q3_K_L": {"value": (use("Q5_K"),), "fused": (use("Q4_K"),), "down": (use("Q5_K"),)},
+    "Q4_K_S": {"value": (use("Q5_K", first_four),), "down": (use("Q5_K"),)},
+    "Q4_K_M": {"value": (use("Q6_K"),), "fused": (use("Q5_K"),), "down": (use("Q6_K"),)},
+    "Q5_K_M": {"value": (use("Q6_K"),), "fused": (use("Q6_K"),), "down": (use("Q6_K"),)},
+    "Q4_0": {"down": (use("Q4_1"),)},
+    "Q5_0": {"down": (use("Q5_1"),)},
 }
 _AS_K_RECIPE: Final = {
     **dict.fromkeys(("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M"), "Q2_K"),

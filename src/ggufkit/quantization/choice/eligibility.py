@@ -9,6 +9,7 @@ import functools
 from typing import Final
 
 from ggufkit.diffusion.architecture import base_architecture
+from ggufkit.format.types import IK
 from ggufkit.models.layers import BLOCK
 from ggufkit.models.model import Tensor
 from ggufkit.quantization.choice.diffusion_rules import is_quantized_in_diffusion
@@ -76,10 +77,19 @@ KEPT_PARTS_OF: Final = {
         "attn_v_b.weight",
     )
 }
+# ik_llama.cpp's llama-quantize keeps only these.
+IK_KEPT_PARTS: Final = (
+    "_norm.weight",
+    "ffn_gate_inp.weight",
+    "ssm_conv1d",
+    "ssm_x.weight",
+    "ssm_dt.weight",
+    "attn_rel_b.weight",
+)
 
 
-def is_eligible(tensor: Tensor, architecture: str = "") -> bool:
-    """Whether llama.cpp quantizes a tensor of this name and shape.
+def is_eligible(tensor: Tensor, architecture: str = "", program: str | None = None) -> bool:
+    """Whether llama.cpp, or ik_llama.cpp as `program`, quantizes a tensor of this name and shape.
 
     Tensors of integers are not eligible: they hold no weights, and llama.cpp fails on them.
     """
@@ -87,7 +97,7 @@ def is_eligible(tensor: Tensor, architecture: str = "") -> bool:
         return False
     if diffusion := base_architecture(architecture):
         return is_quantized_in_diffusion(tensor, diffusion)
-    return _has_eligible_name(tensor.name, architecture)
+    return _has_eligible_name(tensor.name, IK if program else architecture)
 
 
 def without_layer(name: str) -> str:
@@ -104,7 +114,9 @@ def _has_eligible_name(name: str, architecture: str) -> bool:
     # llama.cpp compares like this, so it also accepts every name of five characters.
     if name.rfind("weight") != len(name) - 6 or name in KEPT_NAMES:
         return False
-    suffix, parts = without_layer(name), KEPT_PARTS + KEPT_PARTS_OF.get(architecture, ())
+    parts: tuple[str, ...] = IK_KEPT_PARTS if architecture == IK else KEPT_PARTS
+    parts += KEPT_PARTS_OF.get(architecture, ())
+    suffix = without_layer(name)
     return not any(part in suffix for part in parts)
 
 

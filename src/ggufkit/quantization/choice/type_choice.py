@@ -6,11 +6,11 @@ Only names, shapes, types and metadata are read.
 from __future__ import annotations
 
 import difflib
-import functools
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import Final
 
 import numpy as np
@@ -19,8 +19,9 @@ from ggufkit.diffusion.architecture import architecture_of, general_names, is_wi
 from ggufkit.errors import MissingTensorError
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import TensorType, tensor_type
-from ggufkit.format.values import whole_number
+from ggufkit.format.values import Strings, whole_number
 from ggufkit.models.model import Tensor, as_ggml_counts
+from ggufkit.models.sources import can_interleave
 from ggufkit.quantization.choice.conditions import FEED_FORWARD, ModelFacts, TensorPlace
 from ggufkit.quantization.choice.diffusion_rules import (
     K_TYPES,
@@ -34,13 +35,17 @@ from ggufkit.quantization.choice.eligibility import (
     is_eligible,
     without_layer,
 )
+from ggufkit.quantization.ik_recipes import EXACT_IK_ROLES, IK_ROLES
 from ggufkit.quantization.recipes import (
     EXACT_ROLES,
     FALLBACKS,
     FLOORS,
     LAST_RESORT,
     LIFTED_IN_70B,
+    LLAMA_3_TOKENS,
+    NAMED_8B,
     NAMED_70B,
+    QWEN_4B_WIDTH,
     ROLES,
     Patterns,
     Recipe,
@@ -85,13 +90,14 @@ class Choice:
         return self.type != self.requested
 
 
-@functools.lru_cache(maxsize=CACHED_NAMES)
-def role_of(name: str) -> str:
-    """Return the role of a tensor of this name, "other" for most."""
+@lru_cache(maxsize=CACHED_NAMES)
+def role_of(name: str, program: str | None = None) -> str:
+    """Return the role of a tensor of this name in a program's recipes, "other" for most."""
     suffix = without_layer(name)
-    if suffix in EXACT_ROLES:
-        return EXACT_ROLES[suffix]
-    return next((role for part, role in ROLES.items() if part in suffix), "other")
+    exact, parts = (EXACT_IK_ROLES, IK_ROLES) if program else (EXACT_ROLES, ROLES)
+    if suffix in exact:
+        return exact[suffix]
+    return next((role for part, role in parts.items() if part in suffix), "other")
 
 
 def _layer_of(name: str) -> int | None:
@@ -99,7 +105,7 @@ def _layer_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-@functools.lru_cache(maxsize=CACHED_NAMES)
+@lru_cache(maxsize=CACHED_NAMES)
 def order_key(name: str) -> tuple[int, bytes]:
     """Return llama.cpp's sort key: tensors outside layers first, then layer by layer."""
     layer = _layer_of(name)
@@ -144,7 +150,26 @@ def facts_of(metadata: Metadata, tensors: Mapping[str, Tensor] | None = None) ->
     layers = blocks + (architecture == "graniteswitch")  # one more, for the router
     if architecture == "nanbeige":
         layers *= max(_number(metadata, "nanbeige.num_loops", 1), 1)
-    return ModelFacts(architecture, layers, grouped, experts, is_70b)
+    is_llama_3 = _vocabulary(metadata) >= LLAMA_3_TOKENS and (
+        is_70b or _is_8b(metadata, architecture, layers, experts)
+    )
+    return ModelFacts(architecture, layers, grouped, experts, is_70b, is_llama_3)
+
+
+def _is_8b(metadata: Metadata, architecture: str, layers: int, experts: int) -> bool:
+    """Whether ik_llama.cpp calls a model 8B."""
+    width = _number(metadata, f"{architecture}.embedding_length")
+    is_small = architecture.startswith("qwen3") and width == QWEN_4B_WIDTH
+    is_mixture = architecture == "llama" and experts == EIGHT_EXPERTS
+    return layers in NAMED_8B.get(architecture, ()) and not is_small and not is_mixture
+
+
+def _vocabulary(metadata: Metadata) -> int:
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    architecture = metadata.text("general.architecture", "")
+    return _number(metadata, f"{architecture}.vocab_size") or (
+        len(tokens) if isinstance(tokens, Strings) else 0
+    )
 
 
 def _number(metadata: Metadata, key: str, default: int = 0) -> int:
@@ -155,15 +180,15 @@ def _number(metadata: Metadata, key: str, default: int = 0) -> int:
     return number if number is not None and number >= 0 else default
 
 
-def is_converted(tensor: Tensor, facts: ModelFacts) -> bool:
-    """Whether recipes change the type of a tensor."""
+def is_converted(tensor: Tensor, facts: ModelFacts, program: str | None = None) -> bool:
+    """Whether the recipes of a program change the type of a tensor."""
     if is_integer(tensor.type):
         return False
     if facts.diffusion:
         return is_quantized_in_diffusion(tensor, facts.diffusion)
     if facts.is_sd_cpp:
         return is_converted_by_sd_cpp(tensor.name)
-    return is_eligible(tensor, facts.architecture)
+    return is_eligible(tensor, facts.architecture, program)
 
 
 def choose(
@@ -180,7 +205,7 @@ def choose(
     (`order_key`). `imatrix` is true if there is any importance data.
     """
     ordered = list(tensors)
-    role = role_in_diffusion if facts.diffusion else role_of
+    role = role_in_diffusion if facts.diffusion else partial(role_of, program=recipe.program)
     recipe = diffusion_recipe(recipe) if facts.diffusion else recipe
     roles = {tensor.name: role(tensor.name) for tensor in ordered}
     walk = _Walk(facts, recipe, requests, imatrix, Counter(roles.values()))
@@ -200,23 +225,27 @@ class _Walk:
 
     def choice(self, tensor: Tensor, role: str) -> Choice:
         chosen, why = self._chosen_type(tensor, role)
+        if chosen.plain and not can_interleave(tensor, chosen):
+            chosen = tensor_type(chosen.plain)
         if self.facts.is_sd_cpp:
             is_fitting = tensor.shape[-1:] != () and tensor.shape[-1] % chosen.block_size == 0
             return _choice(chosen if is_fitting else tensor.type, chosen, why)
-        fits = fitting(tensor, chosen, diffusion=self.facts.diffusion is not None)
+        is_diffusion = self.facts.diffusion is not None
+        fits = fitting(tensor, chosen, self.recipe.fallbacks, diffusion=is_diffusion)
         return _choice(fits, chosen, why)
 
     def _chosen_type(self, tensor: Tensor, role: str) -> tuple[TensorType, str]:
         if tensor.name in self.requests.types and not is_integer(tensor.type):
             return self.requests.types[tensor.name], BY_NAME
         is_left = self.requests.leave_output_tensor and tensor.name == "output.weight"
-        if is_left or not is_converted(tensor, self.facts):
+        if is_left or not is_converted(tensor, self.facts, self.recipe.program):
             program = "stable-diffusion.cpp" if self.facts.is_sd_cpp else "llama-quantize"
             return tensor.type, f"{program} keeps such tensors"
         base = tensor_type(self.recipe.base) if self.recipe.base else tensor.type
-        mixes = self.recipe.base is not None and base.is_quantized
+        mixes = self.recipe.base is not None and base.block_size > 1
         requested = self._requested(tensor.name, role, mixes)
         if requested is not None:
+            self.role_counts[role] += self.recipe.program is not None  # llama.cpp skips these
             return requested
         if mixes and not self.requests.pure and not self.facts.is_sd_cpp:
             return self._by_rules(tensor, role, base)
@@ -243,8 +272,8 @@ class _Walk:
         if any(part in tensor.name for part in parts):
             return tensor_type(floor), f"{self.facts.architecture} needs this type here"
         if role == "embedding" and not self.type_counts["output"]:  # tied: it is also the output
-            role = "output"
-        if role == "output" and self.requests.output_tensor_type:
+            role = "tied" if "tied" in self.recipe.rules else "output"
+        if role in ("output", "tied") and self.requests.output_tensor_type:
             return self.requests.output_tensor_type, "this type is given for the output"
         place = self._place(tensor, role, base)
         rules = self.recipe.rules.get(role, ())
@@ -271,12 +300,13 @@ class _Walk:
             layer,
             self.type_counts[role] if role == "attention_v" else self.facts.layers,
             self.imatrix,
-            fits=tensor.shape[-1] % base.block_size == 0,
+            tensor.shape[-1],
+            base.block_size,
             is_stack=len(tensor.shape) >= STACK_AXES and tensor.shape[-STACK_AXES] > 1,
         )
 
 
-_choice = functools.lru_cache(Choice)  # many tensors share one choice
+_choice = lru_cache(Choice)  # many tensors share one choice
 
 
 def require_names(names: Collection[str], requests: TypeRequests, types: Iterable[str]) -> None:
@@ -298,7 +328,7 @@ def require_names(names: Collection[str], requests: TypeRequests, types: Iterabl
 def unmatched(names: Iterable[str], recipe: Recipe, requests: TypeRequests) -> tuple[str, ...]:
     """Return the patterns without effect: they match no name, or the recipe ignores them."""
     all_names = list(names)
-    is_idle = recipe.base is not None and not tensor_type(recipe.base).is_quantized
+    is_idle = recipe.base is not None and tensor_type(recipe.base).block_size == 1
     rows = [(pattern, is_idle) for pattern, _ in requests.patterns]
     rows += [(pattern, False) for pattern, _ in recipe.patterns]
     return tuple(
@@ -315,7 +345,13 @@ def _by_name(name: str, patterns: Patterns) -> tuple[TensorType, str] | None:
     return None
 
 
-def fitting(tensor: Tensor, chosen: TensorType, *, diffusion: bool = False) -> TensorType:
+def fitting(
+    tensor: Tensor,
+    chosen: TensorType,
+    fallbacks: Mapping[str, str] = FALLBACKS,
+    *,
+    diffusion: bool = False,
+) -> TensorType:
     """Return `chosen`, or its fallback if the tensor's rows do not divide into its blocks.
 
     The fallback of the K types is F16 in image and video models.
@@ -326,6 +362,7 @@ def fitting(tensor: Tensor, chosen: TensorType, *, diffusion: bool = False) -> T
     if chosen.block_size and width % chosen.block_size == 0:
         return chosen
     is_f16 = diffusion and chosen.name in K_TYPES
-    fallback = tensor_type(LAST_RESORT if is_f16 else FALLBACKS.get(chosen.name, LAST_RESORT))
+    name = fallbacks.get(chosen.plain or chosen.name, LAST_RESORT)
+    fallback = tensor_type(LAST_RESORT if is_f16 else name)
     fits = fallback.block_size and width % fallback.block_size == 0
     return fallback if fits else tensor_type(LAST_RESORT)
