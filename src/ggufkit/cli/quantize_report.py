@@ -157,9 +157,14 @@ def _notes(quantized: Quantization, *, allowed: bool) -> Iterator[str]:
             f"{quantized.recipe.name} ignores patterns, as F32, F16 and BF16 do in llama-quantize"
         )
     if quantized.requantized:
-        kinds = ", ".join(sorted({d.before.type.name for d in quantized.requantized}))
-        tensors = f"{counted(len(quantized.requantized), 'tensor')} quantized already ({kinds})"
-        yield f"{tensors}: quantizing again loses quality; " + (
+        again = quantized.requantized
+        sides = ([d.before for d in again], [d.after for d in again])
+        before, after = (bits_per_weight(tensors) or 0 for tensors in sides)
+        bits = f"from {before:.2f} to {after:.2f} bits per weight"
+        tensors = f"{counted(len(again), 'tensor')} quantized already"
+        yield (
+            f"{tensors} ({quantized.requantized_types}): quantizing again loses quality ({bits}); "
+        ) + (
             "start from F32, F16 or BF16 if you can"
             if allowed
             else "without --allow-requantize it is refused"

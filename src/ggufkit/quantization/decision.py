@@ -94,6 +94,14 @@ class Quantization:
         ]
 
     @property
+    def requantized_types(self) -> str:
+        """The types of the tensors that were quantized already, and which program they are of."""
+        types = {d.before.type for d in self.requantized}
+        programs = sorted({kind.program for kind in types if kind.program})
+        names = ", ".join(sorted(kind.name for kind in types))
+        return names + "".join(f", of {program}" for program in programs)
+
+    @property
     def requantized(self) -> list[Decision]:
         """The tensors that were quantized already and change their type."""
         return [d for d in self.decisions if d.is_changed and d.before.type.is_quantized]

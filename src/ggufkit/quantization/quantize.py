@@ -357,11 +357,8 @@ def _shard_counts(model: Model, decisions: Iterable[Decision]) -> tuple[int, ...
 def refuse(result: Quantization, *, allow_requantize: bool) -> None:
     """Raise an error if the result must not be written: see `quantize`."""
     if result.requantized and not allow_requantize:
-        kinds = ", ".join(sorted({d.before.type.name for d in result.requantized}))
-        programs = {d.before.type.program for d in result.requantized} - {None}
-        kinds += "".join(f", of {program}" for program in programs)
         raise TensorTypeError(
-            f"{_names(result.requantized)}: quantized already ({kinds}), "
+            f"{_names(result.requantized)}: quantized already ({result.requantized_types}), "
             "and quantizing again loses quality",
             remedy="Start from the F32, F16 or BF16 model, allow it (allow_requantize=True), "
             "or allow it where tensors become smaller (requantize_smaller=True)",

@@ -70,6 +70,7 @@ def test_requantizing_needs_an_option_and_is_noted(source):
     allowed = done("quantize", once, twice, "Q4_0", "--allow-requantize")
     assert "1 tensor quantized already (Q8_0): " in allowed.err
     assert "--requantize-smaller" not in allowed.err
+    assert "(from 8.50 to 4.50 bits per weight)" in allowed.err
     assert "quality" not in done("quantize", once, twice, "Q8_0").err
 
 
