@@ -163,6 +163,10 @@ def test_quantizing_again_names_the_program(path):
         ggufkit.quantize(model, "Q4_K_M")
 
 
+def test_hashing_names_the_program(path):
+    assert f"only {IK} reads this file" in done("hash", path).err
+
+
 def test_rows_shorter_than_their_prefix_are_refused():
     with pytest.raises(ShapeError, match="4 bytes before the blocks"):
         quants.dequantize(np.zeros((2, 3), np.uint8), "IQ4_KS")

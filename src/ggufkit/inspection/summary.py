@@ -102,9 +102,14 @@ def summarize(model: Model) -> Summary:
         tokenizer=f"{kind} ({before})" if kind and before else kind,
         chat_template=_text(metadata, "tokenizer.chat_template"),
         pipeline=_pipeline(model),
-        program=next((t.type.program for t in tensors if t.type.program), None),
+        program=program_of(tensors),
         dialect=dialect_of({tensor.type for tensor in tensors}),
     )
+
+
+def program_of(tensors: Iterable[Tensor]) -> str | None:
+    """Return the program that alone reads the types of these tensors; None for llama.cpp's."""
+    return next((tensor.type.program for tensor in tensors if tensor.type.program), None)
 
 
 def _pipeline(model: Model) -> PipelineFacts | None:

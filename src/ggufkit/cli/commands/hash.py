@@ -21,6 +21,7 @@ from ggufkit.errors import FormatError, printable
 from ggufkit.inspection.digest import ALGORITHMS, BY_TENSOR, Digests
 from ggufkit.inspection.file_digest import DigestList, digest_line, file_digest, read_digests
 from ggufkit.inspection.hash_manifest import Line, Manifest, Result, Verdict, read_manifest, verdict
+from ggufkit.inspection.summary import program_of
 from ggufkit.models.byte_ranges import Tally
 from ggufkit.models.remote_resolvers import files_of, is_remote
 from ggufkit.remote.range_file import RangeFile
@@ -102,6 +103,8 @@ def _hash_model(
         chosen | dict.fromkeys(BY_TENSOR, True) if options["all_"] else chosen, expected
     )
     with ggufkit.open(file) as model, progress_bar("hashing") as progress:
+        if program := program_of(model.tensors.values()):
+            note(f"only {program} reads this file, so llama-gguf-hash fails for it")
         hashes = ggufkit.digest(
             model,
             algorithms,
