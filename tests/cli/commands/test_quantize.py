@@ -8,7 +8,7 @@ import pytest
 import ggufkit as api
 from ggufkit.cli.output import size
 from ggufkit.imatrix import Entry, Imatrix
-from ggufkit.quantization.recipes import RECIPES
+from ggufkit.quantization.recipes import ALL_RECIPES
 from shell import done, ggufkit, process
 
 RNG = np.random.default_rng(3)
@@ -395,7 +395,7 @@ def test_shell_completes_recipes():
     words = {"COMP_WORDS": "ggufkit\nquantize\nin\nout\nQ8_0,q5_k"}
     with process(env=completion | words) as command:
         out, _ = command.communicate()
-    expected = [f"plain,Q8_0,{name}" for name in RECIPES if name.startswith("Q5_K")]
+    expected = [f"plain,Q8_0,{name}" for name in ALL_RECIPES if name.startswith("Q5_K")]
     assert out.decode().split() == expected
 
 
