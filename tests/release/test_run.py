@@ -197,7 +197,7 @@ def hidden_files():
 
 
 def test_what_the_writer_could_not_remove_is_removed_at_the_end(monkeypatch):
-    monkeypatch.setattr(resume, "remove", failing)
+    monkeypatch.setattr(resume.ResumeJournal, "remove", resume.ResumeJournal.close)
     done(*COMMAND)
     assert hidden_files() == []
 
@@ -206,7 +206,7 @@ def test_what_the_writer_could_not_remove_is_removed_at_the_end(monkeypatch):
 def test_leftovers_that_stayed_are_removed_by_the_next_run(function, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(*function, failing)
-        patch.setattr(resume, "remove", failing)
+        patch.setattr(resume.ResumeJournal, "remove", resume.ResumeJournal.close)
         assert "hidden files stay in out: No space left on device" in done(*COMMAND).err
     Path("out/.in-F16.gguf.ggufkit-part").write_bytes(b"")
     done(*COMMAND)
