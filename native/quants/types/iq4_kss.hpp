@@ -104,7 +104,7 @@ struct IQ4_KSS : OddScales<IQ4_KSS> {
     static void put_codes(int group, const Int *words, Int *packed) {
         for (int i = 0; i < 8; ++i) {
             const Int pairs = (words[i] | shift_right(words[i], 4)) & 0x00FF00FF;
-            Int code = pairs | shift_right(pairs, 8);
+            Int code = (pairs | shift_right(pairs, 8)) & 0xFFFF;
             for (int shift = 1; shift < 16; shift *= 2) code = code ^ code << shift;
             packed[4 * group + i / 2] |= (code << 1 & 0xFFFE) << 16 * (i % 2);
         }

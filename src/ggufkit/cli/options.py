@@ -7,7 +7,7 @@ import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import click
 from click.decorators import FC
@@ -19,6 +19,13 @@ from ggufkit.validation.sizes import bytes_of
 Parsed = TypeVar("Parsed")
 LEAST_MEMORY: Final = 1 << 20  # bytes; a smaller number is probably a number without its unit
 _TOKENS: Final = re.compile(r"(?P<number>\d{1,12})(?P<unit>[km]?)", re.IGNORECASE)
+
+
+class SharedOption(Protocol):
+    """Adds an option to a command, as a decorator."""
+
+    def __call__(self, command: FC, /) -> FC:
+        """Return the command with the option."""
 
 
 OUTPUT: Final = ("-o", "--output")
@@ -75,16 +82,18 @@ class Count(click.IntRange):
         return "N"
 
 
-def flag(*names: str, help: str) -> Callable[[FC], FC]:
+def flag(*names: str, help: str) -> SharedOption:
     """Return an option without a value."""
     return click.option(*names, is_flag=True, help=help)
 
 
-threads_option = click.option(
+threads_option: SharedOption = click.option(
     "--threads", type=Count(min=1), help="Number of threads.  [default: one per usable core]"
 )
-dry_run_option = flag("--dry-run", help="List the files that would be written; write nothing.")
-json_option = flag("--json", "as_json", help="Print the files as JSON.")
+dry_run_option: SharedOption = flag(
+    "--dry-run", help="List the files that would be written; write nothing."
+)
+json_option: SharedOption = flag("--json", "as_json", help="Print the files as JSON.")
 NO_CLOBBER: Final = "ggufkit.no_clobber"  # in the context of a command
 _READ: Final = "ggufkit.files_read"
 
@@ -103,27 +112,27 @@ def _set_no_clobber(_context: click.Context, _param: click.Parameter, value: boo
     click.get_current_context().meta[NO_CLOBBER] = value
 
 
-no_clobber_option = click.option(
+no_clobber_option: SharedOption = click.option(
     "--no-clobber",
     is_flag=True,
     expose_value=False,
     callback=_set_no_clobber,
     help="Fail if an output exists already.",
 )
-resume_option = flag(
+resume_option: SharedOption = flag(
     "--resume",
     help="Keep unfinished output if the command stops early, and continue from what is kept.",
 )
-cluster_option = click.option(
+cluster_option: SharedOption = click.option(
     "--cluster",
     metavar="ADDRESS",
     help="Run the work on this Dask cluster; ADDRESS is its scheduler, such as tcp://host:8786.",
 )
-no_tensor_first_split_option = flag(
+no_tensor_first_split_option: SharedOption = flag(
     "--no-tensor-first-split",
     help="Write shards, the first of them with the metadata and no tensors.",
 )
-arch_path_option = click.option(
+arch_path_option: SharedOption = click.option(
     "--arch-path",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     multiple=True,
@@ -175,7 +184,7 @@ def parse_devices(text: str) -> tuple[int, ...]:
     return tuple(parse_memory(part) for part in text.split("+"))
 
 
-chunks_option = click.option("--chunks", type=Count(1), help="Read at most N chunks.")
+chunks_option: SharedOption = click.option("--chunks", type=Count(1), help="Read at most N chunks.")
 
 
 def output_option(default: str) -> Callable[[FC], FC]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 import ggufkit
-from ggufkit.cli.options import flag
+from ggufkit.cli.options import SharedOption, flag
 from ggufkit.cli.output import counted, dims, emit, grouped, note, paged, row_widths, size, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import files_written, report
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _DATA: Final = ("imatrix", "hessian")
-explain_option = flag(
+explain_option: SharedOption = flag(
     "--explain",
     "explains",
     help="Show why each tensor has its type, its error in OUT, and its share of the loss.",

@@ -286,7 +286,7 @@ NAMED_70B: Final = {
 }
 # Layers of models that ik_llama.cpp calls 8B, except for Qwen 3 of 4B; and the least vocabulary for
 # which it gives them more bits.
-NAMED_8B: Final = {
+NAMED_8B: Final[dict[str, tuple[int, ...]]] = {
     "llama": (32, 36),
     "qwen3": (36,),
     "qwen3vl": (36,),

@@ -58,7 +58,7 @@ class RemoteFile(RangeFile):
         self.url: Url = url if isinstance(url, Url) else Url.parse(url)
         super().__init__(UrlPath(str(self.url)))
         self.login = login
-        self.first_bytes = first_bytes
+        self.first_bytes: int = first_bytes
         self.redirects: list[Mapping[str, str]] = []
         # Where the redirects led, which is requested directly from then on, and their limit.
         self._target = (self.url, Zone.MACHINE)
@@ -78,7 +78,8 @@ class RemoteFile(RangeFile):
         """What the server says of the file; the first use sends the first request."""
         with self._state_lock:
             if self._state is None:
-                self._state, self.data = self.read_first()
+                self._state, beginning = self.read_first()
+                self.data: bytes = beginning
             return self._state
 
     @property

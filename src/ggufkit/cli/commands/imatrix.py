@@ -19,13 +19,15 @@ from ggufkit.validation.plain_values import plain_values
 
 STATISTICS: Final = "LAYER TENSOR SUM(ACT²) MIN MAX MEAN STDDEV ACTIVE N ENTROPY E(NORM) ZD COSSIM"
 
-format_option = click.option(
+format_option: shared.SharedOption = click.option(
     "--format",
     type=click.Choice(FORMATS, case_sensitive=False),
     help="Format of the file.  [default: dat if OUT ends in .dat, otherwise gguf]",
 )
-json_option = shared.flag("--json", "as_json", help="Print the result as JSON.")
-context_option = click.option(
+json_option: shared.SharedOption = shared.flag(
+    "--json", "as_json", help="Print the result as JSON."
+)
+context_option: shared.SharedOption = click.option(
     "--context",
     type=shared.TokenCount(1, shared.MAX_CONTEXT),
     help="Tokens per chunk, which .dat files do not say.  [default: what a .gguf among the inputs "

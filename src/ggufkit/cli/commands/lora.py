@@ -24,7 +24,7 @@ from ggufkit.lora.peft import CONFIG
 from ggufkit.models.model import Model
 from ggufkit.quantization.recipes import Recipe
 
-base_option = click.option(
+base_option: shared.SharedOption = click.option(
     "--base",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="FOLDER",
