@@ -66,7 +66,12 @@ def readers(kind: TensorType) -> str:
 
 def abilities(kind: TensorType) -> str:
     """Return what ggufkit does with a type."""
-    does = {"reads": can_decode(kind), "writes": can_encode(kind), "searches": is_searched(kind)}
+    can_write = can_encode(kind)
+    does = {
+        "reads": can_decode(kind),
+        "writes": can_write,
+        "searches": can_write and is_searched(kind),
+    }
     return ", ".join(name for name, can in does.items() if can) or "copies"
 
 
