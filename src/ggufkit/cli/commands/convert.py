@@ -85,7 +85,7 @@ def _overrides(
     "recipes",
     type=parse_recipes,
     metavar="RECIPE[,RECIPE...]",
-    help="Quantize in the same pass; several types make several files.",
+    help="Quantize in the same pass; several recipes make several files.",
 )
 @imatrix_option
 @search_option
@@ -138,7 +138,8 @@ def _overrides(
 @shared.flag("--fp8-as-q8", help="Store matrices that are FP8 in the checkpoint as Q8_0.")
 @shared.flag(
     "--keep-quantized",
-    help="Keep weights of GPTQ, AWQ and compressed-tensors as Q4_0, Q4_1 or Q8_0 if that is exact.",
+    help="Keep weights of GPTQ, AWQ, AutoRound and compressed-tensors as Q4_0, Q4_1 or Q8_0 "
+    "if that is exact.",
 )
 @shared.flag(
     "--sentence-transformers-dense-modules",
@@ -208,7 +209,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     as_json: bool,
     **work: Any,
 ) -> None:
-    """Convert the checkpoint in the folder IN to OUT, exactly as llama.cpp's converter does.
+    """Convert the checkpoint in the folder IN to OUT, as llama.cpp's converter does.
 
     IN contains config.json, safetensors files and a tokenizer, or is a repository on the Hugging
     Face Hub (hf://org/repo), whose tensors are read while OUT is written. IN may also be an image

@@ -61,7 +61,7 @@ _DOWNLOAD_CANNOT: Final = _WORK[2:]
 )
 @shared.flag(
     "--interleave",
-    help="The inverse, as ik_llama.cpp's llama-quantize --repack: Q4_K becomes Q4_K_R4, and so on.",
+    help="Interleave rows like ik_llama.cpp's llama-quantize --repack: Q4_K becomes Q4_K_R4 ...",
 )
 @shared.no_tensor_first_split_option
 @shared.no_clobber_option
@@ -75,9 +75,9 @@ def command(source: str, out: str, *, version: str | None, **layout_options: Any
 
     IN is a file, any shard of a set, a folder that holds one set, a URL, or - for stdin. Without a
     shard limit OUT is one file, so copying a set merges it. With a limit OUT names the set: its
-    shards are called OUT-00001-of-00003.gguf and so on. In a folder OUT, or one that OUT/ makes,
-    the copy is called like IN. Sizes are in bytes, or like 500M and 2G
-    (powers of 1000) or 512MiB (powers of 1024). OUT may be - for stdout.
+    shards are called OUT-00001-of-00003.gguf and so on. If OUT is a folder, or ends with /, the
+    copy is called like IN. Sizes are in bytes, or like 500M and 2G (powers of 1000) or 512MiB
+    (powers of 1024). OUT may be - for stdout.
     """
     work = {key: layout_options.pop(key) for key in _WORK}
     layout_options["version"] = version and int(version)

@@ -71,8 +71,8 @@ def command(
     as the merged file. --content also covers names, shapes, types and metadata.
 
     With --check each line says whether the digest matches the manifest. The exit codes are those of
-    llama-gguf-hash: 0 if all match, 1 if one differs, 3 if the manifest has none of them, 4 if
-    it has no known hash type, 5 if it cannot be read.
+    llama-gguf-hash: 0 if all match, 1 if one differs, 3 if the manifest lists no digest of FILE,
+    4 if it has no known hash type, 5 if it cannot be read.
 
     --sha256sum hashes whole files of any kind, and takes several. With --check it checks these
     files against a list, or all files of the list. The exit code is 1 if one differs.

@@ -58,9 +58,9 @@ def command(  # noqa: PLR0913 (the options)
 ) -> None:
     """Show how large FILE would be in every recipe, the largest first, from its header alone.
 
-    The notes say where a recipe lacks importance data for some tensors, and where it falls back to
-    other types because the rows do not divide, and the bytes that this costs. With --search they
-    also say how many tensors get a type that has no search.
+    The notes name recipes that lack importance data for some tensors, and recipes that use other
+    types because rows do not divide into blocks, with the bytes that this adds. With --search they
+    also count the tensors whose type has no search.
     """
     with look_at(file) as model:
         if recipe:

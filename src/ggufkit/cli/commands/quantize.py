@@ -106,7 +106,7 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 @click.option(
     "--hessian",
     type=FILE,
-    help="Feed errors back by this file of `imatrix compute --hessian`; needs no --imatrix.",
+    help="Feed errors back (GPTQ) by a file of `imatrix compute --hessian`; needs no --imatrix.",
 )
 @shared.flag("--pure", help="Give every tensor the recipe's base type.")
 @shared.flag("--leave-output-tensor", help="Keep output.weight as it is.")
@@ -136,7 +136,7 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     type=shared.usage(recipe_files.parse_custom_types),
     multiple=True,
     metavar="RE=TYPE,...",
-    help="The same in the form of ik_llama.cpp; these count before --tensor-type.  [repeatable]",
+    help="Such rules in the form of ik_llama.cpp, before those of --tensor-type.  [repeatable]",
 )
 @click.option(
     "--tensor-type-file",
@@ -198,7 +198,7 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 )
 @shared.flag(
     "--requantize-smaller",
-    help="The same, but only where it makes a tensor smaller; others keep their bits.",
+    help="Quantize tensors that are already quantized only if they become smaller.",
 )
 @shared.flag(
     "--provenance",
@@ -214,12 +214,12 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 def command(source: str, out: str | None, recipe: str | None, **values: Any) -> None:
     """Quantize the model IN by RECIPE and write OUT, byte-identical to llama-quantize's output.
 
-    With --search or --hessian, the tensors are of the same types and sizes, with smaller errors.
+    With --search or --hessian, errors are smaller; the types and sizes of tensors stay the same.
 
-    RECIPE is a name such as Q4_K_M (`ggufkit plan IN` lists all, with sizes), a TOML file of your
-    own, or several separated by commas, for which IN is read once. OUT is a file, or - for stdout.
-    For several recipes OUT is a folder, or a name with {recipe} in it. A dry run needs no OUT, and
-    --like and a target size need no RECIPE.
+    RECIPE is a name such as Q4_K_M (`ggufkit plan IN` lists all, with sizes) or a TOML file of your
+    own. Several recipes are separated by commas; IN is then read only once. OUT is a file, or - for
+    stdout. For several recipes OUT is a folder, or a name with {recipe} in it. A dry run needs no
+    OUT, and --like and a target size need no RECIPE.
     """
     dry_run, as_json = values["dry_run"], values["as_json"]
     work = {key: values[key] for key in _WORK}
