@@ -91,7 +91,7 @@ LINES = {
     ("ggufkit", "inspect", "--tensors", "blk.0.a"): ["blk.0.attn_q.weight"],
     ("ggufkit", "edit", "--set", "general.na"): ["general.name="],
     ("ggufkit", "check", "--explain", "token-r"): ["token-rows"],
-    ("ggufkit", "quantize", "a b.gguf", "c.gguf", "Q5_K"): ["Q5_K_S", "Q5_K_M"],
+    ("ggufkit", "quantize", "a b.gguf", "c.gguf", "Q5_K"): ["Q5_K_S", "Q5_K_M", "Q5_K_R4"],
 }
 
 
