@@ -122,6 +122,7 @@ def test_additions_compile_and_pass_the_fast_tests_and_their_own(copy):
         assert len(add_examples.add(kind, copy)) <= limit
     run(copy, "tools/write_indexes.py")
     compile_native(copy, tools)
+    run(copy, "tools/write_types.py")
     run_tests(copy, MOST_FILES)
 
 
