@@ -28,6 +28,7 @@ import codec
 import numpy as np
 import quantize
 
+import ggufkit
 from ggufkit import quants
 from ggufkit.format.types import tensor_type
 from ggufkit.quants import parallel
@@ -95,7 +96,7 @@ def read_and_write(source: Path, target: Path, size: int) -> None:
 
 def show_jobs(names: list[str], model: Path, rounds: int) -> None:
     """Print the second table."""
-    package, out = against.ROOT / "src", model.with_name("out.gguf")
+    package, out = Path(ggufkit.__file__).parents[1], model.with_name("out.gguf")
     print(f"\n{model.stat().st_size / 2**30:.2f} GiB of F16, load {os.getloadavg()[0]:.1f}\n")
     print("| job | seconds | read and write alone | ratio | start alone |")
     print("|---|---|---|---|---|")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import tensor_type
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.rows import Span
-from ggufkit.output.layout import layout
+from ggufkit.output.layout import file_nbytes, layout
 from spelled import SPELLINGS, SpelledTensor, Spelling, spelling_id
 
 F32 = tensor_type("F32")
@@ -192,14 +193,28 @@ def test_opaque_tensor_keeps_its_byte_order(tmp_path):
             layout(model, "x.gguf", byte_order="big")
 
 
-def test_impossible_file_is_refused(tmp_path):
+@pytest.mark.parametrize("order", ["little", "big"])
+@pytest.mark.parametrize("is_padded", [True, False])
+@pytest.mark.parametrize("sizes", [(), (1,), (3, 0, 100)])
+def test_size_of_a_file_is_that_of_its_plan(sizes, is_padded, order, tmp_path):
+    metadata = Metadata({"a": "text", "b": 7, "c": ["ä", "b"], "general.alignment": np.uint32(64)})
+    base = model_of(*sizes, metadata=metadata)
+    ggufkit.write(ggufkit.model({"t": np.ones(3, np.float32)}, metadata), tmp_path / "in.gguf")
+    with ggufkit.open(tmp_path / "in.gguf") as opened:  # its values are not decoded
+        for entries in (metadata, opened.metadata):
+            model = Model(entries, base.tensors, byte_order=order, end_padded=is_padded)
+            assert file_nbytes(model) == layout(model, "x.gguf").nbytes
+
+
+@pytest.mark.parametrize("size_of", [file_nbytes, partial(layout, name="x.gguf")])
+def test_impossible_file_is_refused(size_of, tmp_path):
     path = tmp_path / "in.gguf"
     path.write_bytes(Spelling().file([], [SpelledTensor("t", (4,), 77, bytes(32))]))
     with ggufkit.open(path) as model, pytest.raises(TensorTypeError, match="byte order"):
-        layout(Model(model.metadata, model.tensors, byte_order="big"), "x.gguf")
+        size_of(Model(model.metadata, model.tensors, byte_order="big"))
     for tensor in (Tensor("", F32, (1,), 4, Nowhere()), Tensor("t", F32, (1,), 2**63, Nowhere())):
         with pytest.raises(ShapeError):
-            layout(Model(Metadata(), Tensors([tensor])), "x.gguf")
+            size_of(Model(Metadata(), Tensors([tensor])))
 
 
 def test_refuses_metadata_that_cannot_be_written():

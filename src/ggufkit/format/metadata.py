@@ -68,6 +68,11 @@ class Encoded:
                 return bytes(raw[self.start : self.end])
         return encode(self.decode(), encoding)
 
+    def nbytes(self, encoding: Encoding) -> int:
+        """Return the number of bytes in `encoding`."""
+        is_same = encoding == self.encoding
+        return self.end - self.start if is_same else len(encode(self.decode(), encoding))
+
     @property
     def type_name(self) -> str:
         """The type in the notation of `typed`."""
@@ -300,6 +305,16 @@ class Metadata(Mapping[str, Value]):
             near = difflib.get_close_matches(str(key), self._entries, 1)
             remedy = f"Did you mean {near[0]!r}?" if near else ""
             raise MissingKeyError(f"the model has no key {key!r}", remedy=remedy) from None
+
+
+def encoded_nbytes(metadata: Metadata, encoding: Encoding) -> int:
+    """Return the number of bytes that `encode` returns; values of files are not copied."""
+    entries = map(metadata.entry, metadata)
+    values = (
+        entry.nbytes(encoding) if isinstance(entry, Encoded) else len(encode(entry, encoding))
+        for entry in entries
+    )
+    return sum(encoding.count_bytes + len(key.encode()) for key in metadata) + sum(values)
 
 
 def _typed_entries(

@@ -22,7 +22,7 @@ from ggufkit.format.dialects import SHARED, is_of_one_dialect
 from ggufkit.format.encoding import BYTE_ORDERS, ByteOrder, Encoding, is_utf8
 from ggufkit.format.file_name import parse_shard_name, shard_name
 from ggufkit.format.html import definitions, table
-from ggufkit.format.metadata import Metadata, alignment_of, is_alignment
+from ggufkit.format.metadata import Metadata, alignment_of, encoded_nbytes, is_alignment
 from ggufkit.format.values import TypedValue, whole_number
 from ggufkit.models.model import Model, Tensor, as_ggml_counts
 from ggufkit.models.rows import Source
@@ -39,6 +39,7 @@ WRITABLE_VERSIONS: Final = (2, 3)
 MAX_SHARDS: Final = 65535  # split.count is a uint16
 MAX_FILE_BYTES: Final = 2**63 - 1  # the range of file offsets
 _COUNTS: Final = "IQQ"  # version, tensors, keys
+_FIXED_BYTES: Final = len(types.MAGIC) + struct.calcsize(f"<{_COUNTS}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,24 @@ def layout(
     return Layout(files, form.version, encoding.byte_order, step, model.readers_limit)
 
 
+def file_nbytes(model: Model) -> int:
+    """Return the size of the one file that `layout` plans for a model without files.
+
+    The plan itself is not made, which takes most of the time where only sizes are asked for. Raises
+    the errors of `layout`.
+    """
+    encoding, step = Encoding(_byte_order(None, model)), alignment_of(model.metadata)
+    head = _FIXED_BYTES + encoded_nbytes(model.metadata, encoding)
+    data = end = 0
+    for tensor in model.tensors.values():
+        _require_writable(tensor, encoding)
+        head += _info_nbytes(tensor, encoding)
+        end = data + tensor.nbytes
+        data = types.padded(end, step)
+    nbytes = types.padded(head, step) + end if model.tensors else head
+    return _possible(types.padded(nbytes, step) if model.end_padded else nbytes, "the file")
+
+
 def _version(version: int | None, model: Model) -> int:
     if version is None:
         return model.version if model.version in WRITABLE_VERSIONS else WRITABLE_VERSIONS[-1]
@@ -274,9 +293,13 @@ def _file(name: str, metadata: Metadata, tensors: Sequence[Tensor], form: _FileF
     )
     end = extents[-1].offset + extents[-1].nbytes if extents else len(head)
     nbytes = types.padded(end, form.alignment) if form.pad_end else end
+    return PlannedFile(name, head, extents, _possible(nbytes, name))
+
+
+def _possible(nbytes: int, name: str) -> int:
     if nbytes > MAX_FILE_BYTES:
         raise ShapeError(f"{name} would have {nbytes} bytes, more than a file can have")
-    return PlannedFile(name, head, extents, nbytes)
+    return nbytes
 
 
 def _head(
@@ -348,3 +371,8 @@ def _info(tensor: Tensor, start: int, encoding: Encoding) -> bytes:
     return b"".join(
         (encoding.count(len(name)), name, struct.pack(f"{encoding.mark}I{dims}QIQ", *numbers))
     )
+
+
+def _info_nbytes(tensor: Tensor, encoding: Encoding) -> int:
+    dims = len(tensor.shape)
+    return encoding.count_bytes + len(_name_bytes(tensor.name)) + 4 + 8 * dims + 4 + 8

@@ -1,7 +1,8 @@
 """The recipes that only ik_llama.cpp's llama-quantize has, in the form of `recipes.py`.
 
-Source: `llama_tensor_get_type` in its `llama-quantize.cpp`, October 2026. Recipes of types that
-ggufkit cannot encode are left out: trellises (KT), BitNet (BN), Q8_KV, IQ1_S_R4 and IQ1_M_R4.
+Source: `llama_tensor_get_type` in its `llama-quantize.cpp`, August 2026. Recipes of types that
+ggufkit cannot encode are left out: trellises (KT), BitNet (BN), Q8_KV, IQ1_S_R4 and IQ1_M_R4. That
+of IQ2_KL is here for its choice of types; nothing is written by it.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from ggufkit.errors import TensorTypeError
 from ggufkit.format.types import tensor_type
 from ggufkit.models.any_model import takes_model
 from ggufkit.models.model import Model, bits_per_weight
-from ggufkit.output.layout import layout
+from ggufkit.output.layout import file_nbytes
 from ggufkit.quantization.quantize import decide, opened_imatrix
 from ggufkit.quantization.recipes import KEEP_ALL, RECIPES, Recipe
 from ggufkit.quants import codec
@@ -81,7 +81,7 @@ def _planned(
     result = decide(model, recipe, imatrix=imatrix, search=search)
     return Plan(
         result.recipe.name,
-        layout(result.model, "model.gguf").nbytes,
+        file_nbytes(result.model),
         bits_per_weight(result.model.tensors.values()),
         sum(decision.fell_from is not None for decision in result.decisions),
         len(result.uncovered),

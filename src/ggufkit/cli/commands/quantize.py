@@ -35,7 +35,7 @@ _READ: Final = (
     "repair",
     "tensor_type_file",
     "like",
-)  # options that name files
+)
 _WORK: Final = ("threads", "resume", "cluster")
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "Quality": (
