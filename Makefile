@@ -11,6 +11,10 @@ SOURCES := pyproject.toml CMakeLists.txt README.md LICENSE tools/build_wheel.py 
 
 ORACLE := $(CURDIR)/.cache/oracle
 
+# A test that hangs is stopped and named, and a failure is shown at once: a run that is cut off says why.
+# `thread` also ends a test that hangs in native code.
+PYTEST := -m pytest -n auto --timeout 1200 --timeout-method thread --instafail
+
 # One wheel is built, and used by all: what it is made of stays in build/native.
 WHEEL := build/wheel/made
 # The same core with one more instruction set, emulated, for tests alone.
@@ -30,7 +34,7 @@ site: fetch $(VENV)/site-tools  ## build the documentation site in build/site/ht
 	$(BIN)/python tools/build_site.py "$$($(BIN)/python tests/support/real.py smollm2)"
 
 check: lint  ## lint, type-check, and run the tests that need no download: in two minutes
-	$(BIN)/python -m pytest -n auto -m "$(OFFLINE)" --ignore tests/house/test_isa_symbols.py $(addprefix tests/,$(CHECKED))
+	$(BIN)/python $(PYTEST) -m "$(OFFLINE)" --ignore tests/house/test_isa_symbols.py $(addprefix tests/,$(CHECKED))
 
 # These packages have many fast tests. `make test` runs all tests of all packages.
 OFFLINE := not real and not matrix and not oracle and not torch and not browser
@@ -38,13 +42,13 @@ CHECKED := checks diffusion docs edits format house imatrix inspection lora mode
 	rules system view
 
 test: lint fetch $(WIDE)  ## lint, type-check and test everything
-	GGUFKIT_WIDE="$(BUILT_WIDE)" $(BIN)/python -m pytest -n auto
+	GGUFKIT_WIDE="$(BUILT_WIDE)" $(BIN)/python $(PYTEST)
 
 test-matrix: fetch $(WIDE)  ## compare whole matrices of cases with ggml, as CI does
-	GGUFKIT_WIDE="$(BUILT_WIDE)" $(BIN)/python -m pytest -n auto -m matrix
+	GGUFKIT_WIDE="$(BUILT_WIDE)" $(BIN)/python $(PYTEST) -m matrix
 
 test-browser: fetch $(VENV)/browser-tools  ## look at the pages of `ggufkit view` in Chromium
-	$(BIN)/python -m pytest -n 2 -m browser tests/view
+	$(BIN)/python $(PYTEST) -n 2 -m browser tests/view
 
 wheel: $(WHEEL) $(VENV)/wheel-tools  ## build the wheels and the sdist, and test them where no compiler is
 	$(BIN)/python tools/release.py
@@ -74,11 +78,11 @@ $(VECTORS): $(VENV)/installed $(VENV)/test-tools tests/native/write_vectors.py t
 	$(BIN)/python tests/native/write_vectors.py $@
 
 test-oracle: $(ORACLE)/made  ## compare with llama.cpp's converter, transformers and PyTorch
-	GGUFKIT_ORACLE=$(ORACLE) $(BIN)/python -m pytest -n auto -m oracle tests/oracle
+	GGUFKIT_ORACLE=$(ORACLE) $(BIN)/python $(PYTEST) -m oracle tests/oracle
 	$(ORACLE)/venv/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall \
 		--no-deps build/wheel/*.whl
-	GGUFKIT_ORACLE=$(ORACLE) $(ORACLE)/venv/bin/python -m pytest -n auto -m torch tests/frameworks tests/oracle/test_exponentials.py
-	GGUFKIT_ORACLE=$(ORACLE) $(ORACLE)/venv5/bin/python -m pytest -n auto -m torch \
+	GGUFKIT_ORACLE=$(ORACLE) $(ORACLE)/venv/bin/python $(PYTEST) -m torch tests/frameworks tests/oracle/test_exponentials.py
+	GGUFKIT_ORACLE=$(ORACLE) $(ORACLE)/venv5/bin/python $(PYTEST) -m torch \
 		tests/frameworks/test_transformers.py tests/frameworks/test_live_models.py \
 		tests/frameworks/test_lm_eval.py tests/oracle/test_diffusion_loaders.py \
 		tests/oracle/test_image_adapters.py
