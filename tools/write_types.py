@@ -7,19 +7,17 @@ The facts are those of the code, the errors those of benchmarks/results/tensor-t
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "src"))
+from ggufkit import quants
+from ggufkit.errors import TensorTypeError
+from ggufkit.format.types import DIALECTS, IK, TENSOR_TYPES, TensorType
+from ggufkit.quants.codec import can_decode
+from ggufkit.quants.search import is_searched
 
-from ggufkit import quants  # noqa: E402 (of this tree)
-from ggufkit.errors import TensorTypeError  # noqa: E402
-from ggufkit.format.types import DIALECTS, IK, TENSOR_TYPES, TensorType  # noqa: E402
-from ggufkit.quants.codec import can_decode  # noqa: E402
-from ggufkit.quants.search import is_searched  # noqa: E402
+ROOT: Final = Path(__file__).resolve().parents[1]
 
 PAGE: Final = ROOT / "docs" / "types.md"
 CHART: Final = ROOT / "docs" / "pictures" / "chart-types.svg"
