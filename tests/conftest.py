@@ -57,6 +57,24 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
             item.add_marker(pytest.mark.real)
 
 
+class FailuresAtOnce:
+    """Shows each failure when it happens: a run that is cut off prints no summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._plugins = config.pluginmanager
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            terminal = self._plugins.get_plugin("terminalreporter")
+            terminal.write_line(f"\nFAILED {report.nodeid}\n{report.longreprtext[-2000:]}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Show failures at once in CI, from the process that all workers report to."""
+    if "CI" in os.environ and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FailuresAtOnce(config))
+
+
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
     """SmolLM2-135M-Instruct as Q4_1."""
