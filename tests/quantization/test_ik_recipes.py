@@ -12,11 +12,9 @@ import ik_choices
 from ggufkit import quants
 from ggufkit.errors import TensorTypeError, ValueTypeError
 from ggufkit.format.file_types import IK_FILE_TYPES
-from ggufkit.format.types import TensorType, tensor_type
-from ggufkit.quantization.choice.eligibility import IK_KEPT_PARTS
-from ggufkit.quantization.ik_recipes import IK_FALLBACKS, IK_RECIPES, IK_ROLES
+from ggufkit.format.types import IK, TensorType, tensor_type
 from ggufkit.quantization.recipe_files import parse_custom_types
-from ggufkit.quantization.recipes import ALL_RECIPES, IK_ONLY, RECIPES, find_recipe
+from ggufkit.quantization.recipes import ALL_RECIPES, IK_ONLY, PROGRAMS, RECIPES, find_recipe
 from ggufkit.quants.ik_interleaved import interleaved
 from shell import done
 from shell import ggufkit as run
@@ -37,7 +35,7 @@ def test_types_are_those_of_ik_llama(seed):
 
 
 def test_names_that_llama_cpp_knows_mean_its_recipes():
-    assert not IK_RECIPES.keys() & RECIPES.keys()
+    assert not IK_ONLY.keys() & RECIPES.keys()
     assert find_recipe("Q4_K_M").program is None
     assert find_recipe("iq4_ks") is ALL_RECIPES["IQ4_KS"] is find_recipe(145)
 
@@ -48,12 +46,14 @@ def test_numbers_and_fallbacks_of_recipes_exist(recipe):
     types = {rule.type for rules in recipe.rules.values() for rule in rules}
     for name in types | {recipe.base}:
         kind = tensor_type(name)
-        fallback = tensor_type(IK_FALLBACKS.get(kind.plain or name, "F16"))
+        fallback = tensor_type(recipe.fallbacks.get(kind.plain or name, "F16"))
         assert fallback.block_size < kind.block_size or kind.block_size == 1
 
 
 def test_parts_of_names_do_not_match_the_layer_prefix():
-    assert not [p for p in (*IK_KEPT_PARTS, *IK_ROLES) if p[0] in "bk0123456789." or "blk" in p]
+    names = PROGRAMS[IK]
+    parts = (*names.kept_parts, *names.roles)
+    assert not [part for part in parts if part[0] in "bk0123456789." or "blk" in part]
 
 
 @pytest.fixture

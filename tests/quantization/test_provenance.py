@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from ggufkit.models import any_model
 from ggufkit.quantization.provenance import SETTINGS, SOURCE, provenance_of
 from ggufkit.quantization.quantize import QuantizeOptions
 from ggufkit.quantization.recipe_files import read_recipe
-from ggufkit.quantization.recipes import KEEP_ALL, replace
+from ggufkit.quantization.recipes import KEEP_ALL
 
 RNG = np.random.default_rng(22)
 NAMES = [f"blk.{layer}.{kind}.weight" for layer in range(2) for kind in ("attn_v", "ffn_down")]

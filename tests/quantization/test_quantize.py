@@ -23,9 +23,8 @@ from ggufkit.imatrix.matrix import Entry, Imatrix
 from ggufkit.models.layers import prune_layers
 from ggufkit.models.model import Tensor, Tensors
 from ggufkit.models.tensors.in_memory import as_tensor
-from ggufkit.quantization.choice.eligibility import KEPT_NAMES, KEPT_PARTS, KEPT_PARTS_OF
 from ggufkit.quantization.quantize import decide
-from ggufkit.quantization.recipes import RECIPES
+from ggufkit.quantization.recipes import LLAMA_CPP, RECIPES
 from rule_groups import STRUCTURE
 
 RNG = np.random.default_rng(7)
@@ -92,8 +91,8 @@ def named_as(part):
 
 def arrays():
     """Every shape and name that llama.cpp treats specially, and every name that it knows."""
-    singled_out = map(named_as, KEPT_PARTS + KEPT_PARTS_OF["glm5-next"])
-    names = [*KEPT_NAMES, *singled_out, *llama_quantize.known_names()]
+    singled_out = map(named_as, LLAMA_CPP.kept_parts + LLAMA_CPP.kept_parts_of["glm5-next"])
+    names = [*LLAMA_CPP.kept_names, *singled_out, *llama_quantize.known_names()]
     all_shapes = dict.fromkeys(names, (2, 64)) | SHAPES
     arrays = {name: RNG.standard_normal(shape, np.float32) for name, shape in all_shapes.items()}
     arrays["unfit_in_f16.weight"] = arrays["unfit_in_f16.weight"].astype(np.float16)

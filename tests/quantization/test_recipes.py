@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -10,15 +11,14 @@ import shapes
 from ggufkit.errors import TensorTypeError
 from ggufkit.format.file_types import FILE_TYPES, IK_FILE_TYPES
 from ggufkit.format.types import tensor_type
-from ggufkit.quantization.choice.eligibility import KEPT_PARTS, KEPT_PARTS_OF, without_layer
+from ggufkit.quantization.choice.eligibility import without_layer
 from ggufkit.quantization.choice.type_choice import TypeRequests, choose, facts_of, order_key
 from ggufkit.quantization.recipes import (
-    FALLBACKS,
     LAST_RESORT,
+    LLAMA_CPP,
     NEEDS_IMATRIX,
     PROMOTED,
     RECIPES,
-    ROLES,
     find_recipe,
     patterns_of,
 )
@@ -107,7 +107,7 @@ def test_every_recipe_type_exists_and_has_a_less_strict_fallback(recipe):
     types = {rule.type for rules in recipe.rules.values() for rule in rules}
     for name in types | ({recipe.base} if recipe.base else set()):
         kind = tensor_type(name)
-        fallback = tensor_type(FALLBACKS.get(name, LAST_RESORT))
+        fallback = tensor_type(recipe.fallbacks.get(name, LAST_RESORT))
         assert fallback.block_size < kind.block_size or kind.block_size == 1
 
 
@@ -144,7 +144,7 @@ def test_mistyped_recipe_suggests_the_nearest(name, near):
 
 
 def test_name_searches_do_not_match_the_layer_prefix():
-    parts_of_names = [*KEPT_PARTS, *(part for parts in KEPT_PARTS_OF.values() for part in parts)]
-    for part in (*parts_of_names, *ROLES):
+    kept = itertools.chain(LLAMA_CPP.kept_parts, *LLAMA_CPP.kept_parts_of.values())
+    for part in (*kept, *LLAMA_CPP.roles):
         assert not re.match(r"\d|blk\b|lk\b|k\b|\.\d", part), part
         assert without_layer(f"blk.12.{part}") == f".{part}"

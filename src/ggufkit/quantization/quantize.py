@@ -1,6 +1,6 @@
 """Quantize a model as llama-quantize does: the files written are byte-identical.
 
-`recipes.py` holds the policy, `type_choice.py` picks each tensor's type; this module applies them.
+`recipes.toml` has the recipes, `type_choice.py` picks each tensor's type; this applies them.
 Source: `llama_model_quantize_impl` and `tools/quantize` of llama.cpp.
 """
 

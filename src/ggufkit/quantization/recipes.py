@@ -1,67 +1,44 @@
-"""The recipes of llama-quantize as tables: which type each kind of tensor gets, and when.
+"""The recipes of llama-quantize: which type each kind of tensor gets, and when.
 
 A recipe has a base type and, for each role of a tensor, rules: a type and its conditions. The first
-rule whose conditions hold wins; otherwise the tensor gets the base type. Source: `llama-quant.cpp`
-of llama.cpp, October 2026. `type_choice.py` applies these tables.
+rule whose conditions hold wins; otherwise the tensor gets the base type. `recipes.toml` has all
+recipes, and what else programs do with tensors; `type_choice.py` applies it.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from pathlib import Path
+from string import Template
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
+import ggufkit._toml as _toml
 from ggufkit.errors import TensorTypeError, brief
 from ggufkit.format.file_types import FILE_TYPES, NUMBER_OF
 from ggufkit.format.types import IK, TensorType, tensor_type
-from ggufkit.quantization.choice.conditions import (
-    RecipeRules,
-    eight_experts,
-    falcon,
-    first_eighth,
-    first_four,
-    first_sixteenth,
-    first_two,
-    middle,
-    more_bits,
-    not_eight_experts,
-    not_falcon,
-    shared_heads,
-    shared_heads_or_experts,
-    stacked_experts,
-    unfit,
-    use,
-    with_imatrix,
-    without_imatrix,
-)
-from ggufkit.quantization.ik_recipes import COUNTED, IK_FALLBACKS, IK_RECIPES
+from ggufkit.quantization.choice.conditions import CONDITIONS, RecipeRule, RecipeRules
 from ggufkit.quants.kernels import NEEDS_IMATRIX
 from ggufkit.validation.patterns import compile_untrusted
 
-# Roles: the first part that occurs in a tensor's name decides.
-
-EXACT_ROLES: Final = {
-    "output.weight": "output",
-    "token_embd.weight": "embedding",
-    "per_layer_token_embd.weight": "embedding",
-}
-ROLES: Final = {
-    "attn_qkv.weight": "attention_v",
-    "attn_kv_b.weight": "attention_v",
-    "attn_v.weight": "attention_v",
-    "attn_k.weight": "attention_k",
-    "attn_q.weight": "attention_q",
-    "attn_output.weight": "attention_output",
-    "ffn_up": "ffn_up",
-    "ffn_gate": "ffn_gate",
-    "ffn_down": "ffn_down",
-}
-
-
 Patterns: TypeAlias = tuple[tuple[re.Pattern[str], TensorType], ...]
+_Table: TypeAlias = dict[str, Any]  # of `recipes.toml`
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a program does with tensors by their names; `recipes.toml` explains the fields."""
+
+    kept_names: tuple[str, ...]
+    kept_parts: tuple[str, ...]
+    kept_parts_of: Mapping[str, tuple[str, ...]]  # by architecture
+    exact_roles: Mapping[str, str]
+    roles: Mapping[str, str]
+    fallbacks: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -87,192 +64,68 @@ class Recipe:
     @property
     def fallbacks(self) -> Mapping[str, str]:
         """The types for rows that do not divide into blocks, by plain type."""
-        return IK_FALLBACKS if self.program else FALLBACKS
+        return PROGRAMS[self.program].fallbacks
 
 
-_OUTPUT: Final = (use("Q8_0", falcon), use("Q8_0", unfit), use("Q6_K"))
-_TINY_OUTPUT: Final = (use("Q8_0", falcon), use("Q8_0", unfit), use("Q5_K"))
-_EIGHT_EXPERTS: Final = use("Q8_0", eight_experts)
-_EXPERTS_OUTPUT: Final = use("Q5_K", eight_experts, not_falcon)
-_EXPERTS: Final = (use("MXFP4", stacked_experts), use("Q8_0"))
+def _program(table: _Table) -> Program:
+    return Program(
+        tuple(table.get("kept_names", ())),
+        tuple(table["kept_parts"]),
+        {name: tuple(parts) for name, parts in table.get("kept_parts_of", {}).items()},
+        table.get("exact_roles", {}),
+        table["roles"],
+        by_item(table.get("fallbacks", {})),
+    )
 
 
-def _recipe(name: str, base: str = "", **rules: RecipeRules) -> Recipe:
-    """Return a recipe with the shared rules: 8 experts give small attention tensors more bits."""
-    shared = {
-        "output": rules.pop("output", _OUTPUT),
-        "attention_v": (_EIGHT_EXPERTS, *rules.pop("attention_v", ())),
-        "attention_k": (_EIGHT_EXPERTS, *rules.pop("attention_k", ())),
-    }
-    return Recipe(name, base or name, NUMBER_OF[name], shared | rules)
+def by_item(lists: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """Return the name of the list that each item is in."""
+    return {item: name for name, items in lists.items() for item in items}
 
 
-def _tiny(name: str, base: str, lift: str, embedding: str, output: str) -> Recipe:
-    """Return a recipe below 3 bits: `lift` is the type of the most sensitive tensors."""
-    rules: dict[str, RecipeRules] = {
-        "output": _TINY_OUTPUT,
-        "embedding": (use(embedding),),
-        "attention_v": (use("Q4_K", shared_heads_or_experts), use(lift)),
-        "attention_k": (use("Q4_K", eight_experts),),
-        "attention_output": (use("Q5_K", eight_experts), use(output)),
-        "ffn_down": (use(lift, first_eighth),),
-    }
-    return Recipe(name, base, NUMBER_OF[name], rules, by_count=True)
+def rules_of(*tables: _Table) -> dict[str, RecipeRules]:
+    """Return the rules for each role; those of the first table come first."""
+    values = {key: text for table in tables for key, text in table.items() if isinstance(text, str)}
+    rules: dict[str, RecipeRules] = defaultdict(tuple)
+    for table in tables:
+        for role, texts in table.items():
+            if isinstance(texts, list) and role != "needs_imatrix":
+                rules[role] += tuple(_rule(text, values) for text in texts)
+    return dict(rules)
 
 
-def _plain(name: str) -> Recipe:
-    return Recipe(name, name, NUMBER_OF[name])
+def _rule(text: str, values: Mapping[str, str]) -> RecipeRule:
+    """Return the rule "TYPE if CONDITION and CONDITION"; a value may have another value's name."""
+    while "$" in text:
+        text = Template(text).substitute(values)
+    kind, _, conditions = text.partition(" if ")
+    names = conditions.split(" and ") if conditions else ()
+    return RecipeRule(kind, tuple(CONDITIONS[name] for name in names))
 
 
-_ALL: Final = (
-    _plain("F32"),
-    _plain("F16"),
-    _plain("BF16"),
-    _recipe("Q1_0"),
-    _recipe("Q2_0", embedding=(use("Q4_K"),)),
-    _recipe("Q4_0", ffn_down=(use("Q4_1", with_imatrix, first_eighth),)),
-    _recipe("Q4_1"),
-    _recipe("Q5_0", ffn_down=(use("Q5_1", with_imatrix, first_eighth),)),
-    _recipe("Q5_1"),
-    _recipe("Q8_0", output=(use("Q8_0"),)),
-    _recipe(
-        "Q2_K",
-        attention_v=(use("Q4_K", shared_heads), use("Q3_K")),
-        attention_output=(_EXPERTS_OUTPUT, use("Q3_K", not_falcon)),
-        ffn_down=(use("Q3_K"),),
-    ),
-    replace(
-        _recipe(
-            "Q2_K_S",
-            "Q2_K",
-            attention_v=(use("Q4_K", shared_heads),),
-            ffn_down=(use("Q4_K", first_eighth),),
-        ),
-        needs_imatrix=NEEDS_IMATRIX | {"Q2_K"},
-    ),
-    _recipe("Q3_K_S", "Q3_K", attention_output=(_EXPERTS_OUTPUT,)),
-    _recipe(
-        "Q3_K_M",
-        "Q3_K",
-        attention_v=(use("Q5_K", first_two), use("Q4_K")),
-        attention_output=(_EXPERTS_OUTPUT, use("Q4_K", not_falcon)),
-        ffn_down=(
-            use("Q5_K", first_sixteenth),
-            use("Q4_K", not_falcon),
-            use("Q4_K", more_bits),
-        ),
-    ),
-    _recipe(
-        "Q3_K_L",
-        "Q3_K",
-        attention_v=(use("Q5_K"),),
-        attention_output=(use("Q4_K", falcon), use("Q5_K", not_eight_experts)),
-        ffn_down=(use("Q4_K", falcon), use("Q5_K")),
-    ),
-    _recipe(
-        "Q4_K_S",
-        "Q4_K",
-        attention_v=(use("Q5_K", first_four),),
-        attention_output=(_EXPERTS_OUTPUT,),
-        ffn_down=(use("Q5_K", not_falcon, first_eighth),),
-    ),
-    _recipe(
-        "Q4_K_M",
-        "Q4_K",
-        attention_v=(use("Q6_K", more_bits),),
-        attention_output=(_EXPERTS_OUTPUT,),
-        ffn_down=(
-            use("Q6_K", falcon, first_sixteenth),
-            use("Q5_K", falcon, more_bits),
-            use("Q6_K", not_falcon, more_bits),
-        ),
-    ),
-    _recipe("Q5_K_S", "Q5_K"),
-    _recipe(
-        "Q5_K_M",
-        "Q5_K",
-        attention_v=(use("Q6_K", more_bits),),
-        ffn_down=(use("Q6_K", more_bits),),
-    ),
-    _recipe("Q6_K"),
-    _tiny("IQ1_S", "IQ1_S", lift="Q2_K", embedding="Q2_K", output="IQ2_XXS"),
-    _tiny("IQ1_M", "IQ1_M", lift="Q2_K", embedding="Q2_K", output="IQ2_XXS"),
-    _tiny("IQ2_XXS", "IQ2_XXS", lift="Q2_K", embedding="Q2_K", output="IQ2_XXS"),
-    _tiny("IQ2_XS", "IQ2_XS", lift="Q2_K", embedding="Q2_K", output="IQ2_XS"),
-    _tiny("IQ2_S", "IQ2_XS", lift="IQ3_S", embedding="IQ3_S", output="IQ3_S"),
-    _tiny("IQ2_M", "IQ2_S", lift="IQ3_S", embedding="IQ3_S", output="IQ3_S"),
-    _recipe(
-        "IQ3_XXS",
-        output=_TINY_OUTPUT,
-        embedding=(use("IQ3_S"),),
-        attention_v=(use("Q4_K", shared_heads), use("IQ3_S", without_imatrix)),
-        attention_k=(use("IQ2_S"),),
-        attention_q=(use("IQ2_S"),),
-        attention_output=(_EXPERTS_OUTPUT, use("IQ3_S", not_falcon)),
-        ffn_down=(use("Q4_K", without_imatrix, first_eighth), use("Q3_K", without_imatrix)),
-    ),
-    _recipe(
-        "IQ3_XS",
-        "IQ3_S",
-        attention_v=(use("Q4_K", shared_heads),),
-        attention_k=(use("IQ3_XXS"),),
-        attention_q=(use("IQ3_XXS"),),
-        attention_output=(_EXPERTS_OUTPUT,),
-        ffn_gate=(use("IQ3_XXS", middle),),
-        ffn_up=(use("IQ3_XXS", middle),),
-    ),
-    _recipe(
-        "IQ3_S",
-        attention_v=(use("Q4_K", shared_heads),),
-        attention_output=(_EXPERTS_OUTPUT,),
-    ),
-    _recipe(
-        "IQ3_M",
-        "IQ3_S",
-        attention_v=(use("Q4_K"),),
-        attention_output=(_EXPERTS_OUTPUT, use("Q4_K", not_falcon)),
-        ffn_down=(use("Q4_K", first_eighth), use("Q4_K", eight_experts, more_bits)),
-    ),
-    _recipe(
-        "IQ4_NL",
-        attention_v=(use("Q5_K", shared_heads),),
-        attention_output=(_EXPERTS_OUTPUT,),
-        ffn_down=(use("Q5_K", without_imatrix, first_eighth),),
-    ),
-    _recipe(
-        "IQ4_XS",
-        attention_v=(use("Q5_K", shared_heads),),
-        attention_output=(_EXPERTS_OUTPUT,),
-        ffn_down=(use("Q5_K", without_imatrix, first_eighth),),
-    ),
-    _recipe("TQ1_0", embedding=(use("Q4_K"),)),
-    _recipe("TQ2_0", embedding=(use("Q4_K"),)),
-    Recipe(
-        "MXFP4_MOE",
-        "MXFP4",
-        NUMBER_OF["MXFP4_MOE"],
-        dict.fromkeys((*ROLES.values(), "embedding", "other"), _EXPERTS)
-        | {"output": (use("Q8_0"),)},
-    ),
-    _recipe("NVFP4"),  # llama-quantize lacks this recipe; llama.cpp has its number
-    Recipe("COPY", None, None),
-)
-RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType({recipe.name: recipe for recipe in _ALL})
-KEEP_ALL: Final = RECIPES["COPY"]
-IK_ONLY: Final[Mapping[str, Recipe]] = MappingProxyType(
-    {
-        name: Recipe(
+def _recipes(table: _Table, program: str | None = None) -> Mapping[str, Recipe]:
+    needed = NEEDS_IMATRIX.difference(table.get("needs_no_imatrix", ()))
+    recipes = {}
+    for name, row in table["recipes"].items():
+        family = table["families"][row["family"]] if "family" in row else {}
+        recipes[name] = Recipe(
             name,
-            base,
-            NUMBER_OF["MXFP4_MOE" if name == "MXFP4" else name],  # both have the number 38
-            rules,
-            NEEDS_IMATRIX - {"IQ3_XXS"},
-            by_count=name in COUNTED,
-            program=IK,
+            row.get("base"),
+            NUMBER_OF.get(row.get("number_of", name)),
+            rules_of(family, row),
+            needed.union(row.get("needs_imatrix", ())),
+            by_count=family.get("by_count", False),
+            program=program,
         )
-        for name, (base, rules) in IK_RECIPES.items()
-    }
-)
+    return MappingProxyType(recipes)
+
+
+TABLES: Final = _toml.loads(Path(__file__).with_name("recipes.toml").read_text("utf-8"))
+LLAMA_CPP: Final = _program(TABLES["llama"])
+PROGRAMS: Final[Mapping[str | None, Program]] = {None: LLAMA_CPP, IK: _program(TABLES["ik"])}
+RECIPES: Final = _recipes(TABLES["llama"])
+KEEP_ALL: Final = RECIPES["COPY"]
+IK_ONLY: Final = _recipes(TABLES["ik"], IK)
 ALL_RECIPES: Final[Mapping[str, Recipe]] = MappingProxyType({**RECIPES, **IK_ONLY})
 ALIASES: Final = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
 
@@ -296,17 +149,7 @@ NAMED_8B: Final[dict[str, tuple[int, ...]]] = {
 QWEN_4B_WIDTH: Final = 2560
 LLAMA_3_TOKENS: Final = 127999
 
-# Fallbacks if rows do not divide into blocks; if these do not fit either, F16.
-FALLBACKS: Final = {
-    **dict.fromkeys(("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS"), "IQ4_NL"),
-    **dict.fromkeys(("IQ3_S", "IQ4_XS"), "IQ4_NL"),
-    **dict.fromkeys(("Q2_0", "Q2_K", "Q3_K", "TQ1_0", "TQ2_0"), "Q4_0"),
-    "Q4_K": "Q5_0",
-    "Q5_K": "Q5_1",
-    "Q6_K": "Q8_0",
-    **dict.fromkeys(("Q1_0", "NVFP4"), "Q4_0"),  # llama-quantize stops with an error at these two
-}
-LAST_RESORT: Final = "F16"
+LAST_RESORT: Final = "F16"  # if a fallback does not fit either
 
 # The nearest type that needs no importance data, for tensors without it.
 PROMOTED: Final = {

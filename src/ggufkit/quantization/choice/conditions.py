@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
@@ -69,78 +69,76 @@ class RecipeRule(NamedTuple):
 RecipeRules: TypeAlias = tuple[RecipeRule, ...]
 
 
-def use(type: str, *when: Condition) -> RecipeRule:
-    """Return a rule: `type`, if all conditions hold."""
-    return RecipeRule(type, when)
-
-
 def _is_middle(place: TensorPlace) -> bool:
     return place.layers // 8 <= place.layer < 7 * place.layers // 8
 
 
-first_two: Final = Condition("the first two", lambda place: place.layer < 2)
-first_four: Final = Condition("the first four", lambda place: place.layer < 4)
-first_sixteenth: Final = Condition(
-    "the first sixteenth", lambda place: place.layer < place.layers // 16
-)
-first_eighth: Final = Condition("the first eighth", lambda place: place.layer < place.layers // 8)
-middle: Final = Condition("all but the first and the last eighth", _is_middle)
-more_bits: Final = Condition(
-    "the first and the last eighth, and every third layer between them",
-    lambda place: not _is_middle(place) or (place.layer - place.layers // 8) % 3 == 2,
-)
-shared_heads: Final = Condition(
-    "if 4 or more query heads share a key head", lambda place: place.facts.grouped >= 4
-)
-shared_heads_or_experts: Final = Condition(
-    "if 4 or more query heads share a key head, or the model has 4 or more experts",
-    lambda place: place.facts.grouped >= 4 or place.facts.experts >= 4,
-)
-eight_experts: Final = Condition(
-    "if the model has 8 experts, as Mixtral has", lambda place: place.facts.experts == 8
-)
-not_eight_experts: Final = Condition(
-    "if the model does not have 8 experts", lambda place: place.facts.experts != 8
-)
-falcon: Final = Condition("in a Falcon model", lambda place: place.facts.architecture == "falcon")
-not_falcon: Final = Condition(
-    "in every architecture but Falcon", lambda place: place.facts.architecture != "falcon"
-)
-with_imatrix: Final = Condition("with importance data", lambda place: place.imatrix)
-without_imatrix: Final = Condition("without importance data", lambda place: not place.imatrix)
-unfit: Final = Condition(
-    "if rows do not divide into the blocks of the base type",
-    lambda place: place.width % place.block_size != 0,
-)
-stacked_experts: Final = Condition(
-    "whether the tensor holds experts; projections of bailingmoe3 also have three axes",
-    lambda place: (
-        place.is_stack and (place.facts.architecture != "bailingmoe3" or place.role in FEED_FORWARD)
+CONDITIONS: Final[Mapping[str, Condition]] = {
+    "first_two": Condition("the first two", lambda place: place.layer < 2),
+    "first_four": Condition("the first four", lambda place: place.layer < 4),
+    "first_sixteenth": Condition(
+        "the first sixteenth", lambda place: place.layer < place.layers // 16
     ),
-)
-# Of ik_llama.cpp's llama-quantize.
-odd_rows: Final = Condition(
-    "if rows do not divide into blocks of 256", lambda place: place.width % 256 != 0
-)
-two_heads: Final = Condition(
-    "if 2 or more query heads share a key head", lambda place: place.facts.grouped >= 2
-)
-two_heads_or_experts: Final = Condition(
-    "if 2 or more query heads share a key head, or the model has 2 or more experts",
-    lambda place: place.facts.grouped >= 2 or place.facts.experts >= 2,
-)
-four_experts: Final = Condition(
-    "if the model has 4 or more experts", lambda place: place.facts.experts >= 4
-)
-many_experts: Final = Condition(
-    "if the model has 8 or more experts", lambda place: place.facts.experts >= 8
-)
-of_70b: Final = Condition(
-    "in a model of 70B",
-    lambda place: (
-        place.facts.is_70b or (place.facts.architecture, place.facts.layers) == ("qwen2vl", 80)
+    "first_eighth": Condition("the first eighth", lambda place: place.layer < place.layers // 8),
+    "middle": Condition("all but the first and the last eighth", _is_middle),
+    "more_bits": Condition(
+        "the first and the last eighth, and every third layer between them",
+        lambda place: not _is_middle(place) or (place.layer - place.layers // 8) % 3 == 2,
     ),
-)
-llama_3: Final = Condition(
-    "in a model of 8B or 70B with 128,000 tokens or more", lambda place: place.facts.is_llama_3
-)
+    "shared_heads": Condition(
+        "if 4 or more query heads share a key head", lambda place: place.facts.grouped >= 4
+    ),
+    "shared_heads_or_experts": Condition(
+        "if 4 or more query heads share a key head, or the model has 4 or more experts",
+        lambda place: place.facts.grouped >= 4 or place.facts.experts >= 4,
+    ),
+    "eight_experts": Condition(
+        "if the model has 8 experts, as Mixtral has", lambda place: place.facts.experts == 8
+    ),
+    "not_eight_experts": Condition(
+        "if the model does not have 8 experts", lambda place: place.facts.experts != 8
+    ),
+    "falcon": Condition("in a Falcon model", lambda place: place.facts.architecture == "falcon"),
+    "not_falcon": Condition(
+        "in every architecture but Falcon", lambda place: place.facts.architecture != "falcon"
+    ),
+    "with_imatrix": Condition("with importance data", lambda place: place.imatrix),
+    "without_imatrix": Condition("without importance data", lambda place: not place.imatrix),
+    "unfit": Condition(
+        "if rows do not divide into the blocks of the base type",
+        lambda place: place.width % place.block_size != 0,
+    ),
+    "stacked_experts": Condition(
+        "whether the tensor holds experts; projections of bailingmoe3 also have three axes",
+        lambda place: (
+            place.is_stack
+            and (place.facts.architecture != "bailingmoe3" or place.role in FEED_FORWARD)
+        ),
+    ),
+    # Of ik_llama.cpp's llama-quantize.
+    "odd_rows": Condition(
+        "if rows do not divide into blocks of 256", lambda place: place.width % 256 != 0
+    ),
+    "two_heads": Condition(
+        "if 2 or more query heads share a key head", lambda place: place.facts.grouped >= 2
+    ),
+    "two_heads_or_experts": Condition(
+        "if 2 or more query heads share a key head, or the model has 2 or more experts",
+        lambda place: place.facts.grouped >= 2 or place.facts.experts >= 2,
+    ),
+    "four_experts": Condition(
+        "if the model has 4 or more experts", lambda place: place.facts.experts >= 4
+    ),
+    "many_experts": Condition(
+        "if the model has 8 or more experts", lambda place: place.facts.experts >= 8
+    ),
+    "of_70b": Condition(
+        "in a model of 70B",
+        lambda place: (
+            place.facts.is_70b or (place.facts.architecture, place.facts.layers) == ("qwen2vl", 80)
+        ),
+    ),
+    "llama_3": Condition(
+        "in a model of 8B or 70B with 128,000 tokens or more", lambda place: place.facts.is_llama_3
+    ),
+}

@@ -1,7 +1,6 @@
 """Which type each tensor of an image or video model gets.
 
-Source: `tools/lcpp.patch` of ComfyUI-GGUF, for the recipes that it has. An i-quant takes the rules
-of the K recipe with as many bits, with its own base type. For files without keys,
+The rules are in `recipes.toml`. For files without keys, the source is
 `tensor_should_be_converted` of stable-diffusion.cpp: it has one type for all tensors.
 """
 
@@ -14,29 +13,13 @@ from typing import Final
 from ggufkit.diffusion.architecture import DiffusionArchitecture
 from ggufkit.format.file_types import FILE_TYPES
 from ggufkit.models.model import Tensor, as_ggml_counts
-from ggufkit.quantization.choice.conditions import RecipeRules, first_four, first_two, use
-from ggufkit.quantization.recipes import Recipe
+from ggufkit.quantization.recipes import TABLES, Recipe, by_item, rules_of
 
-# Roles: the first part that occurs in a tensor's name decides.
-_ROLES: Final = {
-    "attn_v.weight": "value",
-    ".to_v.weight": "value",
-    ".v.weight": "value",
-    ".attn.w1v.weight": "value",
-    ".attn.w2v.weight": "value",
-    "_attn.v_proj.weight": "value",
-    "attn_qkv.weight": "fused",
-    "attn.qkv.weight": "fused",
-    "attention.qkv.weight": "fused",
-    "ffn_down": "down",
-    ".ffn.2.weight": "down",
-    ".ff.net.2.weight": "down",
-    ".mlp.layer2.weight": "down",
-    ".adaln_modulation_mlp.2.weight": "down",
-    ".feed_forward.w2.weight": "down",
-}
+_TABLE: Final = TABLES["diffusion"]
+_RULES: Final = {name: rules_of(row) for name, row in _TABLE["recipes"].items()}
+_ROLES: Final[dict[str, str]] = _TABLE["roles"]
+_AS_RECIPE: Final = by_item(_TABLE["as_recipe"])
 _EXPERT: Final = ("experts.", ".w2.weight")
-_KEPT_PARTS: Final = ("_norm.weight", "ffn_gate_inp.weight", "attn_rel_b.weight")
 _MATRIX_AXES: Final = 2
 _SD_CPP_ENDS: Final = (".bias", ".scale")
 _SD_CPP_PARTS: Final = (
@@ -44,28 +27,6 @@ _SD_CPP_PARTS: Final = (
     *("x_embedder.", "t_embedder.", "y_embedder.", "pos_embed", "context_embedder."),
     *("time_embed.", "label_emb.", "embedding"),
 )
-
-
-_RULES: Final[dict[str, dict[str, RecipeRules]]] = {
-    "Q2_K": {"value": (use("Q3_K"),)},
-    "Q3_K_M": {
-        "value": (use("Q5_K", first_two), use("Q4_K")),
-        "fused": (use("Q4_K"),),
-        "down": (use("Q4_K"),),
-    },
-    "Q3_K_L": {"value": (use("Q5_K"),), "fused": (use("Q4_K"),), "down": (use("Q5_K"),)},
-    "Q4_K_S": {"value": (use("Q5_K", first_four),), "down": (use("Q5_K"),)},
-    "Q4_K_M": {"value": (use("Q6_K"),), "fused": (use("Q5_K"),), "down": (use("Q6_K"),)},
-    "Q5_K_M": {"value": (use("Q6_K"),), "fused": (use("Q6_K"),), "down": (use("Q6_K"),)},
-    "Q4_0": {"down": (use("Q4_1"),)},
-    "Q5_0": {"down": (use("Q5_1"),)},
-}
-_AS_K_RECIPE: Final = {
-    **dict.fromkeys(("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M"), "Q2_K"),
-    **dict.fromkeys(("IQ3_XXS", "IQ3_XS", "IQ3_S"), "Q3_K_S"),
-    "IQ3_M": "Q3_K_M",
-    **dict.fromkeys(("IQ4_NL", "IQ4_XS"), "Q4_K_S"),
-}
 K_TYPES: Final = ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K")
 
 
@@ -81,14 +42,14 @@ def role_in_diffusion(name: str) -> str:
 def diffusion_recipe(recipe: Recipe) -> Recipe:
     """Return a recipe with the rules for image and video models."""
     name = FILE_TYPES.get(recipe.file_type or 0, "")  # a user's recipe has a name of its own
-    rules = _RULES.get(_AS_K_RECIPE.get(name, name), {})
+    rules = _RULES.get(_AS_RECIPE.get(name, name), {})
     return replace(recipe, rules=rules, by_count=True)
 
 
 def is_quantized_in_diffusion(tensor: Tensor, architecture: DiffusionArchitecture) -> bool:
     """Whether the matrices of `architecture` of this name and shape are quantized."""
     name = tensor.name
-    if not name.endswith("weight") or any(part in name for part in _KEPT_PARTS):
+    if not name.endswith("weight") or any(part in name for part in _TABLE["kept_parts"]):
         return False
     axes = len(as_ggml_counts(tensor).shape)
     return axes == _MATRIX_AXES and not architecture.is_kept(name)

@@ -1,4 +1,4 @@
-"""Choose a type for every tensor as llama-quantize does, by the tables of `recipes.py`.
+"""Choose a type for every tensor as llama-quantize does, by the tables of `recipes.toml`.
 
 Only names, shapes, types and metadata are read.
 """
@@ -35,18 +35,16 @@ from ggufkit.quantization.choice.eligibility import (
     is_eligible,
     without_layer,
 )
-from ggufkit.quantization.ik_recipes import EXACT_IK_ROLES, IK_ROLES
 from ggufkit.quantization.recipes import (
-    EXACT_ROLES,
-    FALLBACKS,
     FLOORS,
     LAST_RESORT,
     LIFTED_IN_70B,
     LLAMA_3_TOKENS,
+    LLAMA_CPP,
     NAMED_8B,
     NAMED_70B,
+    PROGRAMS,
     QWEN_4B_WIDTH,
-    ROLES,
     Patterns,
     Recipe,
 )
@@ -94,10 +92,10 @@ class Choice:
 def role_of(name: str, program: str | None = None) -> str:
     """Return the role of a tensor of this name in a program's recipes, "other" for most."""
     suffix = without_layer(name)
-    exact, parts = (EXACT_IK_ROLES, IK_ROLES) if program else (EXACT_ROLES, ROLES)
-    if suffix in exact:
-        return exact[suffix]
-    return next((role for part, role in parts.items() if part in suffix), "other")
+    names = PROGRAMS[program]
+    if suffix in names.exact_roles:
+        return names.exact_roles[suffix]
+    return next((role for part, role in names.roles.items() if part in suffix), "other")
 
 
 def _layer_of(name: str) -> int | None:
@@ -348,7 +346,7 @@ def _by_name(name: str, patterns: Patterns) -> tuple[TensorType, str] | None:
 def fitting(
     tensor: Tensor,
     chosen: TensorType,
-    fallbacks: Mapping[str, str] = FALLBACKS,
+    fallbacks: Mapping[str, str] = LLAMA_CPP.fallbacks,
     *,
     diffusion: bool = False,
 ) -> TensorType:
