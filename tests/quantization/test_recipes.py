@@ -144,7 +144,7 @@ def test_mistyped_recipe_suggests_the_nearest(name, near):
 
 
 def test_name_searches_do_not_match_the_layer_prefix():
-    kept = itertools.chain(LLAMA_CPP.kept_parts, *LLAMA_CPP.kept_parts_of.values())
-    for part in (*kept, *LLAMA_CPP.roles):
+    parts = itertools.chain(LLAMA_CPP.kept_parts, *LLAMA_CPP.kept_parts_of.values())
+    for part in (*parts, *LLAMA_CPP.roles):
         assert not re.match(r"\d|blk\b|lk\b|k\b|\.\d", part), part
         assert without_layer(f"blk.12.{part}") == f".{part}"
