@@ -27,7 +27,7 @@ from ggufkit.remote.range_file import ByteRange, RangeFile
 from ggufkit.rules.findings import first_error
 from ggufkit.system.threads import in_turn, pool_of
 
-SAME_BYTES: Final = 1 << 12  # compared at the end of the shared middle
+SAME_BYTES: Final = 1 << 12  # compared at both ends of the shared middle
 LONG_BYTES: Final = 1 << 14  # values beyond this are worth sharing
 SPARE_BYTES: Final = 1 << 15  # fetched after the expected end of a header
 
@@ -72,44 +72,23 @@ def read_alike(file: HubFile, model: RangeFile, header: Header) -> None:
 def _shares_middle(file: HubFile, first_head: bytes, header: Header) -> bool:
     """Complete the header of `file` by the middle of the first; False if their ends differ."""
     head = file.data
-    lack = _native.lack(head, file.nbytes)
-    if lack is None:
+    if _native.lack(head, file.nbytes) is None:
         return True
-    middle = _middle(head, lack[1], first_head, header)
-    if middle is None:
-        return False
-    end, shift = middle
+    long = (e.end for e in header.entries.values() if e.end - e.value_at > LONG_BYTES)
+    end = max(long, default=0)  # of the middle, in the first header
+    place = first_head.find(head[-SAME_BYTES:]) + SAME_BYTES  # where it continues as the file does
+    shift = place - len(head)
     start = end - SAME_BYTES - shift
     stop = min(header.end + SPARE_BYTES - shift, file.nbytes)
-    if stop < start + SAME_BYTES:
+    if place < SAME_BYTES or end - SAME_BYTES < place or stop < start + SAME_BYTES:
         return False
     (tail,) = file.fetch([ByteRange(start, stop - start)])
-    whole = b"".join((head, first_head[len(head) + shift : end - SAME_BYTES], tail))
+    whole = b"".join((head, first_head[place : end - SAME_BYTES], tail))
     is_same = tail[:SAME_BYTES] == first_head[end - SAME_BYTES : end]
     if not (is_same and _is_sound(whole, file.nbytes)):
         return False
     file.set_beginning(whole)
     return True
-
-
-def _middle(head: bytes, key_at: int, first_head: bytes, header: Header) -> tuple[int, int] | None:
-    """Return where the bytes end that a file may share with the first header, and their shift.
-
-    The end is one in the first header; there the bytes lie by the shift further on. `head` is the
-    beginning of the file, which breaks off in the value of the key at `key_at`.
-    """
-    size = int.from_bytes(head[key_at : key_at + 8], "little")
-    key = head[key_at + 8 : key_at + 8 + min(size, len(head))]
-    entry = header.entries.get(key.decode("utf-8", "surrogateescape"))
-    if entry is None:
-        return None
-    place = entry.start - len(key) - 8
-    long = (e.end for e in header.entries.values() if e.end - e.value_at > LONG_BYTES)
-    end = max(long, default=0)
-    if end - SAME_BYTES < place + len(head) - key_at:
-        return None
-    is_same = head[key_at:] == first_head[place : place + len(head) - key_at]
-    return (end, place - key_at) if is_same else None
 
 
 def _is_sound(data: bytes, nbytes: int) -> bool:
