@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ggufkit.diffusion.diffusers_names import DiffusersNames, diffusers_names
 from ggufkit.errors import CheckpointError, brief
@@ -144,25 +144,15 @@ def prefix_of(names: Mapping[str, object]) -> str:
 
 
 MODEL: Final = "model"
-# Prefixes of the parts in whole checkpoints.
-_PREFIXES: Final = {
-    "first_stage_model.": "vae",
-    "vae.": "vae",
-    "pretransform.model.": "vae",
-    "audio_vae.": "audio_vae",
-    "vocoder.": "vocoder",
-    "cond_stage_model.transformer.": "clip_l",
-    "conditioner.embedders.0.transformer.": "clip_l",
-}
 _TEXT_ENCODER: Final = re.compile(r"text_encoders\.(\w{1,64})\.transformer\.")
-# How names begin in a file of one part: VAE, video VAE, CLIP, T5, language model.
-_MARKS: Final = (
-    "decoder.conv_in.",
-    "decoder.middle.0.residual.",
-    "text_model.encoder.layers.0.",
-    "encoder.block.0.layer.0.SelfAttention.",
-    "model.layers.0.",
-)
+
+
+@functools.cache
+def _parts() -> dict[str, Any]:
+    """Return the parts of pipelines, and other files of tensors, by the names of tensors."""
+    import ggufkit._toml as _toml  # noqa: PLC0415 (slow to import, and most models need none)
+
+    return _toml.read(__file__, "parts.toml")
 
 
 def parts_of(names: Iterable[str]) -> dict[str, str]:
@@ -170,11 +160,12 @@ def parts_of(names: Iterable[str]) -> dict[str, str]:
     listed = dict.fromkeys(names)
     model = prefix_of(listed)
     parts = {MODEL: model} if model else {}
+    prefixes = _parts()["prefixes"].items()
     for name in listed:
         encoder = _TEXT_ENCODER.match(name)
         if encoder:
             parts[encoder[1]] = encoder[0]
-        parts |= {part: prefix for prefix, part in _PREFIXES.items() if name.startswith(prefix)}
+        parts |= {part: prefix for prefix, part in prefixes if name.startswith(prefix)}
     return parts
 
 
@@ -195,34 +186,9 @@ def is_without_keys(names: Iterable[str]) -> bool:
     if recognize({name.removeprefix(prefix): () for name in listed}) is not None:
         return True
     has_parts = bool(parts_of(listed).keys() - {MODEL})
-    return has_parts or any(name.startswith(_MARKS) for name in listed)
+    return has_parts or any(name.startswith(tuple(_parts()["marks"])) for name in listed)
 
 
-# What to do with other files of tensors.
-_ORIGINAL: Final = "Use the checkpoint of the publisher, or the file that ComfyUI loads"
-_FOLDER: Final = "Give `ggufkit convert` the folder with its config.json and tokenizer"
-_LORA: Final = "Merge it into its model: `ggufkit lora merge`"
-_PART: Final = "ComfyUI reads its safetensors file; `--for sd.cpp` converts it"
-# Other kinds of files: a text that only their tensor names contain, and what to do with them.
-_OTHER_KINDS: Final = {
-    "wscales": ("quantized by SVDQuant for Nunchaku", "Use the original checkpoint"),
-    "svdq": ("quantized by SVDQuant", "Use the original checkpoint"),
-    "hada_w1_a": ("a LoHa adapter", "ggufkit does not convert such adapters"),
-    "lokr_w": ("a LoKr adapter", "ggufkit does not convert such adapters"),
-    "lora_": ("a LoRA adapter", _LORA),
-    ".lora.": ("a LoRA adapter", _LORA),
-    "encoder.block.0.layer.0.SelfAttention": ("a T5 text encoder", _FOLDER),
-    "text_model.encoder.layers.0": ("a CLIP text encoder", _PART),
-    "layers.0.self_attn.q_proj": ("a language model", _FOLDER),
-    "decoder.conv_in": ("a VAE", _PART),
-    "decoder.middle.0.residual": ("a VAE of videos", _PART),
-    "controlnet_": ("a ControlNet", "ComfyUI reads its safetensors file"),
-    "transformer_blocks.0.attn": (
-        "a model with diffusers' names, which ggufkit cannot rename",
-        _ORIGINAL,
-    ),
-    "down_blocks.0.": ("a U-Net with diffusers' names, which ggufkit cannot rename", _ORIGINAL),
-}
 _NUMBER: Final = re.compile(r"\d+")
 _BLOCK: Final = re.compile(r"(\w*(?:blocks|layers))\.(\d{1,4})\.")
 _SPARSE: Final = ("input_blocks", "output_blocks")  # of a U-Net, whose numbers may leave gaps
@@ -230,7 +196,7 @@ _SPARSE: Final = ("input_blocks", "output_blocks")  # of a U-Net, whose numbers 
 
 def unknown_architecture(place: str, shapes: Shapes) -> CheckpointError:
     """Return the error for tensors that match no architecture; it shows the nearest ones."""
-    for part, (kind, remedy) in _OTHER_KINDS.items():
+    for part, (kind, remedy) in _parts()["others"].items():
         if any(part in name for name in shapes):
             return CheckpointError(f"{place} is {kind}, not an image or video model", remedy=remedy)
     if not shapes:

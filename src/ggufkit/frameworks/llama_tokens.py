@@ -5,41 +5,16 @@ Source: `llama-vocab.cpp`. A tokenizer that gives llama.cpp's ids has to do the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
+import ggufkit._toml as _toml
 from ggufkit.conversion.tokenizer.keys import VocabularyKeys
 from ggufkit.conversion.tokenizer.tokenizer_json import TokenizerRules, added_token
 
-# Tokens that end a text, whatever type the file gives them.
-_ENDS: Final = frozenset({
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
-    "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]",
-    "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
-    "<｜end▁of▁sentence｜>", "[e~[",  # noqa: RUF001 (as models have it)
-})  # fmt: skip
+_TOKENS: Final = _toml.read(__file__, "llama_tokens.toml")
 _S_END: Final = "</s>"
 _GEMMA4_END: Final = "<|tool_response>"
-# Tokens of a role, where the file has no key for the role.
-_OF_ROLES: Final[Mapping[str, frozenset[str]]] = {
-    "fim_pre": frozenset({
-        "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>",  # noqa: RUF001
-        "<PRE>", "▁<PRE>", "<|code_prefix|>", "<|prefix|>",
-    }),
-    "fim_suf": frozenset({
-        "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>",  # noqa: RUF001
-        "<SUF>", "▁<SUF>", "<|code_suffix|>", "<|suffix|>",
-    }),
-    "fim_mid": frozenset({
-        "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>",  # noqa: RUF001
-        "<MID>", "▁<MID>", "<|code_middle|>", "<|middle|>",
-    }),
-    "fim_pad": frozenset({"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"}),
-    "fim_rep": frozenset({
-        "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>",
-    }),
-    "fim_sep": frozenset({"<|file_sep|>"}),
-}  # fmt: skip
 # Tokens that take the spaces before them: names of pre-tokenizers or architectures, and the token.
 _TAKING_LEFT: Final = (
     ("tokenizer.ggml.pre", ("jina-v2-de", "jina-v2-es", "jina-v2-code"), "<mask>"),
@@ -78,10 +53,10 @@ def ordinary(keys: VocabularyKeys) -> frozenset[str]:
 
 def found_by_text(keys: VocabularyKeys) -> Iterator[int]:
     """Yield the tokens that llama.cpp takes for control tokens by their text."""
-    texts = set(_ENDS)
-    for role, names in _OF_ROLES.items():
+    texts = set(_TOKENS["ends"])
+    for role, names in _TOKENS["roles"].items():
         if keys.get(f"{role}_token_id") is None:
-            texts |= names
+            texts.update(names)
     yield from (number for number, text in enumerate(keys.texts) if text in texts)
 
 

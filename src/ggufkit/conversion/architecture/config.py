@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from importlib import resources
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+import ggufkit._toml as _toml
 from ggufkit.conversion.architecture import expressions, rope
 from ggufkit.conversion.architecture.architecture import (
     Architecture,
@@ -25,35 +26,9 @@ from ggufkit.format.coerce import typed
 from ggufkit.format.values import TypedValue
 from ggufkit.system.threads import Notify
 
-# Fields that change what a model computes. A note names each field that an architecture neither
-# reads nor states a value for, so that none is silently lost.
-CHANGING: Final = (
-    "alibi", "attention_multiplier", "attn_logit_softcapping", "clip_qkv",
-    "embedding_multiplier", "final_logit_softcapping", "hidden_act", "hidden_activation",
-    "kv_lora_rank", "layer_types", "logit_scale", "logits_scaling", "moe_intermediate_size",
-    "n_routed_experts", "no_rope_layers", "num_experts", "num_local_experts",
-    "partial_rotary_factor", "query_pre_attn_scalar", "residual_multiplier", "rope_scaling",
-    "rope_theta", "rotary_pct", "scale_depth", "scale_emb", "sliding_window",
-    "use_parallel_residual",
-)  # fmt: skip
-# Other fields with such names may change it too. A note names those that have a value and that
-# nothing reads, unless they concern training, or tensors or other fields imply them.
-COMPUTING: Final = re.compile(
-    r"act(_|$|ivation)|alibi|attention|attn|clip|conv|expert|gat(e|ed|ing)|head|interleave|logit|mlp"
-    r"|moe|multipl|norm|parallel|pattern|position|rank|residual|rope|rotary|router|scal|top_?k|window"
-)
-TRAINING: Final = re.compile(
-    r"aux|dropout|flash|fp32|grad|implementation|init|jitter|loss|pdrop|^rescale"
-)
-STATED_ELSEWHERE: Final = re.compile(
-    r"bias|^classifier|^summary_|^_?sliding_window_pattern$|^max_window_layers$|^dense_act_fn$"
-    r"|^(max_position_embeddings|n_positions|num_attention_heads|num_key_value_heads|num_heads)$"
-    r"|^(is_gated_act|num_ln_in_parallel_attn|parallel_attn|qk_head_dim|qk_layernorm|rms_norm)$"
-    r"|^(rope_interleave|scale_attn_weights|sliding_window_size|use_qk_norm|time_step_rank|topk_method)$"
-)
-# Fallbacks in expressions that mean something else: the width of dense layers, and the limits of
-# generation, tokenizers and training.
-OTHER_MEANINGS: Final = ("intermediate_size", "max_length", "model_max_length", "seq_length")
+FIELDS: Final = _toml.read(__file__, "config_fields.toml")
+_COMPUTING: Final = re.compile("|".join(FIELDS["computing"]))
+_SETTLED: Final = re.compile("|".join((*FIELDS["training"], *FIELDS["stated_elsewhere"])))
 _ELEMENTS: Final = {bool: "bool", str: "string", int: "int32", float: "float32"}  # of arrays
 IGNORED: Final = "ignored"  # in `expects`: llama.cpp computes without the field
 
@@ -201,11 +176,10 @@ class ConfigFacts:
 
 
 def _may_change_model(name: str, value: Any) -> bool:  # noqa: ANN401 (as JSON is)
-    if name in CHANGING:
+    if name in FIELDS["changing"]:
         return value not in (None, False)
-    is_stated = TRAINING.search(name) or STATED_ELSEWHERE.search(name)
     is_empty = value is not True and value in (None, False, 0, 1, "", [], {})
-    return bool(COMPUTING.search(name)) and not is_stated and not is_empty
+    return bool(_COMPUTING.search(name)) and not _SETTLED.search(name) and not is_empty
 
 
 @functools.cache
@@ -215,7 +189,7 @@ def known_types() -> frozenset[str]:
     The converter reads config.json alone for types that transformers 4.57 does not know, and for
     hybrids of Mamba 2.
     """
-    text = (resources.files(__package__) / "transformers_types.txt").read_text("utf-8")
+    text = Path(__file__).with_name("transformers_types.txt").read_text("utf-8")
     return frozenset(text.split())
 
 
@@ -229,7 +203,7 @@ def alternatives(architecture: Architecture) -> dict[str, list[str]]:
     texts = [text for _, text in entries if isinstance(text, str)]
     groups: dict[str, list[str]] = {}
     for group in (group for text in texts for group in expressions.alternatives(text)):
-        names = [name for name in group if name not in OTHER_MEANINGS]
+        names = [name for name in group if name not in FIELDS["other_meanings"]]
         for name in names:
             groups.setdefault(name, []).extend(names)
     return groups

@@ -19,7 +19,7 @@ import numpy as np
 
 from ggufkit.conversion.architecture import expressions
 from ggufkit.conversion.architecture.architecture import Architecture, architectures, full_key
-from ggufkit.conversion.architecture.config import ConfigFacts
+from ggufkit.conversion.architecture.config import FIELDS, ConfigFacts
 from ggufkit.conversion.architecture.expressions import whole
 from ggufkit.conversion.architecture.functions import FUNCTIONS, MODEL, bound
 from ggufkit.conversion.architecture.layer_lists import OPEN
@@ -32,20 +32,6 @@ from ggufkit.format.coerce import plain
 from ggufkit.format.key_types import SPECIAL_TOKENS
 from ggufkit.models.model import Model, Tensors
 
-# Names that only architecture files use.
-_INTERNAL: Final = (
-    "block_count", "classifier", "dense_size", "embeddings_factor", "feed_forward_by_layer",
-    "feed_forward_size", "file_type", "gates", "groups", "groups_and_states", "heads",
-    "heads_by_layer", "inner", "is_in_parts", "is_yarn", "key_rows", "keys", "kinds_by_layer",
-    "kv_heads", "leading", "other_layers", "output_factor", "pattern", "predicting_layers",
-    "queries", "rope", "rope_dimensions", "rotated", "shared", "sliding_groups", "sliding_heads",
-    "stack_layers", "stored_layers", "value_rows", "values_per_key", "width",
-)  # fmt: skip
-# Preferred names if an architecture gives no preference.
-_USUAL: Final = {
-    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-    "num_key_value_heads", "max_position_embeddings", "vocab_size", "head_dim",
-}  # fmt: skip
 _ROLES: Final = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _NULL: Final = "None"  # an expression that ends so writes null
 _UNKNOWN_LEFT: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
@@ -136,7 +122,7 @@ def _favoured(architecture: Architecture) -> list[set[str]]:
              for name in expressions.names(text)}  # fmt: skip
     for table in architecture.defaults_of.values():
         names.update(table)
-    return [names, _USUAL]
+    return [names, set(FIELDS["usual"])]
 
 
 def _solve(model: Model, architecture: Architecture, solver: Solver) -> None:
@@ -167,7 +153,9 @@ def _config(model: Model, architecture: Architecture, solver: Solver) -> dict[st
     for name, text in architecture.export.items():
         if (value := solver.value(text)) is not None:
             solver.fields.update(_placed(solver.fields, name.split("."), value))
-    values = {k: v for k, v in solver.fields.items() if k not in _INTERNAL and v is not None}
+    values = {
+        k: v for k, v in solver.fields.items() if k not in FIELDS["internal"] and v is not None
+    }
     texts = {name: text for name, text in architecture.export.items() if isinstance(text, str)}
     nulls = {name: None for name, text in texts.items() if text.endswith(_NULL)}
     values = nulls | values

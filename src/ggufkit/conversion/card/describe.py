@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+import ggufkit._toml as _toml
 from ggufkit.conversion.card.front_matter import BYTE_ORDER_MARK, front_matter
 from ggufkit.conversion.checkpoint.folder import EXTRAS, Checkpoint
 from ggufkit.errors import CheckpointError, ValueTypeError
@@ -21,49 +22,10 @@ from ggufkit.format.values import TypedValue
 from ggufkit.models.model import Tensor
 from ggufkit.system.threads import Notify
 
-# In the file's order. The user can override these.
-_TEXTS: Final = (
-    *("name", "author", "version", "organization", "finetune", "basename", "description"),
-    *("quantized_by", "size_label", "license", "license.name", "license.link"),
-    *("url", "doi", "uuid", "repo_url"),
-    *("source.url", "source.doi", "source.uuid", "source.repo_url"),
-)
-# Fields of a card by their key in the file; earlier ones win.
-_CARD: Final = (
-    *(("name", key) for key in ("name", "model_name")),
-    *(("author", key) for key in ("author", "model_author", "model_creator")),
-    *(("version", key) for key in ("version", "model_version")),
-    *(("organization", key) for key in ("organization", "model_organization")),
-    *(("description", key) for key in ("description", "model_description")),
-    *(("finetune", key) for key in ("finetune", "model_finetune")),
-    *(("basename", key) for key in ("basename", "model_basename", "model_type")),
-    *(("size_label", key) for key in ("size_label", "model_size_label")),
-    *((f"source.{key}", key) for key in ("url", "doi", "uuid", "repo_url")),
-    *((f"source.{key}", f"model_{key}") for key in ("url", "doi", "uuid", "repo_url")),
-    *(("license", "license"), ("license.name", "license_name"), ("license.link", "license_link")),
-)
-_LISTS: Final = {"tags": ("tags", "pipeline_tag"), "languages": ("languages", "language")}
-# Lists of other works: their key in the file, in overrides, and in cards.
-_WORKS: Final = {
-    "base_model": ("base_models", ("base_model", "base_models", "base_model_sources")),
-    "dataset": ("datasets", ("datasets", "dataset", "dataset_sources")),
-}
-_OF_WORK: Final = (
-    *("name", "author", "version", "organization"),
-    *("description", "url", "doi", "uuid", "repo_url"),
-)
-# Fields of generation_config.json in the file's order: key and type.
-_SAMPLING: Final = (
-    *(("sequence", "string"), ("top_k", "int32"), ("top_p", "float32"), ("min_p", "float32")),
-    *(("xtc_probability", "float32"), ("xtc_threshold", "float32"), ("temp", "float32")),
-    *(("penalty_last_n", "int32"), ("penalty_repeat", "float32"), ("mirostat", "int32")),
-    *(("mirostat_tau", "float32"), ("mirostat_eta", "float32")),
-)
-# The fields with other names than their keys.
-_SAMPLING_FIELDS: Final = {
-    "temp": ("temperature",),
-    "penalty_repeat": ("penalty_repeat", "repetition_penalty"),
-}
+FIELDS: Final = _toml.read(__file__, "fields.toml")
+_WORKS: Final[Mapping[str, list[str]]] = FIELDS["works"]
+_LISTS: Final[Mapping[str, list[str]]] = FIELDS["lists"]
+_SAMPLING: Final[Mapping[str, list[str]]] = FIELDS["sampling"]
 _HUB: Final = "https://huggingface.co/"
 _HUB_MODEL: Final = re.compile(r"https?://huggingface.co/([^/]+/[^/]+)$")
 _IS_URL: Final = ("http://", "https://", "ssh://")
@@ -119,10 +81,11 @@ def describe(  # noqa: PLR0913 (what a caller knows)
 
 def _card_fields(card: Mapping[str, Any], parameters: int, say: Notify) -> dict[str, Any]:
     fields: dict[str, Any] = {}
-    for field, key in _CARD:
-        if fields.get(field) is None and key in card:
-            fields[field] = _card_text(card, key, say)
-    for field, (_, keys) in _WORKS.items():
+    for field, keys in FIELDS["card"].items():
+        for key in keys:
+            if fields.get(field) is None and key in card:
+                fields[field] = _card_text(card, key, say)
+    for field, (_, *keys) in _WORKS.items():
         if works := [card[key] for key in keys if key in card]:
             fields[field] = [_work(work, parameters) for work in _listed(works[0])]
     for field, names in _LISTS.items():
@@ -207,8 +170,8 @@ def _sampling(checkpoint: Checkpoint, say: Notify) -> dict[str, Any]:
         say(f"{error.message}: left out")
         return {}
     entries = []
-    for key, kind in _SAMPLING:
-        fields = [field for field in _SAMPLING_FIELDS.get(key, (key,)) if field in config]
+    for key, (kind, *names) in _SAMPLING.items():
+        fields = [field for field in names if field in config]
         if fields and config[fields[0]] is not None:
             entries.append((key, kind, config[fields[0]]))
     values, problems = _each_typed(entries)
@@ -218,9 +181,9 @@ def _sampling(checkpoint: Checkpoint, say: Notify) -> dict[str, Any]:
 
 
 def _overridden(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    kinds = {f"general.{field}": field for field in (*_TEXTS, *_LISTS)}
-    kinds.update({f"general.sampling.{key}": f"sampling.{key}" for key, _ in _SAMPLING})
-    kinds.update({f"general.{listed}": field for field, (listed, _) in _WORKS.items()})
+    kinds = {f"general.{field}": field for field in (*FIELDS["texts"], *_LISTS)}
+    kinds.update({f"general.sampling.{key}": f"sampling.{key}" for key in _SAMPLING})
+    kinds.update({f"general.{listed}": field for field, (listed, *_) in _WORKS.items()})
     problems = []
     for key in overrides:
         if key not in kinds:
@@ -234,8 +197,8 @@ def _overridden(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 def _typed(fields: Mapping[str, Any]) -> dict[str, TypedValue]:
     """Return the fields as key-values in order, without those that are empty or None."""
-    kinds = [(f"sampling.{key}", kind) for key, kind in _SAMPLING]
-    kinds += [(field, "string") for field in _TEXTS]
+    kinds = [(f"sampling.{key}", kind) for key, (kind, *_) in _SAMPLING.items()]
+    kinds += [(field, "string") for field in FIELDS["texts"]]
     entries = [
         (f"general.{field}", kind, fields[field])
         for field, kind in kinds
@@ -269,6 +232,6 @@ def _about_works(field: str, works: Any) -> Iterator[tuple[str, str, Any]]:  # n
         raise CheckpointError(f"general.{_WORKS[field][0]} is not a list of mappings")
     yield f"general.{field}.count", "uint32", len(works)
     for number, work in enumerate(works):
-        for key in _OF_WORK:
+        for key in FIELDS["work"]:
             if work.get(key):
                 yield f"general.{field}.{number}.{key}", "string", work[key]

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import ggufkit._toml as _toml
 from ggufkit.errors import CheckpointError
 from ggufkit.format.coerce import plain
 from ggufkit.format.values import Value
@@ -23,13 +24,7 @@ BYTE_ORDER_MARK: Final = "\ufeff"
 _FENCE: Final = "---"
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 # Fields of a card by their keys in a GGUF file.
-_TEXTS: Final = {
-    **{key: key for key in ("name", "author", "version", "organization", "description")},
-    **{key: key for key in ("finetune", "basename", "size_label", "license")},
-    "license.name": "license_name",
-    "license.link": "license_link",
-    **{f"source.{key}": key for key in ("url", "doi", "uuid", "repo_url")},
-}
+_TEXTS: Final = {k: own[0] for k, own in _toml.read(__file__, "fields.toml")["card"].items()}
 _ESCAPED: Final = {number: f"\\u{number:04x}" for number in (0x7F, 0x85, 0x2028, 0x2029)}
 _LISTS: Final = {"tags": "tags", "languages": "language"}
 _WORKS: Final = {"base_model": "base_model", "dataset": "datasets"}

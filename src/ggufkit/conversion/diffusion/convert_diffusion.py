@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 
+import ggufkit._toml as _toml
 from ggufkit.conversion.checkpoint.bitsandbytes import STATE_MARK, bitsandbytes
 from ggufkit.conversion.checkpoint.comfy_quant import comfy_quant, is_comfy_quant
 from ggufkit.conversion.checkpoint.dequantize import dequantize, scaled
@@ -167,31 +168,7 @@ def _in_order(tensors: Iterable[Tensor], architecture: DiffusionArchitecture) ->
     return [*ordered, *large.values()]
 
 
-# Beginnings of names that stable-diffusion.cpp leaves out.
-_UNUSED: Final = (
-    "betas", "alphas_cumprod_prev", "sqrt_alphas_cumprod", "sqrt_one_minus_alphas_cumprod",
-    "log_one_minus_alphas_cumprod", "sqrt_recip_alphas_cumprod", "sqrt_recipm1_alphas_cumprod",
-    "posterior_variance", "posterior_log_variance_clipped", "posterior_mean_coef1",
-    "posterior_mean_coef2", "cond_stage_model.transformer.text_model.embeddings.position_ids",
-    "cond_stage_model.1.model.text_model.embeddings.position_ids",
-    "cond_stage_model.transformer.vision_model.embeddings.position_ids",
-    "cond_stage_model.model.logit_scale",
-    "conditioner.embedders.0.transformer.text_model.embeddings.position_ids",
-    "conditioner.embedders.0.model.logit_scale", "conditioner.embedders.1.model.logit_scale",
-    "model.diffusion_model.time_embedding.cond_proj.weight",
-    "unet.time_embedding.cond_proj.weight", "model_ema.decay", "model_ema.num_updates",
-    "model_ema.diffusion_model", "embedding_manager", "denoiser.sigmas",
-    "text_encoders.t5xxl.transformer.encoder.embed_tokens.weight", "ztsnr", "edm_vpred.sigma_min",
-    "text_encoders.llm.output.weight", "text_encoders.llm.lm_head.", "first_stage_model.bn.",
-)  # fmt: skip
-# The types that it stores, and as which; U8 is left out, and others are refused.
-_STORED: Final = {
-    **{kind: kind for kind in ("F32", "F16", "BF16", "I32")},
-    "F64": "F32",
-    "I64": "I32",
-    F8_E4M3.name: "F16",
-    F8_E5M2.name: "F16",
-}
+_FOR_SD_CPP: Final = _toml.read(__file__, "sd_cpp.toml")
 
 
 def convert_for_sd_cpp(
@@ -207,7 +184,8 @@ def convert_for_sd_cpp(
     source = open_diffusion_files(place, follow_links=follow_links)
     with closing_on_error(*(file.close for file in source.files)):
         tensors = _tensors(place, source, part)
-        used = [t for t in tensors if not t.name.startswith(_UNUSED) and t.type != U8]
+        unused = tuple(_FOR_SD_CPP["unused"])
+        used = [t for t in tensors if not t.name.startswith(unused) and t.type != U8]
         stored = [_for_sd_cpp(tensor) for tensor in used]
         if not stored:
             raise CheckpointError(f"{place} contains no tensors", remedy="Download it again")
@@ -243,7 +221,7 @@ def _tensors(place: Path, source: DiffusionFiles, part: str | None) -> list[Tens
 
 def _for_sd_cpp(tensor: Tensor) -> Tensor:
     """Return a tensor in a type and with at most the axes that ggml has."""
-    kind = _STORED.get(tensor.type.name)
+    kind = _FOR_SD_CPP["stored"].get(tensor.type.name)
     if kind is None:
         raise CheckpointError(
             f"{brief(tensor.name)} is {tensor.type}, which stable-diffusion.cpp cannot store",

@@ -10,7 +10,6 @@ import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib import resources
 from typing import Any, Final
 
 import ggufkit._toml as _toml
@@ -28,9 +27,7 @@ _QWEN_SPLIT: Final = (
 @functools.cache
 def _classes() -> Mapping[str, Mapping[str, Any]]:
     """Return what each tokenizer class of transformers adds to the files, by its name."""
-    package = resources.files("ggufkit.conversion.tokenizer")
-    rows: dict[str, Any] = _toml.loads((package / "tokenizer_classes.toml").read_text("utf-8"))
-    return rows
+    return _toml.read(__file__, "tokenizer_classes.toml")
 
 
 @dataclass(frozen=True)

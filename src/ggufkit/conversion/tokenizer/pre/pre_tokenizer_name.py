@@ -11,8 +11,8 @@ import functools
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib import resources
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import Any, Final
 
 import ggufkit._toml as _toml
@@ -33,25 +33,8 @@ DEFAULT: Final = "default"
 _MAX_WORD: Final = 100  # longer words are unknown to WordPiece
 _MOST_AROUND: Final = 64  # ids that a template may add to a text
 
-# The text that llama.cpp's converter encodes, to the character.
-PROBE: Final = (
-    "\n \n\n \n\n\n \t \t\t \t\n  \n   \n    \n     \n\U0001f680 (normal) \U0001f636\u200d"
-    "\U0001f32b\ufe0f (multiple emojis concatenated) \u2705 \U0001f999\U0001f999 3 33 33"
-    "3 3333 33333 333333 3333333 33333333 3.3 3..3 3...3 \u1780\u17b6\u1793\u17cb\u178f\u17c2"
-    "\u1796\u17b7\u179f\u17c1\u179f\u17a2\u17b6\u1785\U0001f601 ?\u6211\u60f3\u5728apple"
-    "\u5de5\u4f5c1314151\u5929\uff5e ------======= \u043d\u0435\u0449\u043e \u043d\u0430"
-    " \u0411\u044a\u043b\u0433\u0430\u0440\u0441\u043a\u0438 ''''''```````\"\"\"\"...."
-    "..!!!!!!?????? I've been 'told he's there, 'RE you sure? 'M not sure I'll make it, "
-    "'D you like some tea? We'Ve a'lL"
-)
-# Cases that the probe lacks: words joined by capitals, marks and signs, digit groups, line ends.
-SUPPLEMENT: Final = (
-    "camelCase HTTPServer getX2y iPhone's THEY'LL O'Neill don't\r\nif (x_1 != -2.5e10) {\n\treturn "
-    '"a/b";  }\n\n\n  // 1,234,567.89 \u00bd\u00b2 \u2167 1234567 caf\u00e9 cafe\u0301 '
-    "\u0939\u093f\u0928\u094d\u0926\u0940 \u0e44\u0e17\u0e22 \ud55c\uad6d\uc5b4 \u65e5\u672c\u8a9e"
-    "\u30ab\u30bf \u0645\u0631\u062d\u0628\u0627 \u00df\u01c5 $5 +3% ^_^ <|x|> \u2026 \u20ac "
-    "...?!/\n/ \u3002 end   "
-)
+_TEXTS: Final = _toml.read(__file__, "probe.toml")
+PROBE: Final[str] = _TEXTS["probe"]
 
 
 @dataclass(frozen=True)
@@ -66,15 +49,11 @@ class PreTokenizer:
     adds_bos: bool = False
 
 
-def _data(name: str) -> str:
-    return (resources.files("ggufkit.conversion.tokenizer.pre") / name).read_text("utf-8")
-
-
 @functools.cache
 def pre_tokenizers() -> Mapping[str, PreTokenizer]:
     """Return all pre-tokenizers with known rules by their names; several names may share rules."""
     rows: dict[str, PreTokenizer] = {}
-    for name, table in _toml.loads(_data("pre_tokenizers.toml")).items():
+    for name, table in _toml.read(__file__, "pre_tokenizers.toml").items():
         like, names = table.pop("like", None), table.pop("names", ())
         patterns = tuple(table.pop("patterns", ()))
         row = replace(rows[like], **table) if like else PreTokenizer(name, patterns, **table)
@@ -90,8 +69,8 @@ def distinct() -> list[PreTokenizer]:
 @functools.cache
 def names_by_hash() -> Mapping[str, str]:
     """Return the names that llama.cpp's converter knows, by the fingerprint of a tokenizer."""
-    lines = _data("pre_tokenizer_hashes.txt").splitlines()
-    return dict(line.split() for line in lines if not line.startswith("#"))
+    text = Path(__file__).with_name("pre_tokenizer_hashes.txt").read_text("utf-8")
+    return dict(line.split() for line in text.splitlines() if not line.startswith("#"))
 
 
 def pre_tokenizer_name(files: TokenizerFiles, tokenizer: HubTokenizer) -> str:
@@ -129,7 +108,7 @@ def _by_rules(files: TokenizerFiles, tokenizer: HubTokenizer) -> str:
     model = tokenizer.rules.get("model") or {}
     if model.get("type") == "WordPiece":
         return DEFAULT  # llama.cpp ignores the name for WordPiece
-    text = PROBE + SUPPLEMENT
+    text = PROBE + _TEXTS["supplement"]
     try:
         cuts = tokenizer_cuts(tokenizer.rules.get("pre_tokenizer") or {}, text)
     except UntranslatableError as error:
