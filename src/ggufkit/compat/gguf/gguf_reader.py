@@ -44,19 +44,19 @@ class LazyField(ReaderField):
     @classmethod
     def over(cls, source: KeyBytes | InfoBytes) -> LazyField:
         """Make a field that reads its bytes through `source`."""
-        field = cls.__new__(cls, source.offset, source.name, [], [], source.types)
+        field = cls.__new__(cls, source.offset, source.name, [], [], [*source.types])
         field.source = source
         return field
 
     @property
     def parts(self) -> list[Part]:
         """The arrays of the field's bytes."""
-        return self.source.lists.parts
+        return self.source.lists[0]
 
     @property
     def data(self) -> list[int]:
         """The numbers of the parts that hold the value."""
-        return self.source.lists.data
+        return self.source.lists[1]
 
     def contents(self, index_or_slice: int | slice = slice(None)) -> Any:  # noqa: ANN401 (gguf-py's)
         """Return the value; of an array also a part."""
@@ -137,7 +137,7 @@ class GGUFReader(InstalledReader):
         self.fields: OrderedDict[str, ReaderField] = OrderedDict()
         self.tensors: list[ReaderTensor] = []
         keys, infos, end = self._scan()
-        self._file = FileBytes(np.asarray(self.data), swapped=self.byte_order == "S")
+        self._file = FileBytes(np.asarray(self.data), self.byte_order)
         counts = self._get(8, np.uint64, 2)
         for offset, name, part, kind in (
             (4, "GGUF.version", self._get(4, np.uint32), GGUFValueType.UINT32),
@@ -229,7 +229,7 @@ class GGUFReader(InstalledReader):
             )
         if kind.name not in _ELEMENTS:
             shape = self._byte_shape(field, shape, kind)
-        dtype = self._file.ordered(_ELEMENTS.get(kind.name, np.uint8))
+        dtype = np.dtype(_ELEMENTS.get(kind.name, np.uint8)).newbyteorder(self.byte_order)
         data = self.data[start : start + nbytes].view(dtype).reshape(shape)
         return ReaderTensor(field.name, kind, info.dims, elements, nbytes, start, data, field)
 
