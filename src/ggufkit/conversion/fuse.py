@@ -6,25 +6,17 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+import ggufkit._toml as _toml
 from ggufkit.conversion.tensors.moves import concat, reshape
 from ggufkit.errors import CheckpointError
 from ggufkit.format.types import tensor_type
 from ggufkit.models.model import Tensor
 from ggufkit.models.sources import retyped
 
-# Architectures of llama.cpp that have Q, K and V, but no name for all three together.
-UNFUSED_QKV: Final = (
-    "bailingmoe3", "bitnet", "cohere2moe", "deepseek2", "dflash", "eagle3", "glm5-next",
-    "granite_swa", "hrm_text", "hy_v3", "kimi-k3", "laguna", "maple", "mellum", "minimax-m3",
-    "nanbeige", "pockettts", "qwen3tts", "talkie",
-)  # fmt: skip
-# Architectures whose Q, K and V the converter makes or changes too late for it to join them.
-SEPARATE_QKV: Final = ("bailingmoe", "falcon-h1", "internlm2", "jamba", "refact")
-# Architectures that have a name for the experts' gates together with their other inputs.
-FUSED_EXPERTS: Final = (
-    "cohere2moe", "deepseek2-ocr", "gemma4", "granite_swa", "mistral4", "qwen35moe", "qwen3next",
-    "qwen4exp",
-)  # fmt: skip
+_TABLES: Final = _toml.read(__file__, "fuse.toml")
+UNFUSED_QKV: Final[list[str]] = _TABLES["unfused_qkv"]
+SEPARATE_QKV: Final[list[str]] = _TABLES["separate_qkv"]
+FUSED_EXPERTS: Final[list[str]] = _TABLES["fused_experts"]
 _QKV: Final = ("attn_q", "attn_k", "attn_v")
 _EXPERTS: Final = ("ffn_gate_exps", "ffn_up_exps")
 _F32: Final = tensor_type("F32")

@@ -47,32 +47,12 @@ _TYPES: Final = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 
 @dataclass(frozen=True, eq=False)
-class Scales:
-    """One scale for each block: a float, or with `table` a code that has scales of its own."""
-
-    tensor: Tensor
-    table: Float32s | None = None
-    outer: Float32s | None = None
-    block: int = 1
-    offset: float = 0.0
-
-    def read(self, start: int, stop: int) -> Float32s:
-        """Return the scales of blocks."""
-        if self.table is None or self.outer is None:
-            return read_floats(self.tensor, _F32, start, stop).reshape(-1)
-        codes = self.tensor.source.read(start, stop).reshape(-1)
-        outer = self.outer[np.arange(start, stop) // self.block]
-        scales: Float32s = self.table[codes] * outer + np.float32(self.offset)
-        return scales
-
-
-@dataclass(frozen=True, eq=False)
 class TableLookup(ComputedRows):
-    """Rows whose 4-bit codes, upper half first, index `table`; each block has a scale."""
+    """Rows whose 4-bit codes, upper half first, index `table`; each block has a scale, in order."""
 
     codes: Tensor
     table: Float32s
-    scales: Scales
+    scales: Tensor
     block: int
     width: int
     type: TensorType
@@ -82,7 +62,8 @@ class TableLookup(ComputedRows):
         begin, end = start * self.width, stop * self.width
         pairs = np.ascontiguousarray(self.codes.source.read(begin // 2, -(-end // 2)).reshape(-1))
         first, into = divmod(begin, self.block)
-        scales = np.ascontiguousarray(self.scales.read(first, -(-end // self.block)), np.float32)
+        stored = read_floats(self.scales, _F32, first, -(-end // self.block))
+        scales = np.ascontiguousarray(stored.reshape(-1), np.float32)
         numbers = np.empty(end - begin, np.float32)
         table = np.require(self.table, np.float32, ["C", "ALIGNED"])
         _native.look_up_pairs(pairs, table, scales, numbers, begin % 2, into, self.block)
@@ -135,21 +116,31 @@ def _four_bits(stored: StoredParts, name: str, mark: str) -> tuple[Tensor, list[
     codes = _flat(required(stored, "", name, ("U8",)), -(-count // 2))
     table = _table(stored, f"{name}.quant_map", 16)
     absmax = _flat(required(stored, "", f"{name}.absmax", ("U8", "F32")), -(-count // block))
-    scales = Scales(absmax) if absmax.type.name == "F32" else _nested(stored, name, absmax, state)
+    scales = absmax if absmax.type.name == "F32" else _nested(stored, name, absmax, state)
     source = TableLookup(codes, table, scales, block, shape[-1], kind)
     parts = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
     replaced = [mark, *(f"{name}.{part}" for part in parts)]
     return Tensor.over(name, kind, shape, source), replaced
 
 
-def _nested(stored: StoredParts, name: str, absmax: Tensor, state: Mapping[str, Any]) -> Scales:
+def _nested(stored: StoredParts, name: str, absmax: Tensor, state: Mapping[str, Any]) -> Tensor:
     size, offset = state.get("nested_blocksize"), state.get("nested_offset")
     block = integer(size, f"{name}: nested_blocksize", least=1, most=MAX_BLOCK)
     count = -(-absmax.elements // block)
     outer = required(stored, "", f"{name}.nested_absmax", ("F32",), (count,))
     table = _table(stored, f"{name}.nested_quant_map", 256)
     number = finite_number(offset, f"{name}: nested_offset", most=MAX_FLOAT32)
-    return Scales(absmax, table, outer.numpy(), block, number)
+    scale = functools.partial(_scaled_codes, table, (block, np.float32(number)))
+    return compute(absmax, scale, outer.numpy)
+
+
+def _scaled_codes(
+    table: Float32s, blocks: tuple[int, np.float32], codes: Float32s, start: int, outer: Float32s
+) -> Float32s:
+    """Return scales from their codes: blocks of scales have a scale too, and one offset."""
+    size, offset = blocks
+    places = np.arange(start, start + len(codes)) // size
+    return table[codes.astype(np.intp)] * outer[places, None] + offset
 
 
 def _table(stored: StoredParts, name: str, length: int) -> Float32s:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ggufkit.conversion.checkpoint.bitsandbytes import Scales, TableLookup
+from ggufkit.conversion.checkpoint.bitsandbytes import TableLookup
 from ggufkit.conversion.checkpoint.dequantize import E8M0_NUMBERS, Scaled, byte_numbers, scaled
 from ggufkit.conversion.checkpoint.packed_weights import StoredParts, decode_each, json_in, required
 from ggufkit.conversion.checkpoint.safetensors import F8_E4M3, F8_E5M2
@@ -133,7 +133,7 @@ def _nvfp4(layer: str, parts: StoredParts, _fields: Mapping[str, Any]) -> Tensor
     blocks = _blocks(layer, shape, 16)
     scales = _block_scales(layer, parts, blocks, byte_numbers(F8_E4M3), factor)
     table = np.concatenate([_E2M1, -_E2M1])
-    flat = Scales(reshape(scales, (-1, 1)))
+    flat = reshape(scales, (-1, 1))
     rows = reshape(codes, (-1, 1))
     return Tensor.over(codes.name, _F32, shape, TableLookup(rows, table, flat, 16, shape[-1], _F32))
 

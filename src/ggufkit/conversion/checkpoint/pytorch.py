@@ -17,7 +17,7 @@ from ggufkit.conversion.checkpoint.pickle_reader import Rebuilt, loads
 from ggufkit.conversion.checkpoint.safetensors import DTYPES, MAX_AXES, foreign, stored_tensor
 from ggufkit.conversion.tensors.moves import transpose
 from ggufkit.errors import CheckpointError, brief
-from ggufkit.format.types import TensorType
+from ggufkit.format.types import TORCH_DTYPES, TensorType
 from ggufkit.models.model import Tensor
 from ggufkit.system.mapped_file import MappedFile
 
@@ -30,24 +30,15 @@ _TAR: Final = b"ustar"
 _TAR_AT: Final = 257
 _ENCRYPTED: Final = 1
 
+_STORAGES: Final = {
+    "Double": "F64", "Float": "F32", "Half": "F16", "BFloat16": "BF16", "Long": "I64", "Int": "I32",
+    "Short": "I16", "Char": "I8", "Byte": "U8", "Bool": "BOOL",
+}  # fmt: skip
+_DTYPES: Final = ("F8_E4M3", "F8_E5M2", "F8_E8M0", "U16", "U32", "U64")
 _TYPES: Final = {
-    "torch.DoubleStorage": "F64",
-    "torch.FloatStorage": "F32",
-    "torch.HalfStorage": "F16",
-    "torch.BFloat16Storage": "BF16",
-    "torch.LongStorage": "I64",
-    "torch.IntStorage": "I32",
-    "torch.ShortStorage": "I16",
-    "torch.CharStorage": "I8",
-    "torch.ByteStorage": "U8",
-    "torch.BoolStorage": "BOOL",
+    **{f"torch.{word}Storage": name for word, name in _STORAGES.items()},
     "torch.storage.UntypedStorage": "U8",
-    "torch.float8_e4m3fn": "F8_E4M3",
-    "torch.float8_e5m2": "F8_E5M2",
-    "torch.float8_e8m0fnu": "F8_E8M0",
-    "torch.uint16": "U16",
-    "torch.uint32": "U32",
-    "torch.uint64": "U64",
+    **{f"torch.{TORCH_DTYPES[name]}": name for name in _DTYPES},
 }
 _RESAVE: Final = "Load it with PyTorch where you trust it, and save it as safetensors"
 

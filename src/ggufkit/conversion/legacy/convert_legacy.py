@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 
+import ggufkit._toml as _toml
 from ggufkit.conversion.legacy.blocks import Block, block_of, layout_of_rows
 from ggufkit.conversion.legacy.header import (
     LegacyHeader,
@@ -53,22 +54,7 @@ _SPECIAL: Final = {
     END: ("</s>", PieceType.CONTROL),
 }
 
-_NAMES: Final = {
-    "tok_embeddings.weight": "token_embd.weight",
-    "norm.weight": "output_norm.weight",
-    "output.weight": "output.weight",
-}
-_IN_LAYER: Final = {
-    "attention.wq": "attn_q",
-    "attention.wk": "attn_k",
-    "attention.wv": "attn_v",
-    "attention.wo": "attn_output",
-    "attention_norm": "attn_norm",
-    "feed_forward.w1": "ffn_gate",
-    "feed_forward.w2": "ffn_down",
-    "feed_forward.w3": "ffn_up",
-    "ffn_norm": "ffn_norm",
-}
+_NAMES: Final[dict[str, dict[str, str]]] = _toml.read(__file__, "names.toml")
 _NUMBERED: Final = re.compile(r"(?P<first>.+)\.\d{1,2}")
 # Matrices that are split by columns: each part multiplies a part of the input.
 _BY_COLUMNS: Final = re.compile(r"token_embd\.weight|blk\.\d+\.(attn_output|ffn_down)\.weight")
@@ -242,17 +228,18 @@ def _name(old: str, layers: int) -> str | None:
     """Return a tensor's GGUF name, "" for one to leave out, None for an unknown one."""
     if old.endswith("rope.freqs"):
         return ""
-    if old in _NAMES:
-        return _NAMES[old]
     match = _LAYER.fullmatch(old)
-    if not match or int(match["number"]) >= layers or match["name"] not in _IN_LAYER:
-        return None
-    return f"blk.{int(match['number'])}.{_IN_LAYER[match['name']]}.weight"
+    if not match:
+        return _NAMES["whole"].get(old)
+    name, number = _NAMES["layer"].get(match["name"]), int(match["number"])
+    return f"blk.{number}.{name}.weight" if name and number < layers else None
 
 
 def _require_whole(tensors: Tensors, header: LegacyHeader, path: str) -> None:
-    layer = (f"blk.{i}.{name}.weight" for i in range(header.layers) for name in _IN_LAYER.values())
-    missing = [name for name in (*_NAMES.values(), *layer) if name not in tensors]
+    layer = (
+        f"blk.{i}.{name}.weight" for i in range(header.layers) for name in _NAMES["layer"].values()
+    )
+    missing = [name for name in (*_NAMES["whole"].values(), *layer) if name not in tensors]
     if missing:
         raise FormatError(
             f"{len(missing)} tensors are missing, including {missing[0]!r}",

@@ -10,18 +10,13 @@ import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import ggufkit._toml as _toml
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.conversion.tokenizer.special_tokens import NAMES, merges_of_text
 from ggufkit.conversion.tokenizer.token_text import decode
 from ggufkit.errors import CheckpointError
-
-_QWEN_SPLIT: Final = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
-    r"\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 
 
 @functools.cache
@@ -194,32 +189,16 @@ def _rules_of_parts(files: TokenizerFiles, name: str) -> dict[str, Any]:
 def _byte_level_rules(
     vocabulary: Mapping[str, Any], merges: list[str], name: str
 ) -> dict[str, Any]:
-    pre: dict[str, Any] = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
-    rules: dict[str, Any] = {
-        "model": {"type": "BPE", "vocab": vocabulary, "merges": merges},
-        "pre_tokenizer": pre,
-        "decoder": {"type": "ByteLevel"},
-    }
-    if name == "Qwen2Tokenizer":
-        split = {"type": "Split", "pattern": {"Regex": _QWEN_SPLIT}, "behavior": "Isolated"}
-        parts = [split, {**pre, "use_regex": False}]
-        rules["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": parts}
-        rules["normalizer"] = {"type": "NFC"}
-    return rules
+    rules = _toml.read(__file__, "default_rules.toml")
+    model = {"type": "BPE", "vocab": vocabulary, "merges": merges}
+    return {**rules["BPE"], **rules.get(name, {}), "model": model}
 
 
 def _word_piece_rules(text: str) -> dict[str, Any]:
     lines = text.removesuffix("\n").split("\n") if text else []
-    specials: list[dict[str, Any]] = [{"SpecialToken": {"id": t}} for t in ("[CLS]", "[SEP]")]
-    single = [specials[0], {"Sequence": {"id": "A"}}, specials[1]]
     vocabulary = {line.removesuffix("\r"): number for number, line in enumerate(lines)}
-    return {
-        "model": {"type": "WordPiece", "vocab": vocabulary, "unk_token": "[UNK]"},
-        "normalizer": {"type": "BertNormalizer", "lowercase": True},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": {"type": "TemplateProcessing", "single": single},
-        "decoder": {"type": "WordPiece"},
-    }
+    model = {"type": "WordPiece", "vocab": vocabulary, "unk_token": "[UNK]"}
+    return {**_toml.read(__file__, "default_rules.toml")["WordPiece"], "model": model}
 
 
 def _as_class(

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final
 
+import ggufkit._toml as _toml
 from ggufkit.conversion.tokenizer.byte_bpe import byte_pairs
 from ggufkit.conversion.tokenizer.entries import TokenEntries, Tokens
 from ggufkit.conversion.tokenizer.files import MAX_ROWS, TokenizerFiles
@@ -22,14 +23,12 @@ from ggufkit.conversion.tokenizer.special_tokens import Specials
 from ggufkit.conversion.tokenizer.token_text import visible
 from ggufkit.errors import CheckpointError, brief
 
-_END: Final = "<|endoftext|>"
+_TABLES: Final = _toml.read(__file__, "special_tokens.toml")
 _EXTRAS: Final = tuple(f"<|extra_{number}|>" for number in range(205))
 _HUNYUAN_BOS: Final = 127959  # of its one size; config.json names another
 _LONGEST: Final = 1024  # bytes of a token
 _QWEN: Final = "qwen.tiktoken"
-_QWEN_SPECIALS: Final = (_END, "<|im_start|>", "<|im_end|>", *_EXTRAS)
 _HUNYUAN: Final = "hy.tiktoken"
-_HUNYUAN_SPECIALS: Final = (_END, "<|startoftext|>", "<|bos|>", "<|eos|>", "<|pad|>", *_EXTRAS)
 
 
 def qwen(files: TokenizerFiles, entries: TokenEntries) -> None:
@@ -37,7 +36,7 @@ def qwen(files: TokenizerFiles, entries: TokenEntries) -> None:
     if not files.has(_QWEN):
         byte_pairs(files, entries)
         return
-    ranks = _ranked(files, entries, _QWEN, _QWEN_SPECIALS, "qwen2")
+    ranks = _ranked(files, entries, _QWEN, "qwen2")
     end = len(ranks)
     specials = Specials(files)
     for role in () if specials.ids else ("bos", "eos"):
@@ -49,21 +48,20 @@ def qwen(files: TokenizerFiles, entries: TokenEntries) -> None:
 def hunyuan_moe(files: TokenizerFiles, entries: TokenEntries) -> None:
     """Write Hunyuan's ranks, or a BPE tokenizer if missing."""
     if files.has(_HUNYUAN):
-        ranks = _ranked(files, entries, _HUNYUAN, _HUNYUAN_SPECIALS, "hunyuan")
+        ranks = _ranked(files, entries, _HUNYUAN, "hunyuan")
         Specials(files).write(entries, _merges(ranks))
     else:
         byte_pairs(files, entries)
     entries.identifier("bos", _HUNYUAN_BOS)
 
 
-def _ranked(
-    files: TokenizerFiles, entries: TokenEntries, name: str, specials: tuple[str, ...], pre: str
-) -> dict[bytes, int]:
+def _ranked(files: TokenizerFiles, entries: TokenEntries, name: str, pre: str) -> dict[bytes, int]:
     """Write the tokens of a file, then its special ones; return the ranks of the former.
 
     A repeated token has no rank of its own.
     """
     ranks: dict[bytes, int] = {}
+    specials = (*_TABLES[name], *_EXTRAS)
     for place, line in enumerate((files.checkpoint.text(name) or "").splitlines(), 1):
         fields = line.split()
         encoded, rank = fields if len(fields) == 2 else ("", "")  # noqa: PLR2004 (token and rank)
@@ -109,19 +107,6 @@ _OLDEST: Final = "v1"  # of a SentencePiece model whose name has no version
 _BYTES: Final = 256
 _PAD: Final = "<pad>"
 _ROLES: Final = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "pad": _PAD}
-# The special tokens of tekken.json files that list none: v3 and v7.
-_SPECIALS: Final = (
-    "<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]",
-    "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", _PAD, "[IMG_BREAK]",
-    "[IMG_END]", "[PREFIX]", "[MIDDLE]", "[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]",
-    "[TOOL_CONTENT]",
-)  # fmt: skip
-# Names of templates that llama.cpp has built in, by the version of the tokenizer and its kind.
-_TEMPLATES: Final = {
-    **{(version, "llama"): f"mistral-{version}" for version in ("v1", "v3", "v7")},
-    ("v1", "gpt2"): "mistral-v1",
-    **{(version, "gpt2"): f"mistral-{version}-tekken" for version in ("v3", "v7")},
-}
 
 
 def mistral(files: TokenizerFiles, entries: TokenEntries) -> None:
@@ -132,7 +117,7 @@ def mistral(files: TokenizerFiles, entries: TokenEntries) -> None:
     kind = str(entries.items["tokenizer.ggml.model"])
     template = files.checkpoint.text("chat_template.jinja")
     if not template and files.names_template:
-        template = _TEMPLATES.get((version, kind))
+        template = _TABLES["templates"].get(kind, {}).get(version)
     if template is not None:
         entries.chat(template)
         return
@@ -169,7 +154,9 @@ def _special_tokens(content: dict[str, Any], count: int) -> list[str]:
     if not 0 < count <= MAX_ROWS:
         raise ValueError(f"it has {count} special tokens")
     listed = content.get("special_tokens")
-    tokens = list(_SPECIALS) if listed is None else [str(token["token_str"]) for token in listed]
+    tokens = (
+        list(_TABLES[TEKKEN]) if listed is None else [str(token["token_str"]) for token in listed]
+    )
     if len(tokens) > count or len(set(tokens)) < len(tokens):
         raise ValueError(f"it lists {len(tokens)} special tokens, and counts {count}")
     return [*tokens, *(f"<SPECIAL_{number}>" for number in range(len(tokens), count))]
