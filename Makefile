@@ -27,6 +27,14 @@ BUILT_WIDE = $$(ls -t build/native/wide/_native* | head -1)
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# `make demo` alone compiles the kernels of this machine only, unless a wheel with all is there.
+HOST_ONLY := build/wheel/host-only
+ifeq ($(MAKECMDGOALS),demo)
+export GGUFKIT_ISAS := $(if $(wildcard $(HOST_ONLY)),host,$(if $(wildcard $(WHEEL)),,host))
+else ifneq ($(MAKECMDGOALS),help)
+$(shell [ ! -e $(HOST_ONLY) ] || rm -f $(WHEEL) $(HOST_ONLY))
+endif
+
 demo: $(VENV)/installed  ## inspect, check, quantize and edit a real model, then run it in llama.cpp
 	@$(BIN)/python tools/demo.py
 
@@ -235,7 +243,8 @@ $(VENV)/tools:
 
 $(WHEEL): $(SOURCES) | $(VENV)/tools
 	@$(BIN)/python $(STEP) "Compile ggufkit's core and build its wheel" \
-		env PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tools/build_wheel.py $(@D)
+		env PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python tools/build_wheel.py $(@D) $$GGUFKIT_ISAS
+	@rm -f $(HOST_ONLY); [ "$$GGUFKIT_ISAS" != host ] || touch $(HOST_ONLY)
 	@touch $@
 
 $(WIDE): $(WHEEL) tests/native/avx512_emulated.hpp

@@ -1,6 +1,13 @@
 # The kernels, for the Python module and for the program in tests/native.
 set(GGUFKIT_NATIVE ${CMAKE_CURRENT_LIST_DIR})
 
+# ccache, if it is there, knows a source by its content, in whatever folder it is.
+find_program(GGUFKIT_CCACHE ccache)
+if(GGUFKIT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=/ CCACHE_NOHASHDIR=1 ${GGUFKIT_CCACHE})
+endif()
+
 set(GGUFKIT_OPTIMIZE -O3 CACHE STRING "How to optimize the kernels")
 
 # The list of types: each struct with an `id` in quants/types/ is one.
@@ -52,21 +59,36 @@ function(ggufkit_isa name)
     -Wall -Wextra -Wno-psabi ${ARGN})
 endfunction()
 
-# The kernels of every instruction set of the processor's family; the slowest to compile come first.
+set(GGUFKIT_ISAS v4 v3 v2 neon CACHE STRING
+  "The instruction sets to compile, besides `portable`; `host` is the fastest one of this machine")
+
+# The kernels of these instruction sets; the slowest to compile come first.
 function(ggufkit_add_isas)
+  set(requested ${GGUFKIT_ISAS})
+  if("${requested}" STREQUAL host)
+    try_run(exit_code compiled ${CMAKE_CURRENT_BINARY_DIR}/host_isa
+      ${GGUFKIT_NATIVE}/quants/host_isa.cpp RUN_OUTPUT_VARIABLE requested)
+  endif()
+  set(isas "")
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
-    # GCC 12 warns of uninitialized reads in its own AVX-512 headers.
-    ggufkit_isa(v4 -march=x86-64-v4 -mprefer-vector-width=512 -Wno-uninitialized
-      $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
-    ggufkit_isa(v3 -march=x86-64-v3)
-    ggufkit_isa(v2 -march=x86-64-v2)
     set(isas v4 v3 v2)
   elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
-    ggufkit_isa(neon)
     set(isas neon)
   endif()
-  ggufkit_isa(portable -DGGUFKIT_PORTABLE)
-  set_property(GLOBAL PROPERTY GGUFKIT_ISAS ${isas} portable)
+  # GCC 12 warns of uninitialized reads in its own AVX-512 headers.
+  set(options_v4 -march=x86-64-v4 -mprefer-vector-width=512 -Wno-uninitialized
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  set(options_v3 -march=x86-64-v3)
+  set(options_v2 -march=x86-64-v2)
+  set(options_portable -DGGUFKIT_PORTABLE)
+  set(compiled "")
+  foreach(name ${isas} portable)
+    if(name STREQUAL portable OR name IN_LIST requested)
+      ggufkit_isa(${name} ${options_${name}})
+      list(APPEND compiled ${name})
+    endif()
+  endforeach()
+  set_property(GLOBAL PROPERTY GGUFKIT_COMPILED ${compiled})
 endfunction()
 
 # Adds the kernels to `target`; two targets share the objects.
@@ -74,11 +96,12 @@ function(ggufkit_add_kernels target)
   if(NOT TARGET quants_portable)
     ggufkit_add_isas()
   endif()
-  get_property(isas GLOBAL PROPERTY GGUFKIT_ISAS)
+  get_property(isas GLOBAL PROPERTY GGUFKIT_COMPILED)
   target_sources(${target} PRIVATE
     ${GGUFKIT_NATIVE}/quants/dispatch.cpp ${GGUFKIT_NATIVE}/quants/neighbours.cpp)
   foreach(name ${isas})
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:quants_${name}>)
+    target_compile_definitions(${target} PRIVATE GGUFKIT_HAS_${name})
   endforeach()
 endfunction()
 
@@ -95,5 +118,5 @@ function(ggufkit_add_wide_kernels target)
   endif()
   set_target_properties(quants_wide PROPERTIES EXCLUDE_FROM_ALL ON)
   target_sources(${target} PRIVATE $<TARGET_OBJECTS:quants_wide>)
-  target_compile_definitions(${target} PRIVATE GGUFKIT_WIDE)
+  target_compile_definitions(${target} PRIVATE GGUFKIT_HAS_wide)
 endfunction()
