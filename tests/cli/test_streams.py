@@ -118,6 +118,17 @@ def test_closed_pipe_gets_no_error_message(model):
     assert errors == b""
 
 
+def test_closed_pipe_does_not_fail_a_command_whose_work_is_done(model):
+    words = ("quantize", model, model.with_name("q.gguf"), "Q8_0", "--explain")
+    for arguments in (words, (*words, "--json"), (*words, "--dry-run")):
+        reading, writing = os.pipe()
+        os.close(reading)
+        with process(*arguments, stdout=writing) as command:
+            errors = command.stderr.read()
+        os.close(writing)
+        assert (command.returncode, b"rror" in errors) == (0, False)
+
+
 # From the first import on. What comes before that is Python's own start.
 
 IMPORTING = """

@@ -16,6 +16,7 @@ from ggufkit import quants
 from ggufkit.errors import TensorTypeError, ValueTypeError
 from ggufkit.format import dialects
 from ggufkit.format.types import DIALECTS, PRISM, tensor_type
+from ggufkit.models.open import part_of
 from ggufkit.models.sources import from_array
 from shell import done
 from shell import ggufkit as run
@@ -227,6 +228,33 @@ def test_ternary_files_of_bitnet_are_named_and_not_decoded(tmp_path):
         with pytest.raises(TensorTypeError, match="cannot be decoded"):
             model["x"].numpy()
     assert "bitnet.cpp" in done("inspect", tmp_path / "m.gguf").out
+
+
+def test_all_shards_together_tell_the_layout(tmp_path):
+    short = packed("Q2_0_G128", 1, 256)  # with padding, it has as many bytes as Q2_0
+    long, head = packed("Q2_0_G128"), np.ones((1, 8), np.float32)
+    tensors = [from_array(n, x, "Q2_0_G128") for n, x in (("x", short), ("y", long))]
+    tensors += [from_array(f"norm_{n}", head, "F32") for n in "xy"]
+    model = ggufkit.model({"a": [1.0]}).replace(tensors=[tensors[i] for i in (0, 2, 1, 3)])
+    paths = ggufkit.write(model, tmp_path / "m.gguf", shard_tensors=2)
+    with ggufkit.open(paths[0], shards=False) as alone:
+        assert alone["x"].type == "TYPE_42"
+    for path in paths:
+        with ggufkit.open(path) as model:
+            assert [model[name].type for name in "xy"] == ["Q2_0_G128", "Q2_0_G128"]
+            assert np.array_equal(model["x"].numpy(), expected("Q2_0_G128", short)[0])
+    assert "type-dialect" not in {finding.rule for finding in ggufkit.check(paths[0])}
+
+
+def test_files_that_contradict_each_other_agree_on_no_layout(tmp_path):
+    files = []
+    for kind in ("Q2_0", "Q2_0_G128"):
+        part = part_of(write(tmp_path / f"{kind}.gguf", kind))
+        files.append(part.header.places.infos)
+        part.file.close()
+    assert dialects.of_all_files(files) is None
+    assert dialects.of_all_files(2 * files[1:]) == "prism-v5"
+    assert dialects.of_all_files(files[1:]) is None  # its own sizes decide
 
 
 def test_a_file_has_one_layout_for_a_number(tmp_path):

@@ -380,6 +380,10 @@ def test_command_writes_with_a_hessian_and_notes_what_it_left_out(source, hessia
     result_of_dry_run = done("quantize", source, "Q4_0", "--hessian", hessian, "--dry-run")
     assert "errors fed back: 3 tensors" in result_of_dry_run.out
     assert "the Hessian does not cover 1 tensor (token_embd.weight)" in result_of_dry_run.err
+    rules = "ffn_up=iq4_ks,ffn_down=iq5_k"
+    words = ("quantize", source, "IQ4_K", "--hessian", hessian, "--dry-run", "--custom-q", rules)
+    note = "tensors without feedback of errors: it cannot write IQ4_KS, IQ5_K"
+    assert note in done(*words).err
 
 
 @pytest.mark.parametrize("nbytes", [24_000, 26_000, 28_123, 36_000])

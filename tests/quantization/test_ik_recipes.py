@@ -95,10 +95,41 @@ def test_custom_rules_count_in_order_and_before_other_patterns(source, tmp_path)
 
 def test_custom_rules_keep_their_case_and_need_a_type():
     assert parse_custom_types("Attn=q4_K,b=iq4_k") == [("Attn", "Q4_K"), ("b", "IQ4_K")]
-    with pytest.raises(ValueTypeError, match="PATTERN=TYPE"):
+    with pytest.raises(ValueTypeError, match="'attn_q' is not of the form PATTERN=TYPE"):
         parse_custom_types("attn_q")
     with pytest.raises(TensorTypeError, match="Q9_K"):
         parse_custom_types("a=Q9_K")
+
+
+def test_types_that_cannot_be_encoded_are_refused_before_any_work(source, tmp_path):
+    recipe, out = tmp_path / "mine.toml", tmp_path / "out.gguf"
+    recipe.write_text('base = "Q8_0"\n[types]\n"attn_q" = "IQ4_KT"\n')
+    requests = (
+        ("Q8_0", "--custom-q", "attn_q=iq4_kt"),
+        ("Q8_0", "--tensor-type", "attn_q=Q8_KV"),
+        ("Q8_0", "--token-embedding-type", "IQ1_BN"),
+        ("Q8_0", "--output-tensor-type", "IQ1_S_R4"),
+        (recipe,),
+    )
+    for words in requests:
+        for place in ((out,), ()):
+            dry_run = () if place else ("--dry-run",)
+            result = run("quantize", source, *place, *words, *dry_run)
+            assert result.code == 1
+            assert ".weight: " in result.err
+            assert "cannot be encoded, only decoded" in result.err
+    assert not out.exists()
+    rows = np.ones((2, 576), np.float32)
+    ggufkit.save(source, {"blk.0.attn_q.weight": rows}, {"general.architecture": "llama"})
+    done("quantize", source, out, "IQ4_K", "--custom-q", "attn_q=iq4_kt")
+    with ggufkit.open(out) as model:
+        assert model["blk.0.attn_q.weight"].type == "IQ4_NL"
+
+
+def test_custom_rules_exclude_a_target_size(source, tmp_path):
+    options = ("--custom-q", "attn_q=q8_0", "--target-bpw", "4")
+    result = run("quantize", source, tmp_path / "out.gguf", *options)
+    assert (result.code, "remove --custom-q" in result.err) == (2, True)
 
 
 def test_the_types_of_an_interleaved_file_can_be_copied(source, tmp_path):

@@ -30,7 +30,8 @@ ENCODED: Final = TABLE.with_name("ik_encoded.json")
 ROWS, WIDTH = 16, 1024
 Numbers = np.ndarray[Any, Any]
 Encode = Callable[[Numbers, "Numbers | None"], Numbers]
-LARGEST: Final = {"IQ4_KSS": 1e9}  # where errors overflow, ik_llama.cpp aborts
+# Where errors overflow, ik_llama.cpp aborts.
+LARGEST: Final = dict.fromkeys(("IQ4_KSS", "IQ2_KL"), 1e9)
 ENCODED_SHAPE: Final = 19, 512  # leaves some rows over, of any number of lanes
 # Halves at the beginning of each block, or of each group of interleaved blocks.
 HALVES: Final = {

@@ -15,11 +15,11 @@ KERNEL_INLINE IntOf<Lane> nearest_within(Lane value, int lowest, int highest) {
 
 // Brings a number into range. Where ik_llama.cpp casts it to an integer, NaN and what does not fit
 // become the lowest; elsewhere a NaN gets the level above zero.
-template <class Type, class Lane>
+template <bool Casts, class Lane>
 KERNEL_INLINE Lane in_range(Lane scaled) {
-    const Lane highest = broadcast<Lane>(1e6f), odd = Type::casts ? -highest : highest * 1e-6f;
+    const Lane highest = broadcast<Lane>(1e6f), odd = Casts ? -highest : highest * 1e-6f;
     const auto is_odd =
-        Type::casts ? not_(less(scaled, broadcast<Lane>(0x1p31f))) : not_(equal(scaled, scaled));
+        Casts ? not_(less(scaled, broadcast<Lane>(0x1p31f))) : not_(equal(scaled, scaled));
     return minimum(select(is_odd, odd, scaled), highest);
 }
 
@@ -102,7 +102,7 @@ void choose_moved_levels(const Lane *x, const Lane *weights, Lane scale, MaskOf<
     for (int i = 0; i < size; i += 4) {
         Lane scaled[4];
         UNROLL
-        for (int j = 0; j < 4; ++j) scaled[j] = in_range<Type>(inverse * x[i + j]) * Codes::unit;
+        for (int j = 0; j < 4; ++j) scaled[j] = in_range<Type::casts>(inverse * x[i + j]) * Codes::unit;
         const auto codes = codes_of<Codes>(scaled, x + i, weights + i, scale);
         const auto moved = codes_of<Moved>(scaled, x + i, weights + i, scale);
         words[i / 4] = codes.word();

@@ -5,15 +5,6 @@
 
 namespace {
 
-// Bytes of a word as indexes of a table.
-KERNEL_INLINE Ints bytes_by_index(const int8_t *table, Ints word) {
-    return (Ints)lookup_16((U8x16)load_i8x16(table), (LaneU8)word);
-}
-KERNEL_INLINE int32_t bytes_by_index(const int8_t *table, int32_t word) {
-    return pack_bytes(table[word & 15], table[word >> 8 & 15], table[word >> 16 & 15],
-                      table[word >> 24 & 15]);
-}
-
 // For each code, the level of the code `step` further, and the bits in which both differ; none
 // where that changes no parity.
 struct NeighbourCodes {
@@ -41,7 +32,7 @@ class EvenCodes {
     Int word_, levels_;
 
     static KERNEL_INLINE Lane byte(Int word, int number) {
-        return to_floats(low_byte(shift_right(word, 8 * number)));
+        return signed_byte(word, number);
     }
 
 public:

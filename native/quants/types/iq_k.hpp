@@ -196,7 +196,7 @@ struct IQ2_K : MovedGroups<IQ2_K> {
 
     template <class Lane>
     static BestScale<Lane> fit(const Lane *x, const Lane *weights_here) {
-        return fit_level_splits<16, 0>(x, weights_here);
+        return LevelSplits<16, 0, Lane>(x, weights_here).run(extreme_of<16>(x));
     }
     template <class Lane>
     static Lane block_scale(const Lane *scales, const Lane *weights_here, MaskOf<Lane> &zeros) {

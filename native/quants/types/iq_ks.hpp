@@ -17,7 +17,7 @@ struct OddScales : ScaledRow<Type> {
         return absolute(extreme) / 127.0f;
     }
     template <class Lane>
-    static IntOf<Lane> group_scale(Lane requested) {
+    static IntOf<Lane> group_scale(Lane requested, const Lane *, const Lane *, Lane) {
         return nearest_within((requested + 127.0f) * 0.5f, 0, 127) * 2 - 127;
     }
     template <class Int>
@@ -37,7 +37,7 @@ struct SignedScales : ScaledRow<Type> {
         return -extreme / 16.0f;
     }
     template <class Lane>
-    static IntOf<Lane> group_scale(Lane requested) {
+    static IntOf<Lane> group_scale(Lane requested, const Lane *, const Lane *, Lane) {
         return nearest_within(requested, -16, 15);
     }
 };
@@ -87,14 +87,18 @@ struct IQ2_KS : SignedScales<IQ2_KS> {
     static constexpr uint32_t id = 145, block_bytes = 70;
     static constexpr const char *name = "IQ2_KS";
     static constexpr int words = 16;
-    static constexpr bool mixes_plain = true, drops_zeros = true, casts = false;
+    static constexpr bool drops_zeros = true, casts = false;
     static constexpr float share = 1.5f, second_share = 1.0f / 256;
     static constexpr float growth = 1.030f, growth_unfitted = growth;
     static constexpr const auto &plain = iq2_table, &moved = iq2_moved_table;
 
     template <class Lane>
-    static BestScale<Lane> fit(const Lane *x, const Lane *weights, Lane) {
-        return fit_level_splits<32, 8>(x, weights);
+    static KERNEL_INLINE Lane unweighted(Lane x, Lane share) {
+        return 0.25f * share + x * x;
+    }
+    template <class Lane>
+    static BestScale<Lane> fit(const Lane *x, const Lane *weights, Lane extreme) {
+        return LevelSplits<32, 8, Lane>(x, weights).run(extreme);
     }
     template <class Lane>
     static Lane row_scale(const LaneRows<Lane> &rows, Lane extreme, Lane &inverse) {

@@ -58,7 +58,7 @@ private:
             if (rows_.weights) {
                 weights[i] = importance[place] * square_root(share + square);
             } else {
-                weights[i] = Type::mixes_plain ? 0.25f * share + square : square;
+                weights[i] = Type::unweighted(x[i], share);
             }
         }
     }
@@ -92,13 +92,13 @@ private:
         for (int i = 0; i < 8; ++i) scales[i] = rows_.get(offset + 4 * i);
         const Int moved = (Int)bits_of(rows_.get(offset + 64));
         const auto is_used = not_(equal(scale_, Lane{}));
-        Int block_words[Type::words + 2] = {}, words[8], *codes = block_words + 2;
+        Int block_words[Type::words + 2] = {}, words[8] = {}, *codes = block_words + 2;
         for (int group = 0; group < 8; ++group) {
             weigh(block, group, of_block, share, x, weights);
-            const Int scale = Type::group_scale(inverse_ * scales[group]);
+            const Int scale = Type::group_scale(inverse_ * scales[group], x, weights, scale_);
             const Lane whole = to_floats(scale), d = scale_ * whole;
             auto is_moved = equal((moved >> group) & 1, Int{} + 1);
-            choose_moved_levels<Type>(x, weights, d, is_moved, words, levels);
+            Type::choose(x, weights, d, is_moved, words, levels);
             const auto is_coded = Type::drops_zeros ? not_(equal(d, Lane{})) : is_used;
             for (int i = 0; i < 8; ++i) words[i] = select(is_coded, words[i], Int{});
             const Int stored = select(is_used, scale + Type::scale_offset, Int{});
@@ -128,7 +128,7 @@ struct ScaledRow {
     static constexpr Weights weights = weights_taken;
     static constexpr int group_size = 32, step = 1;
     static constexpr bool tries_usual = true, keeps_usual = false;  // the scale of the extreme
-    static constexpr bool mixes_plain = false, drops_zeros = false, casts = true;
+    static constexpr bool drops_zeros = false, casts = true;
     static constexpr float share = 2.0f / 256, second_share = 1, growth = 1, growth_unfitted = 1;
     template <const auto &Table, class Lane>
     using Codes = UnevenCodes<Table, Lane>;
@@ -138,6 +138,15 @@ struct ScaledRow {
         RowEncoder<Type, Lane>{rows};
     }
     static constexpr int place(int i) { return i; }
+    template <class Lane>
+    static KERNEL_INLINE Lane unweighted(Lane x, Lane) {
+        return x * x;
+    }
+    template <class Lane>
+    static void choose(const Lane *x, const Lane *weights, Lane scale, MaskOf<Lane> &is_moved,
+                       IntOf<Lane> *words, Lane *levels) {
+        choose_moved_levels<Type>(x, weights, scale, is_moved, words, levels);
+    }
     template <class Lane>
     static BestScale<Lane> fit(const Lane *x, const Lane *weights, Lane extreme) {
         return fit_moved_levels<Type>(x, weights, extreme);

@@ -65,6 +65,40 @@ struct LevelBuckets {
 template <const auto &Table>
 constexpr LevelBuckets<Table> buckets_of;
 
+// Looks up bytes in a table of 16 to 128.
+template <int Count>
+KERNEL_INLINE LaneU8 lookup_bytes(const uint8_t *bytes, LaneU8 index) {
+    if constexpr (Count == 16) return lookup_16(load_u8x16(bytes), index);
+    if constexpr (Count == 32) return lookup_32(bytes, index);
+    if constexpr (Count > 32) {
+        constexpr uint8_t half = Count / 2, last = half - 1;
+        const auto upper = (LaneU8)(index > last);
+        const LaneU8 low = lookup_bytes<half>(bytes, index & last);
+        return (low & ~upper) | (lookup_bytes<half>(bytes + half, index & last) & upper);
+    }
+}
+template <class Byte, int Count>
+KERNEL_INLINE LaneU8 lookup_all(const Byte (&table)[Count], LaneU8 index) {
+    return lookup_bytes<Count>(reinterpret_cast<const uint8_t *>(table), index);
+}
+
+// Looks up the four bytes of a word in a table.
+template <int Count>
+KERNEL_INLINE Ints bytes_by_index(const int8_t (&table)[Count], Ints word) {
+    return (Ints)lookup_all(table, (LaneU8)word);
+}
+template <int Count>
+KERNEL_INLINE int32_t bytes_by_index(const int8_t (&table)[Count], int32_t word) {
+    return pack_bytes(table[word & 255], table[word >> 8 & 255], table[word >> 16 & 255],
+                      table[word >> 24 & 255]);
+}
+
+// A byte of a word, with its sign.
+template <class Int>
+KERNEL_INLINE auto signed_byte(Int word, int number) {
+    return to_floats(low_byte(shift_right(word, 8 * number)));
+}
+
 // The nearest levels of four neighbours, scaled to parts of `unit`: best_index_int8 of ggml and the
 // best_index functions of ik_llama.cpp. A middle belongs to the upper level and a NaN to the last.
 template <const auto &Table, class Lane>
@@ -116,23 +150,6 @@ struct UnevenCodes<Table, Floats> {
     KERNEL_INLINE Floats level(int j) const { return to_floats(nth_of_lane(levels, j)); }
     KERNEL_INLINE Ints word() const { return deinterleave(codes); }
 
-private:
-    // Looks up bytes in a table of 16 to 128.
-    template <class Byte, int Count>
-    static KERNEL_INLINE LaneU8 lookup_all(const Byte (&table)[Count], LaneU8 index) {
-        return lookup_bytes<Count>(reinterpret_cast<const uint8_t *>(table), index);
-    }
-    template <int Count>
-    static KERNEL_INLINE LaneU8 lookup_bytes(const uint8_t *bytes, LaneU8 index) {
-        if constexpr (Count == 16) return lookup_16(load_u8x16(bytes), index);
-        if constexpr (Count == 32) return lookup_32(bytes, index);
-        if constexpr (Count > 32) {
-            constexpr uint8_t half = Count / 2, last = half - 1;
-            const auto upper = (LaneU8)(index > last);
-            const LaneU8 low = lookup_bytes<half>(bytes, index & last);
-            return (low & ~upper) | (lookup_bytes<half>(bytes + half, index & last) & upper);
-        }
-    }
 };
 
 }  // namespace

@@ -32,7 +32,6 @@ from ggufkit.format.values import Arrays, Strings, TypedValue
 from ggufkit.models.caches import resolve
 from ggufkit.models.model import Model
 from ggufkit.models.open import (
-    ParsedFile,
     about_absent,
     about_set,
     about_siblings,
@@ -42,6 +41,7 @@ from ggufkit.models.open import (
     shard_count,
     siblings,
 )
+from ggufkit.models.parsed_file import ParsedFile, in_one_dialect
 from ggufkit.models.range_header import read_header
 from ggufkit.models.remote_resolvers import files_of, is_remote
 from ggufkit.output.layout import layout
@@ -176,7 +176,7 @@ class _CheckRun:
         with contextlib.ExitStack() as opened:
             files = files_of(name)
             parsed_parts = parsed_together(files, opened)
-            parts = [part for part in parsed_parts if isinstance(part, ParsedFile)]
+            parts = in_one_dialect(p for p in parsed_parts if isinstance(p, ParsedFile))
             yield from about_absent(files, parsed_parts)
             for part in parts:
                 yield from _check_part(part)
@@ -193,18 +193,17 @@ class _CheckRun:
         with contextlib.ExitStack() as opened:
             part = _opened_part(path, opened)
             self.checked.add(path)
-            yield from _check_part(part)
             if shard_count(part.header) > 1:
                 yield from self._set(part, opened)
             else:
+                yield from _check_part(part)
                 yield from _about_whole([part], self.options)
 
     def _set(self, first: ParsedFile, opened: contextlib.ExitStack) -> Iterator[Finding]:
         yield from about_siblings(first)
-        parts = []
+        parts = [first]
         for path in siblings(first):
             if path == first.file.path:
-                parts.append(first)
                 continue
             self.checked.add(path)
             try:
@@ -213,8 +212,9 @@ class _CheckRun:
                 continue  # reported as missing
             except OSError as error:
                 yield _unreadable(path, str(error))
-                continue
-            yield from _check_part(parts[-1])
+        parts = in_one_dialect(sorted(parts, key=lambda part: part.file.path))
+        for part in parts:
+            yield from _check_part(part)
         yield from self._complete(parts)
 
     def _complete(self, parts: list[ParsedFile]) -> Iterator[Finding]:

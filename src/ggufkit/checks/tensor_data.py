@@ -18,7 +18,7 @@ from ggufkit.format.tensor_infos import Places
 from ggufkit.format.types import TensorType
 from ggufkit.models.byte_ranges import Tally, byte_ranges, little_endian_bytes, reading_threads
 from ggufkit.models.model import Model, Tensor
-from ggufkit.models.open import ParsedFile
+from ggufkit.models.parsed_file import ParsedFile
 from ggufkit.models.sources import separable
 from ggufkit.quants import codec, kernels
 from ggufkit.rules.findings import Finding, finding

@@ -48,9 +48,13 @@ REPAIR_CHUNKS: Final = 8
 # Options that also choose types, or change which tensors there are.
 _EXCLUDED: Final = (
     *("pure", "like", "leave_output_tensor", "output_tensor_type", "token_embedding_type"),
-    *("tensor_types", "tensor_type_file", "layers", "keep_split"),
+    *("tensor_types", "custom_types", "tensor_type_file", "layers", "keep_split"),
 )
-_FLAG: Final = {"tensor_types": "--tensor-type", "layers": "--prune-layers"}
+_FLAG: Final = {
+    "tensor_types": "--tensor-type",
+    "custom_types": "--custom-q",
+    "layers": "--prune-layers",
+}
 
 
 def target_of(requested: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ import ggufkit
 from ggufkit.cli.options import SharedOption, flag
 from ggufkit.cli.output import counted, dims, emit, grouped, note, paged, row_widths, size, table
 from ggufkit.cli.progress import progress_bar
+from ggufkit.cli.streams import dropping_if_closed
 from ggufkit.cli.write_model import files_written, report
 from ggufkit.errors import printable
 from ggufkit.format.types import TensorType
@@ -78,6 +79,7 @@ def show_explanations(explanations: Sequence[Explanation]) -> None:
         table(header, rows, right="lllrrrl")
 
 
+@dropping_if_closed()
 def report_quantized(
     outputs: Sequence[Quantization],
     paths: Sequence[list[Path]],
@@ -209,6 +211,10 @@ def _about_types(quantized: Quantization) -> Iterator[str]:
     )
     for (chosen, used), number in promoted.items():
         yield f"{counted(number, 'tensor')} without importance data: {used} instead of {chosen}"
+    bare = quantized.without_feedback
+    if bare and "quantize.hessian.file" in quantized.model.metadata:
+        kinds = ", ".join(sorted({d.after.type.name for d in bare}))
+        yield f"{counted(len(bare), 'tensor')} without feedback of errors: it cannot write {kinds}"
 
 
 def _print(quantized: Quantization) -> None:

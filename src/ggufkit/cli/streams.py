@@ -7,6 +7,7 @@ import errno
 import io
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -70,6 +71,16 @@ def flush() -> None:
         if error.errno == errno.EPIPE:  # the reader has closed it
             raise
         raise _unprinted(error) from error
+
+
+@contextlib.contextmanager
+def dropping_if_closed() -> Iterator[None]:
+    """Drop what the body prints if the reader closes the output: the work itself is done."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop()
 
 
 def work_is_done() -> None:

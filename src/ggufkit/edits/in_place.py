@@ -24,8 +24,9 @@ from ggufkit.errors import FormatError, GGUFError, OutputError, ShardError
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import padded
 from ggufkit.models.model import Model
-from ggufkit.models.open import ParsedFile, first_file, model_of, open_part, shard_count
+from ggufkit.models.open import first_file, model_of, open_part, shard_count
 from ggufkit.models.open import open as open_model
+from ggufkit.models.parsed_file import ParsedFile
 from ggufkit.output.execute import Order, execute_all
 from ggufkit.output.layout import layout
 from ggufkit.system import descriptors, disk_blocks, edit_journal

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Final
@@ -119,7 +119,9 @@ def resolved(infos: Infos, section: DataSection, findings: Findings) -> Infos:
         return replace(infos, rows={row.id: row for row in DIALECTS[name]})
     tensors = list(_shared(infos, section))
     meanings = _meanings(numbers)
-    fits = {name: _fits(rows, tensors, section.alignment) for name, rows in meanings.items()}
+    fits = {name: _fits(_rows_of(name, numbers), tensors, section.alignment) for name in DIALECTS}
+    infos = replace(infos, fits=fits)
+    fits = {name: fits[name] for name in meanings}
     most = max(0, *fits.values())
     best = [name for name, count in fits.items() if count == most]
     if len(best) > 1 and most:
@@ -154,12 +156,30 @@ def _unclear(number: int) -> TensorType:
 def _meanings(numbers: frozenset[int]) -> dict[str, dict[int, TensorType]]:
     """Return what the numbers mean in each dialect; of dialects that agree, the first."""
     meanings: dict[str, dict[int, TensorType]] = {}
-    for name, others in DIALECTS.items():
-        own = {row.id: row for row in others}
-        rows = {number: own.get(number) or tensor_type(number) for number in numbers}
+    for name in DIALECTS:
+        rows = _rows_of(name, numbers)
         if rows not in meanings.values():
             meanings[name] = rows
     return meanings
+
+
+def _rows_of(name: str, numbers: frozenset[int]) -> dict[int, TensorType]:
+    own = {row.id: row for row in DIALECTS[name]}
+    return {number: own.get(number) or tensor_type(number) for number in numbers}
+
+
+def of_all_files(files: Iterable[Infos]) -> str | None:
+    """Return the dialect that explains most tensors of several files, and contradicts none.
+
+    None if several explain as many, or none does, or if fewer than two files need one.
+    """
+    concerned = [infos for infos in files if infos.fits]
+    numbers = frozenset(kind.id for infos in concerned for kind in infos.kinds[0]) & SHARED
+    counts = {name: [infos.fits[name] for infos in concerned] for name in _meanings(numbers)}
+    sums = {name: sum(fits) for name, fits in counts.items() if min(fits, default=-1) >= 0}
+    most = max(sums.values(), default=0)
+    best = [name for name, total in sums.items() if total == most]
+    return best[0] if len(concerned) > 1 and len(best) == 1 and most else None
 
 
 def _shared(infos: Infos, section: DataSection) -> Iterator[_SharedTensor]:

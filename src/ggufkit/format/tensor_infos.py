@@ -39,6 +39,8 @@ class Infos:
     """The tensor infos of one header: the scanner's table, and the name and shape of each row.
 
     `rows` are the types of numbers that mean another type in this file than in the table of types.
+    `fits` has how many tensors each dialect explains, -1 if one contradicts it, where programs
+    share a number of this file.
     """
 
     table: Table
@@ -46,6 +48,7 @@ class Infos:
     names: list[str]
     shapes: list[tuple[int, ...]]
     rows: Mapping[int, TensorType] = dataclasses.field(default_factory=dict)
+    fits: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def read(cls, data: Data, table: Table, encoding: Encoding) -> Infos:

@@ -7,7 +7,7 @@ import contextlib
 import contextvars
 import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, Final, cast
@@ -23,9 +23,10 @@ from ggufkit.format.types import SPLIT_KEYS
 from ggufkit.models.caches import resolve
 from ggufkit.models.interrupted_edit import header_to_show
 from ggufkit.models.model import Model, ModelFile, Tensor, Tensors
+from ggufkit.models.parsed_file import ParsedFile, in_one_dialect
 from ggufkit.models.range_header import read_header
 from ggufkit.models.remote_resolvers import files_of, is_remote
-from ggufkit.models.rows import AnyFile, Unplaced, closing_on_error
+from ggufkit.models.rows import Unplaced, closing_on_error
 from ggufkit.models.sources import FileSource
 from ggufkit.remote.memory_file import Content
 from ggufkit.remote.range_file import RangeFile
@@ -38,14 +39,6 @@ from ggufkit.system.threads import in_turn, pool_of
 EXCUSED: Final = (CUT, *HEADER_CUT, "shard-missing", "shard-name")
 SHOWN_FILES: Final = 5  # names in a message
 PARALLEL_HEADERS: Final = 64  # fetched at the same time: as many as connections to a server
-
-
-@dataclass(frozen=True)
-class ParsedFile:
-    """One opened file and its header."""
-
-    file: AnyFile
-    header: Header
 
 
 def open(  # noqa: A001
@@ -87,6 +80,7 @@ def _open(path: AnyPath | Content, shards: bool, partial: bool) -> Model:  # noq
             flaws = _raise_first(about_siblings(part), excused)
             others = [other for other in siblings(part) if not flaws or other.exists()] or [first]
             parts = [part if o == first else open_part(o, opened, excused) for o in others]
+            parts = in_one_dialect(parts)
             if not flaws:
                 _raise_first(about_set(parts))
         model = model_of(parts)
@@ -110,7 +104,7 @@ def open_files(
     with contextlib.ExitStack() as opened:
         files_or_errors = parsed_together(files, opened)
         flaws = _raise_first(about_absent(files, files_or_errors), excused)
-        parts = [part for part in files_or_errors if isinstance(part, ParsedFile)]
+        parts = in_one_dialect(p for p in files_or_errors if isinstance(p, ParsedFile))
         for part in parts:
             _raise_first(_about(part), excused)
         if shards and shard_count(parts[0].header) > 1:

@@ -81,6 +81,12 @@ class Quantization:
         return [d for d in quantized if self.search and d.search is None]
 
     @property
+    def without_feedback(self) -> list[Decision]:
+        """The quantized tensors of other programs' types: a Hessian feeds back no errors there."""
+        quantized = (d for d in self.decisions if d.is_changed and d.after.type.is_quantized)
+        return [d for d in quantized if d.after.type.program]
+
+    @property
     def uncovered(self) -> list[Decision]:
         """The tensors that cannot be written because importance data is missing."""
         return [d for d in self.decisions if d.is_changed and d.needs_imatrix and d.weights is None]

@@ -182,8 +182,8 @@ def _requests(options: QuantizeOptions) -> TypeRequests:
     return TypeRequests(
         pure=options.get("pure", False),
         leave_output_tensor=options.get("leave_output_tensor", False),
-        output_tensor_type=_encodable(options.get("output_tensor_type")),
-        token_embedding_type=_encodable(options.get("token_embedding_type")),
+        output_tensor_type=_requested_type(options.get("output_tensor_type")),
+        token_embedding_type=_requested_type(options.get("token_embedding_type")),
         patterns=patterns_of(options.get("tensor_types", ())),
         types=types_by_name(options.get("types"), options.get("like")),
     )
@@ -244,22 +244,25 @@ def _selected(
     return importance, tuple(idle)
 
 
-def _encodable(type: AnyType | None) -> TensorType | None:
-    return None if type is None else _encoded_type(type)
+def _requested_type(type: AnyType | None) -> TensorType | None:
+    return None if type is None else tensor_type(type)
 
 
-def _encoded_type(type: AnyType) -> TensorType:
-    """Return a type; TensorTypeError unless it, or the plain form of its rows, can be encoded."""
-    kind = tensor_type(type)
-    codec.encodable(kind.plain or kind)
-    return kind
+def _require_encoder(name: str, kind: TensorType) -> None:
+    """Raise TensorTypeError unless a type, or the plain form of its rows, can be encoded."""
+    try:
+        codec.encodable(kind.plain or kind)
+    except TensorTypeError as error:
+        raise TensorTypeError(
+            f"{name}: {kind} cannot be encoded, only decoded", remedy=error.remedy
+        ) from None
 
 
 def types_by_name(
     types: Mapping[str, AnyType] | None, like: AnyModel | None
 ) -> dict[str, TensorType]:
     """Return the types by exact name: the given ones, then the types of `like`'s tensors."""
-    explicit = {name: _encoded_type(kind) for name, kind in mapping("types", types).items()}
+    explicit = {name: tensor_type(kind) for name, kind in mapping("types", types).items()}
     like_tensors = as_model(like, "like").tensors.values() if like else ()
     copied = {
         t.name: t.type
@@ -296,6 +299,8 @@ def _decision(  # noqa: PLR0913 (a part of `decide`)
         weights = np.ones(tensor.shape[-1], np.float32)
     while promote and weights is None and kind != tensor.type and _needs(recipe, kind, tensor):
         kind = tensor_type(PROMOTED[kind.plain or kind.name])
+    if kind != tensor.type:
+        _require_encoder(tensor.name, kind)
     after = retyped(tensor, kind, weights, search)
     return Decision(
         tensor,

@@ -84,8 +84,8 @@ def parse_custom_types(text: str) -> list[tuple[str, str]]:
 
     Patterns keep their case, and contain no comma. Raises as `parse_tensor_type`.
     """
-    pairs = [part.partition("=")[::2] for part in text.split(",") if part]
-    return [(pattern, parse_tensor_type(f"{pattern}={kind}")[1]) for pattern, kind in pairs]
+    rules = [rule for rule in text.split(",") if rule]
+    return [(rule.partition("=")[0], parse_tensor_type(rule)[1]) for rule in rules]
 
 
 def read_tensor_types(path: str | Path) -> list[tuple[str, str]]:

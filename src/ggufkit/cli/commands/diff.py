@@ -94,9 +94,8 @@ def command(  # noqa: PLR0913 (click passes each option)
             report(error)
             ctx.exit(TROUBLE)
         try:
-            _show(_Compared((before, *others), models, differences, sort, top), as_json=as_json)
-        except BrokenPipeError:  # the reader has seen enough
-            streams.drop()
+            with streams.dropping_if_closed():
+                _show(_Compared((before, *others), models, differences, sort, top), as_json=as_json)
         except OSError as error:
             report(streams.error_of(error))
             ctx.exit(TROUBLE)
