@@ -32,7 +32,7 @@ HEADER = "conversion.checkpoint.safetensors:MAX_HEADER_BYTES"
 CONFIG = "conversion.checkpoint.folder:MAX_CONFIG_BYTES"
 JOURNAL = "system.edit_journal:MAX_BYTES"
 TABLE = {
-    "checks/projector.py": (OWN, OWN),
+    "checks/other_models.py": (OWN, OWN),
     "checks/requirements.py": (OWN, OWN),
     "cli/app.py": (OWN, OWN),
     "cli/commands/quantize.py": (OWN, OWN),

@@ -9,8 +9,8 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL, look_at
-from ggufkit.cli.options import flag
-from ggufkit.cli.output import emit, examples, note, paged, row_widths, size, table
+from ggufkit.cli.options import flag, new_command, option
+from ggufkit.cli.output import emit, note, paged, row_widths, size, table
 from ggufkit.cli.quantize_options import imatrix_option, parse_recipe, search_option
 from ggufkit.format.dialects import LLAMA_CPP
 from ggufkit.format.types import IK
@@ -20,33 +20,30 @@ from ggufkit.quantization.recipes import IK_ONLY, Recipe
 from ggufkit.quants.search import Search
 
 
-@click.command(
+@new_command(
     "plan",
-    epilog=examples(
-        "ggufkit plan model-f16.gguf",
-        "ggufkit plan model-f16.gguf --imatrix imatrix.gguf",
-        "ggufkit plan model-f16.gguf --explain Q4_K_M",
-        "ggufkit plan model-f16.gguf --program ik_llama.cpp",
-        "ggufkit plan model-f16.gguf --json | jq '.recipes[] | select(.nbytes < 4e9) | .recipe'",
-    ),
+    "ggufkit plan model-f16.gguf",
+    "ggufkit plan model-f16.gguf --imatrix imatrix.gguf",
+    "ggufkit plan model-f16.gguf --explain Q4_K_M",
+    "ggufkit plan model-f16.gguf --program ik_llama.cpp",
+    "ggufkit plan model-f16.gguf --json | jq '.recipes[] | select(.nbytes < 4e9) | .recipe'",
 )
 @click.argument("file", type=MODEL)
 @imatrix_option
 @search_option
-@click.option(
-    "--explain",
-    "recipe",
+@option(
+    "--explain recipe RECIPE",
+    "Show the type that RECIPE gives each tensor, and why, instead of sizes.",
     type=parse_recipe,
-    metavar="RECIPE",
-    help="Show the type that RECIPE gives each tensor, and why, instead of sizes.",
 )
-@click.option(
+@option(
     "--program",
+    "Show the recipes of this program.",
     type=click.Choice((LLAMA_CPP, IK)),
     default=LLAMA_CPP,
-    help="Show the recipes of this program.",
+    show_default=False,
 )
-@flag("--json", "as_json", help="Print the result as JSON.")
+@flag("--json as_json", "Print the result as JSON.")
 def command(  # noqa: PLR0913 (the options)
     file: str,
     *,

@@ -11,8 +11,16 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL
-from ggufkit.cli.options import Command, flag, no_clobber_option, threads_option, usage
-from ggufkit.cli.output import counted, emit, examples, note, paged
+from ggufkit.cli.options import (
+    Command,
+    flag,
+    new_command,
+    no_clobber_option,
+    option,
+    threads_option,
+    usage,
+)
+from ggufkit.cli.output import counted, emit, note, paged
 from ggufkit.cli.pipes import incoming
 from ggufkit.cli.streams import PIPE
 from ggufkit.cli.write_model import files_written, report, write_out
@@ -57,26 +65,19 @@ def _multiple(
     return click.option(name, type=type, metavar=metavar, help=help, multiple=True)
 
 
-@click.command(
+@new_command(
     "select",
+    "ggufkit select model.gguf small.gguf --prune-layers 3,5-7",
+    "ggufkit select model.gguf text.gguf --drop 'v.*' --drop 'mm.*'",
+    "ggufkit select base.gguf mixed.gguf --graft 'tuned.gguf:blk.1?.*'",
+    "ggufkit select model.gguf vocabulary.gguf --vocab-only",
     cls=Command,
-    epilog=examples(
-        "ggufkit select model.gguf small.gguf --prune-layers 3,5-7",
-        "ggufkit select model.gguf text.gguf --drop 'v.*' --drop 'mm.*'",
-        "ggufkit select base.gguf mixed.gguf --graft 'tuned.gguf:blk.1?.*'",
-        "ggufkit select model.gguf vocabulary.gguf --vocab-only",
-    ),
 )
 @click.argument("source", metavar="IN", type=MODEL)
 @click.argument("out", metavar="OUT")
 @_multiple("--keep", type=parse_pattern, metavar="PATTERN", help="Keep only tensors that match.")
 @_multiple("--drop", type=parse_pattern, metavar="PATTERN", help="Remove tensors that match.")
-@click.option(
-    "--prune-layers",
-    type=usage(parse_layers),
-    metavar="LIST",
-    help="Remove these layers, such as 3,5-7.",
-)
+@option("--prune-layers LIST", "Remove these layers, such as 3,5-7.", type=usage(parse_layers))
 @_multiple("--rename", type=parse_rename, metavar="PATTERN=NAME", help="Rename tensors.")
 @_multiple(
     "--graft", type=parse_graft, metavar="FROM:PATTERN", help="Add tensors from another model."
@@ -86,12 +87,12 @@ def _multiple(
 @_multiple(
     "--graft-keys", type=parse_graft, metavar="FROM:PATTERN", help="Add keys from another model."
 )
-@flag("--vocab-only", help="Keep only the keys of the vocabulary; remove all tensors.")
-@flag("--no-tensors", help="Remove all tensors; keep all keys.")
+@flag("--vocab-only", "Keep only the keys of the vocabulary; remove all tensors.")
+@flag("--no-tensors", "Remove all tensors; keep all keys.")
 @no_clobber_option
 @threads_option
-@flag("--dry-run", help="Show what would change; write nothing.")
-@flag("--json", "as_json", help="Print the changes as JSON.")
+@flag("--dry-run", "Show what would change; write nothing.")
+@flag("--json as_json", "Print the changes as JSON.")
 def command(  # noqa: PLR0913 (click passes each option)
     source: str,
     out: str,
