@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 import click
 
@@ -44,14 +45,13 @@ from ggufkit.quants.search import Search
     show_default=False,
 )
 @flag("--json as_json", "Print the result as JSON.")
-def command(  # noqa: PLR0913 (the options)
+def command(
     file: str,
     *,
-    imatrix: str | None,
-    search: Search | None,
     recipe: Recipe | None,
     program: str,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Show how large FILE would be in every recipe, the largest first, from its header alone.
 
@@ -61,27 +61,22 @@ def command(  # noqa: PLR0913 (the options)
     """
     with look_at(file) as model:
         if recipe:
-            _explain(file, model, recipe, imatrix, search, as_json=as_json)
+            _explain(file, model, recipe, options, as_json=as_json)
         else:
             recipes = filter(can_encode, IK_ONLY.values()) if program == IK else None
-            planned = ggufkit.plan(model, recipes, imatrix=imatrix, search=search)
-            _report(file, sorted(planned, key=lambda p: -p.nbytes), search, as_json=as_json)
+            planned = ggufkit.plan(model, recipes, **options)
+            ordered = sorted(planned, key=lambda p: -p.nbytes)
+            _report(file, ordered, options["search"], as_json=as_json)
 
 
-def _explain(  # noqa: PLR0913 (the options)
-    file: str,
-    model: Model,
-    recipe: Recipe,
-    imatrix: str | None,
-    search: Search | None,
-    *,
-    as_json: bool,
+def _explain(
+    file: str, model: Model, recipe: Recipe, options: dict[str, Any], *, as_json: bool
 ) -> None:
     from ggufkit.cli.quantize_report import show_explanations, warn  # noqa: PLC0415 (slow to import)
     from ggufkit.quantization.explain import explain  # noqa: PLC0415
     from ggufkit.quantization.quantize import decide  # noqa: PLC0415
 
-    quantization = decide(model, recipe, imatrix=imatrix, search=search)
+    quantization = decide(model, recipe, **options)
     warn(quantization, allowed=True, of_several=False)
     explained = explain(quantization)
     if as_json:

@@ -263,33 +263,24 @@ def _show_block(tensor: Tensor, block: TensorBlock, *, as_json: bool) -> None:
             ]
         )
         click.echo()
-        size = len(block.levels) // max(len(block.scales), len(_offsets(block)))
+        count, factors = len(block.levels), [block.scales.tolist()]
+        factors += [] if block.offsets is None else [block.offsets.tolist()]
+        size = count // max(map(len, factors))
         width = output.columns() - LEVELS_BESIDE
         rows = [
             (
                 output.grouped(block.column + start),
-                _number(float(block.scales[start * len(block.scales) // len(block.levels)])),
-                *(_number(float(number)) for number in _offset_at(block, start)),
+                *(_number(numbers[start * len(numbers) // count]) for numbers in factors),
                 _fitting(
                     [str(level) for level in block.levels[start : start + size].tolist()], width
                 ),
                 _number(float(block.values[start])),
             )
-            for start in range(0, len(block.levels), size)
+            for start in range(0, count, size)
         ]
-        offset = () if block.offsets is None else ("OFFSET",)
-        header = ("COLUMN", "SCALE", *offset, "LEVELS", "FIRST VALUE")
-        output.table(header, rows, right="rr" + "r" * len(offset) + "lr")
-
-
-def _offsets(block: TensorBlock) -> Sequence[float]:
-    return [] if block.offsets is None else block.offsets.tolist()
-
-
-def _offset_at(block: TensorBlock, element: int) -> Sequence[float]:
-    """Return the offset of an element's group, none for types without."""
-    offsets = _offsets(block)
-    return offsets[element * len(offsets) // len(block.levels) :][:1] if offsets else []
+        names = ("SCALE", "OFFSET")[: len(factors)]
+        header = ("COLUMN", *names, "LEVELS", "FIRST VALUE")
+        output.table(header, rows, right="r" + "r" * len(names) + "lr")
 
 
 def _listed(numbers: Numbers) -> str:

@@ -43,15 +43,10 @@ class OpeningCode:
         """Return whether a request may open the page, which no later request may."""
         is_right = secrets.compare_digest(code.encode(), self.text.encode())
         is_late = self._is_used or time.monotonic() > self._expires
-        if not is_right or is_late or not _is_own(owner_of(scope)):
+        if not is_right or is_late or owner_of(scope) not in {None, _ROOT, os.getuid()}:
             return False
         self._is_used = True
         return True
-
-
-def _is_own(owner: int | None) -> bool:
-    """Whether a connection comes from this user or root, or its owner is unknown."""
-    return owner is None or owner in {_ROOT, os.getuid()}
 
 
 def owner_of(scope: Scope) -> int | None:
