@@ -136,7 +136,7 @@ def _explain(id: str, *, as_json: bool) -> None:
 
 def _fix(file: str, *, dry_run: bool, is_quiet: bool) -> None:
     """Repair a file; if it is too broken to open, the check that follows reports it."""
-    from ggufkit.cli.show_changes import show  # noqa: PLC0415 (slow to import)
+    from ggufkit.cli.reports.show_changes import show  # noqa: PLC0415 (slow to import)
     from ggufkit.edits.in_place import apply  # noqa: PLC0415
     from ggufkit.edits.repair import plan_repair  # noqa: PLC0415
 

@@ -13,12 +13,13 @@ import click
 import numpy as np
 
 import ggufkit
-from ggufkit.cli import show_deviations, streams
+from ggufkit.cli import streams
 from ggufkit.cli.errors import report
 from ggufkit.cli.model_argument import MODEL, is_checkpoint
 from ggufkit.cli.options import Count, arch_path_option, flag, new_command, option, threads_option
 from ggufkit.cli.output import counted, dims, emit, note, paged, shorten, table
 from ggufkit.cli.progress import progress_bar
+from ggufkit.cli.reports import show_deviations
 from ggufkit.conversion.checkpoint.folder import Checkpoint, open_checkpoint
 from ggufkit.conversion.tensors.storage_type import lossless
 from ggufkit.errors import GGUFError, printable

@@ -27,7 +27,7 @@ from ggufkit.cli.options import (
 from ggufkit.cli.output import emit, note
 from ggufkit.cli.pipes import keys_of, require_file, text_of
 from ggufkit.cli.progress import progress_bar
-from ggufkit.cli.show_changes import as_json, show
+from ggufkit.cli.reports.show_changes import as_json, show
 from ggufkit.cli.streams import PIPE
 from ggufkit.cli.write_model import report, write_out
 from ggufkit.edits.changes import changes
