@@ -19,8 +19,8 @@ from ggufkit.inspection.diff import KeyChange as KeyChange
 from ggufkit.inspection.diff import TensorChange as TensorChange
 from ggufkit.inspection.digest import Digests as Digests
 from ggufkit.inspection.estimate import Estimate as Estimate
-from ggufkit.inspection.histogram import Histogram as Histogram
 from ggufkit.inspection.tensor_block import TensorBlock as TensorBlock
+from ggufkit.inspection.tensor_statistics import Histogram as Histogram
 from ggufkit.inspection.tensor_statistics import TensorStatistics as TensorStatistics
 from ggufkit.models.hub.repository import CachedModel as CachedModel
 from ggufkit.models.model import ModelFile as ModelFile

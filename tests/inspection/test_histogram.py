@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ggufkit.inspection.histogram import NO_BINS, FineBins, Histogram
+from ggufkit.inspection.tensor_statistics import NO_BINS, FineBins, Histogram
 
 NUMBERS = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=50)
 

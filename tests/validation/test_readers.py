@@ -220,7 +220,7 @@ NAMED = {
 CHECKED = {
     "quantization/losses/sensitivities.py": {"float(np.interp(error, errors, losses))"},
     "conversion/architecture/generated.py": {"int(length * _share(share))"},
-    "cli/edit_options.py": {
+    "cli/commands/edit.py": {
         "float(text)", "int(text)", "int(text, 16 if 'x' in text.lower() else 10)",
     },
     "conversion/checkpoint/packed_weights.py": {"int(sizes[1])"},

@@ -13,13 +13,11 @@ from typing import Final
 import numpy as np
 
 import ggufkit._native as _native
-from ggufkit.checks.adapter import about_adapter
 from ggufkit.checks.chat_template import template_faults
 from ggufkit.checks.consistency import about_missing_architecture, inconsistencies
 from ggufkit.checks.declared_metadata import false_declarations
-from ggufkit.checks.image_model import about_image_model
 from ggufkit.checks.model_view import ModelView, Violation
-from ggufkit.checks.projector import about_projector
+from ggufkit.checks.other_models import about_adapter, about_image_model, about_projector
 from ggufkit.checks.tensor_data import audit, unfinished
 from ggufkit.checks.vocabulary import vocabulary_faults
 from ggufkit.diffusion.architecture import is_diffusion

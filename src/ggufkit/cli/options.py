@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 import click
 from click.decorators import FC
 
-from ggufkit.cli.output import answer_in_binary, note, size
+from ggufkit.cli.output import answer_in_binary, examples, note, size
 from ggufkit.errors import GGUFError
 from ggufkit.validation.sizes import bytes_of
 
@@ -82,18 +82,37 @@ class Count(click.IntRange):
         return "N"
 
 
-def flag(*names: str, help: str) -> SharedOption:
-    """Return an option without a value."""
-    return click.option(*names, is_flag=True, help=help)
+def option(names: str, help: str, **settings: Any) -> SharedOption:
+    """Return an option with a value, from names such as "-o --output out OUT".
+
+    They are its own names, perhaps that of its parameter, and perhaps what the help calls its
+    value. The help shows a default unless `show_default` is false.
+    """
+    words = names.split()
+    metavar = words.pop() if words[-1] != words[-1].lower() else None
+    settings = {"show_default": "default" in settings, **settings}
+    return click.option(*words, metavar=metavar, help=help, **settings)
 
 
-threads_option: SharedOption = click.option(
-    "--threads", type=Count(min=1), help="Number of threads.  [default: one per usable core]"
+def flag(names: str, help: str) -> SharedOption:
+    """Return an option without a value, from names as `option` takes them."""
+    return option(names, help, is_flag=True)
+
+
+def new_command(
+    name: str, *commands: str, cls: type[click.Command] = click.Command, **settings: Any
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Return what makes a function a command, with the examples `commands` in its help."""
+    return click.command(name, cls=cls, epilog=examples(*commands), **settings)
+
+
+threads_option: SharedOption = option(
+    "--threads", "Number of threads.  [default: one per usable core]", type=Count(min=1)
 )
 dry_run_option: SharedOption = flag(
-    "--dry-run", help="List the files that would be written; write nothing."
+    "--dry-run", "List the files that would be written; write nothing."
 )
-json_option: SharedOption = flag("--json", "as_json", help="Print the files as JSON.")
+json_option: SharedOption = flag("--json as_json", "Print the files as JSON.")
 NO_CLOBBER: Final = "ggufkit.no_clobber"  # in the context of a command
 _READ: Final = "ggufkit.files_read"
 
@@ -120,24 +139,20 @@ no_clobber_option: SharedOption = click.option(
     help="Fail if an output exists already.",
 )
 resume_option: SharedOption = flag(
-    "--resume",
-    help="Keep unfinished output if the command stops early, and continue from what is kept.",
+    "--resume", "Keep unfinished output if the command stops early, and continue from what is kept."
 )
-cluster_option: SharedOption = click.option(
-    "--cluster",
-    metavar="ADDRESS",
-    help="Run the work on this Dask cluster; ADDRESS is its scheduler, such as tcp://host:8786.",
+cluster_option: SharedOption = option(
+    "--cluster ADDRESS",
+    "Run the work on this Dask cluster; ADDRESS is its scheduler, such as tcp://host:8786.",
 )
 no_tensor_first_split_option: SharedOption = flag(
-    "--no-tensor-first-split",
-    help="Write shards, the first of them with the metadata and no tensors.",
+    "--no-tensor-first-split", "Write shards, the first of them with the metadata and no tensors."
 )
-arch_path_option: SharedOption = click.option(
-    "--arch-path",
+arch_path_option: SharedOption = option(
+    "--arch-path FOLDER",
+    "Folder of architecture files to search first.  [repeatable]",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     multiple=True,
-    metavar="FOLDER",
-    help="Folder of architecture files to search first.  [repeatable]",
 )
 
 
@@ -184,20 +199,12 @@ def parse_devices(text: str) -> tuple[int, ...]:
     return tuple(parse_memory(part) for part in text.split("+"))
 
 
-chunks_option: SharedOption = click.option("--chunks", type=Count(1), help="Read at most N chunks.")
+chunks_option: SharedOption = option("--chunks", "Read at most N chunks.", type=Count(1))
 
 
 def output_option(default: str) -> Callable[[FC], FC]:
     """Return the option for the file to write, with a name by default."""
-    return click.option(
-        "-o",
-        "--output",
-        "out",
-        default=default,
-        show_default=True,
-        metavar="OUT",
-        help="The file to write.",
-    )
+    return option("-o --output out OUT", "The file to write.", default=default)
 
 
 MAX_CONTEXT: Final = 1 << 24  # tokens, far beyond any model

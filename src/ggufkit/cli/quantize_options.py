@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from ggufkit.cli.model_argument import FILE
-from ggufkit.cli.options import SharedOption, usage
+from ggufkit.cli.options import SharedOption, option, usage
 from ggufkit.cli.output import note
 from ggufkit.cli.progress import progress_bar
 from ggufkit.format.types import TensorType
@@ -20,14 +20,14 @@ from ggufkit.quantization.recipe_files import RECIPE_SUFFIX, read_recipe
 from ggufkit.quantization.recipes import KEEP_ALL, Recipe, find_recipe
 from ggufkit.quants.search import EFFORTS, UNSEARCHED
 
-imatrix_option: SharedOption = click.option(
-    "--imatrix", type=FILE, help="Weight the errors of quantizing by this importance matrix."
+imatrix_option: SharedOption = option(
+    "--imatrix", "Weight the errors of quantizing by this importance matrix.", type=FILE
 )
-search_option: SharedOption = click.option(
+search_option: SharedOption = option(
     "--search",
-    type=click.Choice(list(EFFORTS)),
-    help="Look for blocks with smaller errors than llama-quantize's, in all types but "
+    "Look for blocks with smaller errors than llama-quantize's, in all types but "
     f"{', '.join(UNSEARCHED)}.",
+    type=click.Choice(list(EFFORTS)),
 )
 
 

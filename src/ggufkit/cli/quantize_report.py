@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 
 _DATA: Final = ("imatrix", "hessian")
 explain_option: SharedOption = flag(
-    "--explain",
-    "explains",
-    help="Show why each tensor has its type, its error in OUT, and its share of the loss.",
+    "--explain explains",
+    "Show why each tensor has its type, its error in OUT, and its share of the loss.",
 )
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,15 +21,67 @@ from ggufkit.evaluation.base_file import (
     open_base,
     temporary_base,
 )
-from ggufkit.evaluation.evaluation_checkpoint import EvaluationCheckpoint, key_of, status_of
 from ggufkit.evaluation.log_probabilities import encode, surprise, surprise_with_codes
 from ggufkit.evaluation.reading import CONTEXT, Meter, Prediction, TextReader, comparing_with
-from ggufkit.evaluation.scores import Scores
+from ggufkit.evaluation.scores import FIELDS, Scores, counted
 from ggufkit.models.open import open as open_model
 from ggufkit.models.rows import closing_on_error
+from ggufkit.system.descriptors import read_at, write_at
 from ggufkit.system.staging import Staging, require_space, staged
 from ggufkit.system.text_file import Most, read_small
 from ggufkit.system.threads import Progress
+
+SUFFIX: Final = ".eval"
+
+
+def key_of(facts: Iterable[object]) -> bytes:
+    """Return a digest of all that the scores depend on."""
+    return hashlib.sha256(repr(tuple(facts)).encode()).digest()
+
+
+def status_of(path: Path) -> tuple[int, int]:
+    """Return the size and the time of a file, which change if it is replaced."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+class EvaluationCheckpoint:
+    """The scores of one model, saved while it reads a text, so that a later run can continue.
+
+    They are in a hidden file next to the model, that of `stage`, which stays until it is discarded:
+    the digest of what is measured, then for each chunk a checksum and its scores.
+    """
+
+    def __init__(self, model: Path, key: bytes, chunks: int, context: int) -> None:
+        shape = (counted(context), len(FIELDS))
+        self._record = np.dtype([("checksum", "<u4"), ("values", "<f8", shape)])
+        self.stage: Staging = Staging(model.with_name(model.name + SUFFIX), resumable=True)
+        self._key = key
+        content = read_at(self.stage.descriptor, os.fstat(self.stage.descriptor).st_size, 0)
+        stored = len(content.removeprefix(key)) // self._record.itemsize
+        count = min(stored, chunks) if content.startswith(key) else 0
+        records = np.frombuffer(content, self._record, count, len(key) if count else 0)
+        sound = [zlib.crc32(record["values"]) == record["checksum"] for record in records]
+        self.count: int = (*sound, False).index(False)
+        self._scores = Scores(records["values"][: self.count])
+
+    def truncated(self, chunks: int) -> Scores:
+        """Drop all but the first chunks, to which `add` appends, and return their scores."""
+        self.count = chunks
+        return Scores(self._scores.values[:chunks])
+
+    def add(self, scores: Scores) -> None:
+        """Append the scores of the next chunks."""
+        records = np.empty(len(scores.values), self._record)
+        records["values"] = scores.values
+        records["checksum"] = [zlib.crc32(values) for values in scores.values]
+        if not self.count:
+            os.ftruncate(self.stage.descriptor, 0)
+            write_at(self.stage.descriptor, self._key, 0)
+        place = len(self._key) + self.count * self._record.itemsize
+        write_at(self.stage.descriptor, records.tobytes(), place)
+        self.count += len(records)
+
 
 ROUNDING: Final = 1e-3  # of a log probability in 16 bits: 16 / 65535, and half of that
 SATURATED: Final = 15.0  # log probabilities below are cut in a base file

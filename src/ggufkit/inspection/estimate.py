@@ -139,19 +139,27 @@ class Estimate:
             self.output_weights + self.twice,
             *(layer.nbytes for layer in reversed(self.layers)),
         ]
-        split: list[int] = []
-        device = 0
-        for room in memories:
-            sums = list(itertools.accumulate(parts[sum(split) :], initial=self.compute))
-            count = max(sum(nbytes <= room for nbytes in sums) - 1, 0)
-            device += sums[count] if count else 0
-            split.append(count)
+        devices = list(filled(parts, memories, self.compute))
+        split = [count for count, _ in devices]
+        device = sum(nbytes for _, nbytes in devices)
         layers = sum(split)
         if not layers:
             return Fit(0, 0, self.total, is_whole=False, split=tuple(split))
         buffers = self.compute * sum(count > 0 for count in split)
         host = self.total - self.compute + self.twice - (device - buffers)
         return Fit(layers, device, host, is_whole=layers == len(parts), split=tuple(split))
+
+
+def filled(
+    parts: Sequence[int], memories: Sequence[int], compute: int
+) -> Iterator[tuple[int, int]]:
+    """Yield the layers and bytes of each device in turn, from the bytes of layers and buffers."""
+    layer = 0
+    for room in memories:
+        sums = list(itertools.accumulate(parts[layer:], initial=compute))
+        count = max(sum(nbytes <= room for nbytes in sums) - 1, 0)
+        yield count, sums[count] if count else 0
+        layer += count
 
 
 @takes_model

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ggufkit.checks.adapter import EMBEDDING, KIND, LORA_A
+from ggufkit.checks.model_view import EMBEDDING
+from ggufkit.checks.other_models import KIND, LORA_A
 from ggufkit.conversion.architecture.architecture import classes, find
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.card.describe import describe

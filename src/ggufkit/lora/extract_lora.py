@@ -16,7 +16,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ggufkit.checks.adapter import EMBEDDING, KIND, LORA_A, LORA_B
+from ggufkit.checks.model_view import EMBEDDING
+from ggufkit.checks.other_models import KIND, LORA_A, LORA_B
 from ggufkit.errors import AdapterError, first_names
 from ggufkit.format.metadata import Metadata
 from ggufkit.lora.pairs import ALPHA

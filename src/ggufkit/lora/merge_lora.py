@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from ggufkit.checks.adapter import EMBEDDING, KIND, LORA_A, LORA_B, tensor_faults
+from ggufkit.checks.model_view import EMBEDDING
+from ggufkit.checks.other_models import KIND, LORA_A, LORA_B, tensor_faults
 from ggufkit.conversion.tensors.moves import transpose
 from ggufkit.diffusion.architecture import is_diffusion
 from ggufkit.errors import AdapterError, TensorTypeError, first_names

@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ggufkit.checks.adapter import EMBEDDING, LORA_A, LORA_B
+from ggufkit.checks.model_view import EMBEDDING
+from ggufkit.checks.other_models import LORA_A, LORA_B
 from ggufkit.conversion.map_tensors import Moves
 from ggufkit.conversion.tensors.moves import concat, renamed, reshape, stack, transpose
 from ggufkit.conversion.tensors.operations import OPERATIONS, perform

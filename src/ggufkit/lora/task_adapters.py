@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ggufkit.checks.adapter import GENERAL_TYPE, KIND
+from ggufkit.checks.other_models import GENERAL_TYPE, KIND
 from ggufkit.conversion.architecture.architecture import classes, find
 from ggufkit.conversion.architecture.config import ConfigFacts
 from ggufkit.conversion.checkpoint.folder import Checkpoint

@@ -15,36 +15,22 @@ KEYS: Final = ("file", "key", "here", "there")
 ERRORS: Final = ("tensor", "file", "here", "there", "RMSE", "largest error", "SNR in dB", "cosine")
 MEMORY: Final = ("context", "weights", "cache", "compute", "total")
 WORST: Final = 20  # tensors of a comparison that are shown at once
-# Facts of `inspect`, by their names in the summary.
-_FACTS: Final = {
-    "architecture": "architecture",
-    "kind": "kind",
-    "name": "name",
-    "size_label": "size label",
-    "license": "licence",
-    "parameters": "parameters",
-    "recipe": "recipe",
-    "bits_per_weight": "bits per weight",
-    "context": "context",
-    "layers": "layers",
-    "embedding": "embedding",
-    "feed_forward": "feed forward",
-    "heads": "heads",
-    "kv_heads": "heads of keys and values",
-    "experts": "experts",
-    "experts_used": "experts used",
-    "vocabulary": "vocabulary",
-    "tokenizer": "tokenizer",
-}
+# Facts of `inspect`, by their names in the summary; some have other names in a report.
+_FACTS: Final = (
+    *("architecture", "kind", "name", "size_label", "license", "parameters", "recipe"),
+    *("bits_per_weight", "context", "layers", "embedding", "feed_forward", "heads", "kv_heads"),
+    *("experts", "experts_used", "vocabulary", "tokenizer"),
+)
+_LABELS: Final = {"license": "licence", "kv_heads": "heads of keys and values"}
 
 
 def fact_rows(contents: Contents) -> Iterator[tuple[str, str]]:
     """Yield the facts that the model has."""
     summary = contents.overview["summary"]
-    for field, label in _FACTS.items():
+    for field in _FACTS:
         value = summary[field]
         if value is not None:
-            yield label, shown_fact(value)
+            yield _LABELS.get(field, field.replace("_", " ")), shown_fact(value)
     yield "types", ", ".join(f"{entry['type']} ({entry['tensors']})" for entry in summary["types"])
     yield "tensors", f"{megabytes(contents.overview['nbytes'])} MB"
     files = contents.overview["files"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from ggufkit.errors import ValueTypeError
@@ -13,6 +13,7 @@ from ggufkit.inspection.estimate import (
     DEFAULT_CONTEXT,
     Estimate,
     estimate,
+    filled,
     largest_context,
     trained_context,
 )
@@ -133,14 +134,15 @@ def split(
     requested = _whole(query, "layers")
     parts = _parts(result, model, _whole(query, "cpu_experts") or 0)
     requested = len(parts) if requested is None else min(requested, len(parts))
-    filled = list(_filled(parts[:requested], devices, result.compute))
-    on_devices = sum(device["nbytes"] for device in filled)
-    offloaded = sum(device["layers"] for device in filled)
-    devices_in_use = sum(1 for device in filled if device["layers"])
+    taken = zip(devices, filled(parts[:requested], devices, result.compute), strict=True)
+    used = [{"room": room, "layers": count, "nbytes": size} for room, (count, size) in taken]
+    on_devices = sum(device["nbytes"] for device in used)
+    offloaded = sum(device["layers"] for device in used)
+    devices_in_use = sum(1 for device in used if device["layers"])
     more_buffers = max(devices_in_use - 1, 0) * result.compute
     everything = result.total + (result.twice if offloaded else 0) + more_buffers
     return {
-        "devices": filled,
+        "devices": used,
         "host": everything - on_devices,
         "layers": offloaded,
         "wanted": requested,
@@ -157,15 +159,6 @@ def _parts(result: Estimate, model: Model, cpu_experts: int) -> list[int]:
         for layer in reversed(result.layers)
     ]
     return [result.output_weights + result.twice, *layers]
-
-
-def _filled(parts: list[int], devices: Sequence[int], compute: int) -> Iterator[dict[str, Any]]:
-    layer = 0
-    for room in devices:
-        sums = [compute + nbytes for nbytes in itertools.accumulate(parts[layer:])]
-        count = sum(nbytes <= room for nbytes in sums)
-        yield {"room": room, "layers": count, "nbytes": sums[count - 1] if count else 0}
-        layer += count
 
 
 def _devices(query: object) -> list[int]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Final
 
 from ggufkit.errors import ShapeError
+from ggufkit.inspection.summary import plain_float
 from ggufkit.inspection.tensor_block import tensor_block
 from ggufkit.inspection.tensor_statistics import tensor_statistics
 from ggufkit.models.model import Tensor
@@ -14,7 +14,7 @@ from ggufkit.models.rows import rows_and_width
 from ggufkit.view.overview import BLOCKS, group_of, part_of
 from ggufkit.view.page_model import PageModel
 from ggufkit.view.picture import picture_facts
-from ggufkit.view.plain_values import cut, number, page_of
+from ggufkit.view.plain_values import cut, page_of
 
 READ_AT_ONCE: Final = 256 << 20  # bytes of a tensor whose statistics need no asking
 _SORTS: Final[dict[str, Callable[[Tensor], Any]]] = {
@@ -142,7 +142,7 @@ def check_element(tensor: Tensor, row: int, column: int) -> int:
 def _finite(value: Any) -> Any:  # noqa: ANN401 (as JSON is)
     """Return a document with NaN and infinities as texts."""
     if isinstance(value, float):
-        return value if math.isfinite(value) else number(value)
+        return plain_float(value)
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     return [_finite(item) for item in value] if isinstance(value, list | tuple) else value

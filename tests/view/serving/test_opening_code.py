@@ -7,9 +7,8 @@ import sys
 
 import pytest
 
-from ggufkit.view.serving import opening_code
-from ggufkit.view.serving.guard import OPENING_PATH
-from ggufkit.view.serving.opening_code import OpeningCode, owner_of
+from ggufkit.view.serving import guard
+from ggufkit.view.serving.guard import OPENING_PATH, OpeningCode, owner_of
 
 SCOPE = {"client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2)}
 
@@ -53,23 +52,23 @@ def test_another_page_cannot_take_the_code(server):
 
 
 def test_the_code_expires(monkeypatch):
-    monkeypatch.setattr(opening_code, "VALID_SECONDS", -1)
+    monkeypatch.setattr(guard, "VALID_SECONDS", -1)
     assert not OpeningCode("a").take("a", SCOPE)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no user ids")
 def test_another_user_cannot_take_the_code(monkeypatch):
     code = OpeningCode("a")
-    monkeypatch.setattr(opening_code, "owner_of", lambda _: os.getuid() + 1)
+    monkeypatch.setattr(guard, "owner_of", lambda _: os.getuid() + 1)
     assert not code.take("a", SCOPE)
-    monkeypatch.setattr(opening_code, "owner_of", lambda _: os.getuid())
+    monkeypatch.setattr(guard, "owner_of", lambda _: os.getuid())
     assert code.take("a", SCOPE)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the table of Linux")
 def test_the_owner_of_a_connection_is_known(server, monkeypatch):
     owners = []
-    monkeypatch.setattr(opening_code, "owner_of", lambda scope: owners.append(owner_of(scope)))
+    monkeypatch.setattr(guard, "owner_of", lambda scope: owners.append(owner_of(scope)))
     server.ask(f"{OPENING_PATH}{server.address.code.text}", raw=True)
     assert owners == [os.getuid()]
     assert owner_of(SCOPE) is None

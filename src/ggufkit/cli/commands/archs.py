@@ -7,22 +7,20 @@ from pathlib import Path
 
 import click
 
-from ggufkit.cli.options import arch_path_option, flag
-from ggufkit.cli.output import counted, emit, examples, paged, table, with_options
+from ggufkit.cli.options import arch_path_option, flag, new_command
+from ggufkit.cli.output import counted, emit, paged, table, with_options
 from ggufkit.errors import GGUFError, printable
 
 
-@click.command(
+@new_command(
     "archs",
-    epilog=examples(
-        "ggufkit archs",
-        "ggufkit archs LlamaForCausalLM",
-        "ggufkit archs --arch-path my-architectures --json",
-    ),
+    "ggufkit archs",
+    "ggufkit archs LlamaForCausalLM",
+    "ggufkit archs --arch-path my-architectures --json",
 )
 @click.argument("name", metavar="[NAME]", required=False)
 @arch_path_option
-@flag("--json", "as_json", help="Print the list as JSON.")
+@flag("--json as_json", "Print the list as JSON.")
 def command(name: str | None, *, arch_path: tuple[Path, ...], as_json: bool) -> None:
     """List the architectures that `convert` supports, with their model classes.
 

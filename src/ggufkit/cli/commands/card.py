@@ -6,22 +6,13 @@ from pathlib import Path
 
 import click
 
-from ggufkit.cli.options import FILE_PATH
-from ggufkit.cli.output import examples
+from ggufkit.cli.options import FILE_PATH, new_command, option
 from ggufkit.cli.write_model import report
 
 
-@click.command(
-    "card",
-    epilog=examples("ggufkit card release/", "ggufkit card release/ --template mine.md.jinja"),
-)
+@new_command("card", "ggufkit card release/", "ggufkit card release/ --template mine.md.jinja")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option(
-    "--template",
-    type=FILE_PATH,
-    metavar="FILE",
-    help="A template for Jinja that makes the card.",
-)
+@option("--template FILE", "A template for Jinja that makes the card.", type=FILE_PATH)
 def command(folder: Path, *, template: Path | None) -> None:
     """Write README.md, the chart and the figures of the release in FOLDER again.
 

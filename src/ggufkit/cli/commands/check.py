@@ -11,8 +11,8 @@ import ggufkit
 from ggufkit.checks.check import CheckOptions, check_models
 from ggufkit.cli import streams
 from ggufkit.cli.model_argument import MODEL
-from ggufkit.cli.options import flag, threads_option
-from ggufkit.cli.output import counted, emit, examples, paged
+from ggufkit.cli.options import flag, new_command, option, threads_option
+from ggufkit.cli.output import counted, emit, paged
 from ggufkit.cli.pipes import require_file
 from ggufkit.cli.progress import progress_bar
 from ggufkit.errors import MissingKeyError, printable
@@ -29,38 +29,29 @@ def _complete_rule(_ctx: click.Context, _param: click.Parameter, incomplete: str
     return [rule for rule in all_rules() if rule.startswith(incomplete)]
 
 
-@click.command(
+@new_command(
     "check",
-    epilog=examples(
-        "ggufkit check model.gguf",
-        "ggufkit check *.gguf --data",
-        "ggufkit check model.gguf --fix --dry-run",
-        "ggufkit check --explain token-rows",
-        "ggufkit check model.gguf --json | jq '.[0].findings[].rule'",
-        "ggufkit check models/*.gguf --sarif --fail-on warning > check.sarif",
-    ),
+    "ggufkit check model.gguf",
+    "ggufkit check *.gguf --data",
+    "ggufkit check model.gguf --fix --dry-run",
+    "ggufkit check --explain token-rows",
+    "ggufkit check model.gguf --json | jq '.[0].findings[].rule'",
+    "ggufkit check models/*.gguf --sarif --fail-on warning > check.sarif",
 )
 @click.argument("files", metavar="FILE...", nargs=-1, type=MODEL)
-@flag("--data", help="Also read tensor data and report NaN, infinities and broken blocks.")
-@flag("--names", help="Also report names outside the naming convention.")
-@flag("--fix", help="First repair what is safe to repair, in place.")
-@flag("--dry-run", help="With --fix: show what would change.")
-@click.option(
-    "--explain",
-    "rule",
-    metavar="RULE",
-    shell_complete=_complete_rule,
-    help="Explain a rule; check nothing.",
-)
-@click.option(
+@flag("--data", "Also read tensor data and report NaN, infinities and broken blocks.")
+@flag("--names", "Also report names outside the naming convention.")
+@flag("--fix", "First repair what is safe to repair, in place.")
+@flag("--dry-run", "With --fix: show what would change.")
+@option("--explain rule RULE", "Explain a rule; check nothing.", shell_complete=_complete_rule)
+@option(
     "--fail-on",
+    "Lowest severity that makes the exit code 1.",
     type=click.Choice(_SEVERITIES),
     default="error",
-    show_default=True,
-    help="Lowest severity that makes the exit code 1.",
 )
-@flag("--json", "as_json", help="Print the findings as JSON.")
-@flag("--sarif", help="Print the findings as SARIF 2.1.0.")
+@flag("--json as_json", "Print the findings as JSON.")
+@flag("--sarif", "Print the findings as SARIF 2.1.0.")
 @threads_option
 @click.pass_context
 def command(  # noqa: PLR0913 (click passes each option)
@@ -100,7 +91,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     if as_json:
         emit([_plain(file, findings) for file, findings in checked.items()])
     elif sarif:
-        from ggufkit.rules.sarif import as_sarif  # noqa: PLC0415 (slow to import)
+        from ggufkit.rules.findings import as_sarif  # noqa: PLC0415 (slow to import)
 
         emit(as_sarif(finding for findings in checked.values() for finding in findings))
     else:

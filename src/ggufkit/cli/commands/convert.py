@@ -12,7 +12,7 @@ from click.core import ParameterSource
 import ggufkit
 from ggufkit.cli import convert_outputs, write_model
 from ggufkit.cli import options as shared
-from ggufkit.cli.output import examples, note
+from ggufkit.cli.output import note
 from ggufkit.cli.pipes import keys_of
 from ggufkit.cli.quantize_options import imatrix_option, parse_recipes, search_option
 from ggufkit.cli.quantize_report import quantized_with_notes
@@ -54,75 +54,61 @@ def _overrides(
     return keys_of(str(path))
 
 
-@click.command(
+@shared.new_command(
     "convert",
+    "ggufkit convert SmolLM2-135M smollm2.gguf",
+    "ggufkit convert SmolLM2-135M models/ --quantize Q8_0,Q4_0",
+    "ggufkit convert Qwen3.5-9B qwen-{ftype}.gguf --no-mtp",
+    "ggufkit convert Llama-3.1-70B llama.gguf --shard-size 8G --outtype bf16",
+    "ggufkit convert SmolLM2-135M smollm2.gguf --dry-run",
+    "ggufkit convert hf://HuggingFaceTB/SmolLM2-135M smollm2.gguf --quantize Q4_K_M",
+    "ggufkit convert SmolLM2-135M out.gguf --quantize Q4_K_M --imatrix im.gguf --search best",
+    "ggufkit convert gemma-3-4b-it gemma.gguf --quantize Q4_K_M --with-mmproj mmproj.gguf",
+    "ggufkit convert flux1-dev.safetensors models/ --quantize Q4_K_S,Q8_0",
+    "ggufkit convert sdxl.safetensors vae.gguf --for sd.cpp --part vae",
     cls=shared.Command,
     groups=convert_outputs.OPTION_GROUPS,
-    epilog=examples(
-        "ggufkit convert SmolLM2-135M smollm2.gguf",
-        "ggufkit convert SmolLM2-135M models/ --quantize Q8_0,Q4_0",
-        "ggufkit convert Qwen3.5-9B qwen-{ftype}.gguf --no-mtp",
-        "ggufkit convert Llama-3.1-70B llama.gguf --shard-size 8G --outtype bf16",
-        "ggufkit convert SmolLM2-135M smollm2.gguf --dry-run",
-        "ggufkit convert hf://HuggingFaceTB/SmolLM2-135M smollm2.gguf --quantize Q4_K_M",
-        "ggufkit convert SmolLM2-135M out.gguf --quantize Q4_K_M --imatrix im.gguf --search best",
-        "ggufkit convert gemma-3-4b-it gemma.gguf --quantize Q4_K_M --with-mmproj mmproj.gguf",
-        "ggufkit convert flux1-dev.safetensors models/ --quantize Q4_K_S,Q8_0",
-        "ggufkit convert sdxl.safetensors vae.gguf --for sd.cpp --part vae",
-    ),
 )
 @click.argument("source", metavar="IN")
 @click.argument("out", metavar="OUT")
-@click.option(
+@shared.option(
     "--outtype",
+    "Type of matrices; auto is BF16 or F16, depending on the checkpoint.",
     type=click.Choice(OUTTYPES),
     default="auto",
-    show_default=True,
-    help="Type of matrices; auto is BF16 or F16, depending on the checkpoint.",
 )
-@click.option(
-    "--quantize",
-    "recipes",
+@shared.option(
+    "--quantize recipes RECIPE[,RECIPE...]",
+    "Quantize in the same pass; several recipes make several files.",
     type=parse_recipes,
-    metavar="RECIPE[,RECIPE...]",
-    help="Quantize in the same pass; several recipes make several files.",
 )
 @imatrix_option
 @search_option
-@click.option("--name", "--model-name", "name", help="Name of the model (general.name).")
-@click.option(
-    "--metadata",
-    "overrides",
+@shared.option("--name --model-name name", "Name of the model (general.name).")
+@shared.option(
+    "--metadata overrides FILE",
+    "JSON file with general.* keys that replace the checkpoint's.",
     type=shared.FILE_PATH,
     callback=_overrides,
-    metavar="FILE",
-    help="JSON file with general.* keys that replace the checkpoint's.",
 )
-@click.option(
-    "--pre", metavar="NAME", help="Name of the pre-tokenizer, if ggufkit does not recognize it."
-)
+@shared.option("--pre NAME", "Name of the pre-tokenizer, if ggufkit does not recognize it.")
 @shared.arch_path_option
-@shared.flag("--follow-links", help="Read files outside the folder that links in it lead to.")
-@click.option(
-    "--arch",
-    metavar="NAME",
-    help="Architecture of an image or video model, if ggufkit does not recognize it.",
+@shared.flag("--follow-links", "Read files outside the folder that links in it lead to.")
+@shared.option(
+    "--arch NAME", "Architecture of an image or video model, if ggufkit does not recognize it."
 )
-@click.option(
-    "--for",
-    "loader",
+@shared.option(
+    "--for loader",
+    "Program that reads an image or video model; sd.cpp is stable-diffusion.cpp.",
     type=click.Choice(checkpoint_files.LOADERS),
     default=checkpoint_files.COMFYUI,
-    show_default=True,
-    help="Program that reads an image or video model; sd.cpp is stable-diffusion.cpp.",
 )
-@click.option(
-    "--part",
-    metavar="NAME",
-    help="Part of a pipeline, such as text_encoder_2 or vae.  [default: the image or video model; "
+@shared.option(
+    "--part NAME",
+    "Part of a pipeline, such as text_encoder_2 or vae.  [default: the image or video model; "
     "of a file for sd.cpp all parts]",
 )
-@shared.flag("--vocab-only", help="Write metadata and vocabulary, no tensors.")
+@shared.flag("--vocab-only", "Write metadata and vocabulary, no tensors.")
 @click.option(
     "--mtp/--no-mtp",
     " /--no-nextn",
@@ -130,71 +116,57 @@ def _overrides(
     default=None,
     help="Write only the layers that predict further tokens, or leave them out.",
 )
-@shared.flag("--dspark", help="Write only the draft model DSpark of DeepSeek V4.")
-@shared.flag("--fuse-qkv", help="Join the matrices of queries, keys and values of each layer.")
-@shared.flag(
-    "--fuse-gate-up-exps", help="Join the gate and up matrices of the experts of each layer."
-)
-@shared.flag("--fp8-as-q8", help="Store matrices that are FP8 in the checkpoint as Q8_0.")
+@shared.flag("--dspark", "Write only the draft model DSpark of DeepSeek V4.")
+@shared.flag("--fuse-qkv", "Join the matrices of queries, keys and values of each layer.")
+@shared.flag("--fuse-gate-up-exps", "Join the gate and up matrices of the experts of each layer.")
+@shared.flag("--fp8-as-q8", "Store matrices that are FP8 in the checkpoint as Q8_0.")
 @shared.flag(
     "--keep-quantized",
-    help="Keep weights of GPTQ, AWQ, AutoRound and compressed-tensors as Q4_0, Q4_1 or Q8_0 "
+    "Keep weights of GPTQ, AWQ, AutoRound and compressed-tensors as Q4_0, Q4_1 or Q8_0 "
     "if that is exact.",
 )
 @shared.flag(
-    "--sentence-transformers-dense-modules",
-    "dense_modules",
-    help="Add the dense layers of sentence-transformers.",
+    "--sentence-transformers-dense-modules dense_modules",
+    "Add the dense layers of sentence-transformers.",
 )
-@click.option(
-    "--target-model-dir",
-    "target",
+@shared.option(
+    "--target-model-dir target FOLDER",
+    "Folder of the model that a draft model drafts for: it has the tokenizer.",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    metavar="FOLDER",
-    help="Folder of the model that a draft model drafts for: it has the tokenizer.",
 )
-@shared.flag("--mistral-format", help="Read Mistral's own files: params.json, tekken.json, ...")
+@shared.flag("--mistral-format", "Read Mistral's own files: params.json, tekken.json, ...")
 @shared.flag(
-    "--disable-mistral-community-chat-template",
-    "no_community_template",
-    help="Write no name of a built-in chat template for Mistral's own format.",
+    "--disable-mistral-community-chat-template no_community_template",
+    "Write no name of a built-in chat template for Mistral's own format.",
 )
-@shared.flag("--strict", help="Refuse fields of config.json that nothing reads.")
+@shared.flag("--strict", "Refuse fields of config.json that nothing reads.")
 @shared.flag(
-    "--exactly", help="Follow llama.cpp's converter even where ggufkit departs from it on purpose."
+    "--exactly", "Follow llama.cpp's converter even where ggufkit departs from it on purpose."
 )
-@shared.flag("--bigendian", help="Write the file for a big-endian machine.")
-@click.option(
-    "--shard-size",
-    "--split-max-size",
-    "shard_size",
+@shared.flag("--bigendian", "Write the file for a big-endian machine.")
+@shared.option(
+    "--shard-size --split-max-size shard_size SIZE",
+    "Write shards with at most this much tensor data each.",
     type=shared.parse_size,
-    metavar="SIZE",
-    help="Write shards with at most this much tensor data each.",
 )
-@click.option(
-    "--shard-tensors",
-    "--split-max-tensors",
-    "shard_tensors",
+@shared.option(
+    "--shard-tensors --split-max-tensors shard_tensors N",
+    "Write shards with at most this many tensors each.",
     type=int,
-    metavar="N",
-    help="Write shards with at most this many tensors each.",
 )
 @shared.no_tensor_first_split_option
 @shared.flag(
     "--mmproj",
-    help="Convert the multimodal projector, which turns pictures or sound into embeddings, and "
+    "Convert the multimodal projector, which turns pictures or sound into embeddings, and "
     "not the text model.",
 )
-@click.option(
-    "--with-mmproj", metavar="OUT2", help="Also convert the projector, to the file or folder OUT2."
-)
+@shared.option("--with-mmproj OUT2", "Also convert the projector, to the file or folder OUT2.")
 @shared.no_clobber_option
 @shared.threads_option
 @shared.resume_option
 @shared.cluster_option
-@shared.flag("--dry-run", help="Show what would be written; write nothing.")
-@shared.flag("--json", "as_json", help="Print the result as JSON.")
+@shared.flag("--dry-run", "Show what would be written; write nothing.")
+@shared.flag("--json as_json", "Print the result as JSON.")
 def command(  # noqa: PLR0913 (click passes each option)
     source: str,
     out: str,

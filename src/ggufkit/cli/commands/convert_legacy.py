@@ -10,50 +10,38 @@ import click
 import ggufkit
 from ggufkit.cli import options as shared
 from ggufkit.cli.model_argument import MODEL
-from ggufkit.cli.output import examples, note
+from ggufkit.cli.output import note
 from ggufkit.cli.quantize_report import quantized_with_notes
 from ggufkit.cli.write_model import deliver
 from ggufkit.conversion.legacy.convert_legacy import CONTEXT, EPSILON, lacks_scores
 
 
-@click.command(
+@shared.new_command(
     "convert-legacy",
+    "ggufkit convert-legacy ggml-model-f16.bin llama-7b-f16.gguf",
+    "ggufkit convert-legacy ggml-model-q4_0.bin llama-7b.gguf --vocab-from vocab.gguf",
+    "ggufkit convert-legacy llama2.ggmlv3.q4_K_M.bin llama2.gguf --rms-epsilon 1e-5",
+    "ggufkit convert-legacy ggml-model-q4_0.bin llama-7b.gguf --quantize Q4_K_M",
     cls=shared.Command,
-    epilog=examples(
-        "ggufkit convert-legacy ggml-model-f16.bin llama-7b-f16.gguf",
-        "ggufkit convert-legacy ggml-model-q4_0.bin llama-7b.gguf --vocab-from vocab.gguf",
-        "ggufkit convert-legacy llama2.ggmlv3.q4_K_M.bin llama2.gguf --rms-epsilon 1e-5",
-        "ggufkit convert-legacy ggml-model-q4_0.bin llama-7b.gguf --quantize Q4_K_M",
-    ),
 )
 @click.argument("source", metavar="IN", type=MODEL)
 @click.argument("out", metavar="OUT")
-@click.option(
-    "--vocab-from", type=MODEL, metavar="FILE", help="Take the vocabulary from this GGUF file."
-)
-@click.option(
+@shared.option("--vocab-from FILE", "Take the vocabulary from this GGUF file.", type=MODEL)
+@shared.option(
     "--context-length",
+    "Context length that the model was trained with.",
     type=shared.Count(min=1, max=2**32 - 1),
     default=CONTEXT,
-    show_default=True,
-    help="Context length that the model was trained with.",
 )
-@click.option(
-    "--rms-epsilon",
+@shared.option(
+    "--rms-epsilon X",
+    "Epsilon of the norms: 1e-6 for LLaMA 1, 1e-5 for LLaMA 2.",
     type=click.FloatRange(min=0, max=1),
     default=EPSILON,
-    show_default=True,
-    metavar="X",
-    help="Epsilon of the norms: 1e-6 for LLaMA 1, 1e-5 for LLaMA 2.",
 )
-@click.option(
-    "--quantize",
-    "recipe",
-    metavar="RECIPE",
-    help="Quantize the unquantized tensors in the same pass.",
-)
+@shared.option("--quantize recipe RECIPE", "Quantize the unquantized tensors in the same pass.")
 @shared.flag(
-    "--allow-requantize", help="Let --quantize also quantize tensors that are already quantized."
+    "--allow-requantize", "Let --quantize also quantize tensors that are already quantized."
 )
 @shared.no_clobber_option
 @shared.threads_option

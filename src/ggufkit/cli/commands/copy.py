@@ -10,7 +10,7 @@ import click
 import ggufkit
 from ggufkit.cli import options as shared
 from ggufkit.cli.model_argument import MODEL
-from ggufkit.cli.output import examples, note
+from ggufkit.cli.output import note
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.streams import PIPE
 from ggufkit.cli.write_model import deliver, is_folder, report, require_place, stem_of
@@ -23,45 +23,37 @@ _WORK: Final = ("threads", "cluster", "resume", "dry_run", "as_json")
 _DOWNLOAD_CANNOT: Final = _WORK[2:]
 
 
-@click.command(
+@shared.new_command(
     "copy",
+    "ggufkit copy model.gguf model-split.gguf --shard-size 2G",
+    "ggufkit copy model.gguf model-split.gguf --shard-size 2G --dry-run",
+    "ggufkit copy model.gguf shards/ --shard-size 2G",
+    "ggufkit copy model-00001-of-00009.gguf model.gguf",
+    "ggufkit copy big-endian.gguf model.gguf --endian little",
+    "ggufkit copy model.gguf - | ssh host 'cat > model.gguf'",
+    "ggufkit copy https://example.org/model.gguf model.gguf --resume",
     cls=shared.Command,
-    epilog=examples(
-        "ggufkit copy model.gguf model-split.gguf --shard-size 2G",
-        "ggufkit copy model.gguf model-split.gguf --shard-size 2G --dry-run",
-        "ggufkit copy model.gguf shards/ --shard-size 2G",
-        "ggufkit copy model-00001-of-00009.gguf model.gguf",
-        "ggufkit copy big-endian.gguf model.gguf --endian little",
-        "ggufkit copy model.gguf - | ssh host 'cat > model.gguf'",
-        "ggufkit copy https://example.org/model.gguf model.gguf --resume",
-    ),
 )
 @click.argument("source", metavar="IN", type=MODEL)
 @click.argument("out", metavar="OUT")
-@click.option("--alignment", type=int, metavar="N", help="Align tensors to this many bytes.")
-@click.option(
-    "--endian", "byte_order", type=click.Choice(("little", "big")), help="Byte order of the output."
+@shared.option("--alignment N", "Align tensors to this many bytes.", type=int)
+@shared.option(
+    "--endian byte_order", "Byte order of the output.", type=click.Choice(("little", "big"))
 )
-@click.option("--version", type=click.Choice(("2", "3")), help="GGUF version of the output.")
-@click.option(
-    "--shard-size",
+@shared.option("--version", "GGUF version of the output.", type=click.Choice(("2", "3")))
+@shared.option(
+    "--shard-size SIZE",
+    "Write shards with at most this much tensor data each.",
     type=shared.parse_size,
-    metavar="SIZE",
-    help="Write shards with at most this much tensor data each.",
 )
-@click.option(
-    "--shard-tensors",
-    type=int,
-    metavar="N",
-    help="Write shards with at most this many tensors each.",
-)
+@shared.option("--shard-tensors N", "Write shards with at most this many tensors each.", type=int)
 @shared.flag(
     "--deinterleave",
-    help="Write ik_llama.cpp's interleaved types (R4, R8, R16) as their plain types, without loss.",
+    "Write ik_llama.cpp's interleaved types (R4, R8, R16) as their plain types, without loss.",
 )
 @shared.flag(
     "--interleave",
-    help="Interleave rows like ik_llama.cpp's llama-quantize --repack: Q4_K becomes Q4_K_R4 ...",
+    "Interleave rows like ik_llama.cpp's llama-quantize --repack: Q4_K becomes Q4_K_R4 ...",
 )
 @shared.no_tensor_first_split_option
 @shared.no_clobber_option

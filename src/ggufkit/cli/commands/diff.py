@@ -16,8 +16,8 @@ import ggufkit
 from ggufkit.cli import streams
 from ggufkit.cli.errors import report
 from ggufkit.cli.model_argument import MODEL, is_checkpoint
-from ggufkit.cli.options import Count, arch_path_option, flag, threads_option
-from ggufkit.cli.output import counted, dims, emit, examples, note, paged, shorten, table
+from ggufkit.cli.options import Count, arch_path_option, flag, new_command, option, threads_option
+from ggufkit.cli.output import counted, dims, emit, note, paged, shorten, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.reports import show_deviations
 from ggufkit.conversion.checkpoint.folder import Checkpoint, open_checkpoint
@@ -39,26 +39,24 @@ LISTED_ITEMS: Final = 1000  # differing items that JSON shows of a longer array
 _SIGNS: Final = {"added": "+", "removed": "-"}
 
 
-@click.command(
+@new_command(
     "diff",
-    epilog=examples(
-        "ggufkit diff model-f16.gguf model-q4_k_m.gguf",
-        "ggufkit diff old.gguf new.gguf --no-data",
-        "ggufkit diff f16.gguf q8_0.gguf q4_k_m.gguf --sort snr --top 20",
-        "ggufkit diff model-00001-of-00003.gguf model.gguf && echo same",
-        "ggufkit diff a.gguf b.gguf --json | jq '.tensors[] | {name, deviation}'",
-    ),
+    "ggufkit diff model-f16.gguf model-q4_k_m.gguf",
+    "ggufkit diff old.gguf new.gguf --no-data",
+    "ggufkit diff f16.gguf q8_0.gguf q4_k_m.gguf --sort snr --top 20",
+    "ggufkit diff model-00001-of-00003.gguf model.gguf && echo same",
+    "ggufkit diff a.gguf b.gguf --json | jq '.tensors[] | {name, deviation}'",
 )
 @click.argument("before", metavar="A", type=MODEL)
 @click.argument("others", metavar="B...", type=MODEL, nargs=-1, required=True)
-@flag("--no-data", help="Compare only metadata, shapes and types.")
-@click.option(
+@flag("--no-data", "Compare only metadata, shapes and types.")
+@option(
     "--sort",
+    "Order of the tensors: the worst or largest first, or by name.",
     type=click.Choice(tuple(show_deviations.ORDERS)),
-    help="Order of the tensors: the worst or largest first, or by name.",
 )
-@click.option("--top", type=Count(min=1), help="Show only the first N tensors.")
-@flag("--json", "as_json", help="Print the differences as JSON.")
+@option("--top", "Show only the first N tensors.", type=Count(min=1))
+@flag("--json as_json", "Print the differences as JSON.")
 @arch_path_option
 @threads_option
 @click.pass_context

@@ -9,8 +9,8 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL, look_at
-from ggufkit.cli.options import Count, TokenCount, flag, parse_devices
-from ggufkit.cli.output import emit, examples, grouped, note, paged, size, table
+from ggufkit.cli.options import Count, TokenCount, flag, new_command, option, parse_devices
+from ggufkit.cli.output import emit, grouped, note, paged, size, table
 from ggufkit.cli.quantize_options import parse_recipe
 from ggufkit.inspection import estimate
 from ggufkit.inspection.compute_buffer import is_encoder
@@ -23,69 +23,55 @@ AS_IT_IS: Final = "as it is"  # without a recipe
 KINDS: Final = ("context", "weights", "cache", "state", "compute", "output", "total")
 
 
-@click.command(
+@new_command(
     "estimate",
-    epilog=examples(
-        "ggufkit estimate model.gguf",
-        "ggufkit estimate model.gguf --context 32768 --cache-type q8_0",
-        "ggufkit estimate model.gguf --memory 8GiB",
-        "ggufkit estimate model.gguf --memory auto",
-        "ggufkit estimate model-f16.gguf --recipe all --context 8k --memory 8GiB",
-        "ggufkit estimate model.gguf --context 4k --context 32k --memory 8GiB --memory 8GiB+8GiB",
-        "ggufkit estimate model.gguf --json | jq .total",
-    ),
+    "ggufkit estimate model.gguf",
+    "ggufkit estimate model.gguf --context 32768 --cache-type q8_0",
+    "ggufkit estimate model.gguf --memory 8GiB",
+    "ggufkit estimate model.gguf --memory auto",
+    "ggufkit estimate model-f16.gguf --recipe all --context 8k --memory 8GiB",
+    "ggufkit estimate model.gguf --context 4k --context 32k --memory 8GiB --memory 8GiB+8GiB",
+    "ggufkit estimate model.gguf --json | jq .total",
 )
 @click.argument("file", type=MODEL)
-@click.option(
-    "--context",
-    "contexts",
+@option(
+    "--context contexts",
+    "Tokens of all texts together, such as 8192 or 32k.  [repeatable; default: the model's "
+    "training context]",
     type=TokenCount(min=1),
     multiple=True,
-    help="Tokens of all texts together, such as 8192 or 32k.  [repeatable; default: the model's "
-    "training context]",
 )
-@click.option(
+@option(
     "--cache-type",
+    "Type of the KV cache.",
     type=click.Choice(estimate.CACHE_TYPES, case_sensitive=False),
     default="F16",
-    show_default=True,
-    help="Type of the KV cache.",
 )
-@click.option(
+@option(
     "--value-cache-type",
+    "Type of the cached values, if it differs from the keys' type.",
     type=click.Choice(estimate.CACHE_TYPES, case_sensitive=False),
-    help="Type of the cached values, if it differs from the keys' type.",
 )
-@click.option("--sequences", type=Count(min=1), default=1, help="Number of texts at once.")
-@flag("--unified", help="Keep all texts in one shared cache.")
-@click.option(
-    "--micro-batch",
-    type=Count(min=1),
-    default=512,
-    show_default=True,
-    help="Number of tokens computed at once.",
-)
-@flag("--no-flash-attention", help="Assume flash attention is off.")
-@flag("--full-window", help="Assume a full-size cache for layers with a sliding window.")
-@click.option(
-    "--recipe",
-    "recipes",
-    multiple=True,
-    metavar="RECIPE",
-    help="Assume FILE is quantized by this recipe; all means FILE as it is, and each recipe that "
+@option("--sequences", "Number of texts at once.", type=Count(min=1), default=1, show_default=False)
+@flag("--unified", "Keep all texts in one shared cache.")
+@option("--micro-batch", "Number of tokens computed at once.", type=Count(min=1), default=512)
+@flag("--no-flash-attention", "Assume flash attention is off.")
+@flag("--full-window", "Assume a full-size cache for layers with a sliding window.")
+@option(
+    "--recipe recipes RECIPE",
+    "Assume FILE is quantized by this recipe; all means FILE as it is, and each recipe that "
     "makes it smaller.  [repeatable]",
+    multiple=True,
 )
-@click.option(
-    "--memory",
-    "devices",
+@option(
+    "--memory devices SIZE",
+    "Show what fits into a device with this much memory, or into several devices together "
+    "(8GiB+12GiB); auto finds the graphics cards of this machine, or its memory.  [repeatable]",
     type=lambda text: Devices(text, parse_devices(text)),
     multiple=True,
-    metavar="SIZE",
-    help="Show what fits into a device with this much memory, or into several devices together "
-    "(8GiB+12GiB); auto finds the graphics cards of this machine, or its memory.  [repeatable]",
 )
-@flag("--layers", "by_layer", help="Show each layer.")
-@flag("--json", "as_json", help="Print all figures in bytes, as JSON.")
+@flag("--layers by_layer", "Show each layer.")
+@flag("--json as_json", "Print all figures in bytes, as JSON.")
 def command(  # noqa: PLR0913 (click passes each option)
     file: str,
     *,

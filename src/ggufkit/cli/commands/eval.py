@@ -13,7 +13,7 @@ import click
 from ggufkit.cli import options as shared
 from ggufkit.cli import streams
 from ggufkit.cli.model_argument import FILE, MODEL
-from ggufkit.cli.output import counted, emit, examples, paged, size, table
+from ggufkit.cli.output import counted, emit, paged, size, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import may_replace, refuse_input, report, require_place
 from ggufkit.errors import printable
@@ -28,45 +28,41 @@ KLD_PERCENTILES: Final = (99.9, 99.0, 95.0, 90.0, 50.0, 10.0, 5.0, 1.0, 0.1)
 BASE_COLUMNS: Final = ("PPL RATIO", "MEAN KLD", "MEDIAN KLD", "99.9% KLD", "RMS Δp", "SAME TOP p")
 
 
-@click.command(
+@shared.new_command(
     "eval",
-    epilog=examples(
-        "ggufkit eval model-Q4_K_M.gguf --text wiki.test.raw",
-        "ggufkit eval model-Q*.gguf --text wiki.test.raw --base model-F16.gguf --chunks 50",
-        "ggufkit eval --base model-F16.gguf --text wiki.test.raw --base-logits base.kld",
-        "ggufkit eval model-Q4_K_M.gguf --base-logits base.kld --details",
-        "ggufkit eval model-Q*.gguf --base-logits base.kld -o quants.json",
-    ),
+    "ggufkit eval model-Q4_K_M.gguf --text wiki.test.raw",
+    "ggufkit eval model-Q*.gguf --text wiki.test.raw --base model-F16.gguf --chunks 50",
+    "ggufkit eval --base model-F16.gguf --text wiki.test.raw --base-logits base.kld",
+    "ggufkit eval model-Q4_K_M.gguf --base-logits base.kld --details",
+    "ggufkit eval model-Q*.gguf --base-logits base.kld -o quants.json",
 )
 @click.argument("models", metavar="[MODEL]...", type=MODEL, nargs=-1)
-@click.option("--text", type=FILE, help="The text to read.")
-@click.option("--base", type=MODEL, help="Compare the models with this one.")
-@click.option(
-    "--base-logits",
-    metavar="FILE",
-    help="Compare with this base file of llama-perplexity; with --base, write it first.",
+@shared.option("--text", "The text to read.", type=FILE)
+@shared.option("--base", "Compare the models with this one.", type=MODEL)
+@shared.option(
+    "--base-logits FILE",
+    "Compare with this base file of llama-perplexity; with --base, write it first.",
 )
-@click.option(
+@shared.option(
     "--context",
+    "Tokens per chunk.  [default: those of the base file, or 512]",
     type=shared.TokenCount(8, shared.MAX_CONTEXT),
-    help="Tokens per chunk.  [default: those of the base file, or 512]",
 )
 @shared.chunks_option
-@click.option(
+@shared.option(
     "--micro-batch",
+    "Tokens computed at once; fewer need less memory.",
     type=shared.Count(1, shared.MAX_CONTEXT),
     default=512,
-    show_default=True,
-    help="Tokens computed at once; fewer need less memory.",
 )
-@click.option(
-    "-o", "--output", type=click.Path(dir_okay=False), help="Also write the result here, as JSON."
+@shared.option(
+    "-o --output", "Also write the result here, as JSON.", type=click.Path(dir_okay=False)
 )
-@shared.flag("--details", help="Print all figures as llama-perplexity does.")
+@shared.flag("--details", "Print all figures as llama-perplexity does.")
 @shared.resume_option
 @shared.no_clobber_option
 @shared.threads_option
-@shared.flag("--json", "as_json", help="Print the result as JSON.")
+@shared.flag("--json as_json", "Print the result as JSON.")
 def command(
     models: tuple[str, ...], *, output: str | None, details: bool, as_json: bool, **options: Any
 ) -> None:

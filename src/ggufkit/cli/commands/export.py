@@ -8,8 +8,16 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL
-from ggufkit.cli.options import Command, arch_path_option, flag, parse_size, threads_option
-from ggufkit.cli.output import emit, examples, note, size, table
+from ggufkit.cli.options import (
+    Command,
+    arch_path_option,
+    flag,
+    new_command,
+    option,
+    parse_size,
+    threads_option,
+)
+from ggufkit.cli.output import emit, note, size, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import report
 from ggufkit.conversion import export
@@ -17,42 +25,37 @@ from ggufkit.errors import printable
 from ggufkit.system.descriptors import as_path
 
 
-@click.command(
+@new_command(
     "export",
+    "ggufkit export model.gguf model/",
+    "ggufkit export model-q4_k_m.gguf model/ --dtype f16 --shard-size 5G",
+    "ggufkit export model.gguf model/ --dry-run",
+    "ggufkit export flux1-dev-Q8_0.gguf transformer/ --names diffusers",
     cls=Command,
-    epilog=examples(
-        "ggufkit export model.gguf model/",
-        "ggufkit export model-q4_k_m.gguf model/ --dtype f16 --shard-size 5G",
-        "ggufkit export model.gguf model/ --dry-run",
-        "ggufkit export flux1-dev-Q8_0.gguf transformer/ --names diffusers",
-    ),
 )
 @click.argument("source", metavar="IN", type=MODEL)
 @click.argument("out", metavar="OUT")
-@click.option(
+@option(
     "--dtype",
+    "Type of matrices; auto keeps float types and decodes quantized tensors to BF16.",
     type=click.Choice((export.AUTO, *export.DTYPES)),
     default=export.AUTO,
-    show_default=True,
-    help="Type of matrices; auto keeps float types and decodes quantized tensors to BF16.",
 )
-@click.option(
-    "--shard-size",
+@option(
+    "--shard-size SIZE",
+    "Write safetensors files with at most this much tensor data each.",
     type=parse_size,
-    metavar="SIZE",
-    help="Write safetensors files with at most this much tensor data each.",
 )
-@click.option(
+@option(
     "--names",
+    "Whose names the tensors of an image or video model get.",
     type=click.Choice((export.PUBLISHED, export.DIFFUSERS)),
     default=export.PUBLISHED,
-    show_default=True,
-    help="Whose names the tensors of an image or video model get.",
 )
 @arch_path_option
 @threads_option
-@flag("--dry-run", help="Show what would be written; write nothing.")
-@flag("--json", "as_json", help="Print the result as JSON.")
+@flag("--dry-run", "Show what would be written; write nothing.")
+@flag("--json as_json", "Print the result as JSON.")
 def command(
     source: str, out: str, *, threads: int | None, dry_run: bool, as_json: bool, **options: Any
 ) -> None:

@@ -13,8 +13,8 @@ import click
 import ggufkit
 from ggufkit.cli.errors import FAILED, report
 from ggufkit.cli.model_argument import ModelName
-from ggufkit.cli.options import flag, threads_option
-from ggufkit.cli.output import counted, emit, examples, note
+from ggufkit.cli.options import flag, new_command, option, threads_option
+from ggufkit.cli.output import counted, emit, note
 from ggufkit.cli.pipes import incoming
 from ggufkit.cli.progress import progress_bar
 from ggufkit.errors import FormatError, printable
@@ -31,29 +31,27 @@ from ggufkit.system.threads import Progress, in_turn, pool_of
 Results = list[tuple[Line, Result]]
 
 
-@click.command(
+@new_command(
     "hash",
-    epilog=examples(
-        "ggufkit hash model.gguf",
-        "ggufkit hash model.gguf --all > model.gguf.manifest",
-        "ggufkit hash model.gguf --check model.gguf.manifest",
-        "ggufkit hash model-00001-of-00003.gguf --content",
-        "ggufkit hash --sha256sum *.gguf > SHA256SUMS",
-        "ggufkit hash --sha256sum --check SHA256SUMS",
-    ),
+    "ggufkit hash model.gguf",
+    "ggufkit hash model.gguf --all > model.gguf.manifest",
+    "ggufkit hash model.gguf --check model.gguf.manifest",
+    "ggufkit hash model-00001-of-00003.gguf --content",
+    "ggufkit hash --sha256sum *.gguf > SHA256SUMS",
+    "ggufkit hash --sha256sum --check SHA256SUMS",
 )
 @click.argument("files", metavar="FILE...", nargs=-1, type=ModelName(reads_pipes=False))
-@flag("--xxh64", help="XXH64 (fast, the default).")
-@flag("--sha1", help="SHA-1.")
-@flag("--sha256", help="SHA-256.")
-@flag("--all", "all_", help="XXH64, SHA-1 and SHA-256.")
-@flag("--uuid", help="llama.cpp's identifier (UUIDv5) of the tensor data.")
-@flag("--content", help="One digest of all content, independent of the layout.")
-@flag("--sha256sum", help="Hash whole files, in the form of sha256sum.")
-@flag("--no-layer", help="Leave out the digests of single tensors.")
-@click.option("--check", "-c", "manifest", metavar="MANIFEST", help="Check against a manifest.")
-@click.option("--name", metavar="NAME", help="Print this name instead of FILE.")
-@flag("--json", "as_json", help="Print the digests as JSON.")
+@flag("--xxh64", "XXH64 (fast, the default).")
+@flag("--sha1", "SHA-1.")
+@flag("--sha256", "SHA-256.")
+@flag("--all all_", "XXH64, SHA-1 and SHA-256.")
+@flag("--uuid", "llama.cpp's identifier (UUIDv5) of the tensor data.")
+@flag("--content", "One digest of all content, independent of the layout.")
+@flag("--sha256sum", "Hash whole files, in the form of sha256sum.")
+@flag("--no-layer", "Leave out the digests of single tensors.")
+@option("--check -c manifest MANIFEST", "Check against a manifest.")
+@option("--name NAME", "Print this name instead of FILE.")
+@flag("--json as_json", "Print the digests as JSON.")
 @threads_option
 @click.pass_context
 def command(

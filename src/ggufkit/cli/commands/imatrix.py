@@ -19,19 +19,17 @@ from ggufkit.validation.plain_values import plain_values
 
 STATISTICS: Final = "LAYER TENSOR SUM(ACT²) MIN MAX MEAN STDDEV ACTIVE N ENTROPY E(NORM) ZD COSSIM"
 
-format_option: shared.SharedOption = click.option(
+format_option: shared.SharedOption = shared.option(
     "--format",
+    "Format of the file.  [default: dat if OUT ends in .dat, otherwise gguf]",
     type=click.Choice(FORMATS, case_sensitive=False),
-    help="Format of the file.  [default: dat if OUT ends in .dat, otherwise gguf]",
 )
-json_option: shared.SharedOption = shared.flag(
-    "--json", "as_json", help="Print the result as JSON."
-)
-context_option: shared.SharedOption = click.option(
+json_option: shared.SharedOption = shared.flag("--json as_json", "Print the result as JSON.")
+context_option: shared.SharedOption = shared.option(
     "--context",
-    type=shared.TokenCount(1, shared.MAX_CONTEXT),
-    help="Tokens per chunk, which .dat files do not say.  [default: what a .gguf among the inputs "
+    "Tokens per chunk, which .dat files do not say.  [default: what a .gguf among the inputs "
     "says, or 512]",
+    type=shared.TokenCount(1, shared.MAX_CONTEXT),
 )
 
 
@@ -103,7 +101,7 @@ def show(source: str, *, as_json: bool) -> None:
     epilog=examples("ggufkit imatrix merge english.gguf code.dat -o both.gguf"),
 )
 @click.argument("sources", metavar="IN...", type=FILE, nargs=-1, required=True)
-@click.option("-o", "--output", "out", required=True, metavar="OUT", help="The file to write.")
+@shared.option("-o --output out OUT", "The file to write.", required=True)
 @format_option
 @context_option
 @shared.no_clobber_option
@@ -153,34 +151,31 @@ def convert(
 @shared.output_option("imatrix.gguf")
 @format_option
 @shared.chunks_option
-@click.option("--from-chunk", type=shared.Count(0), default=0, help="Skip the first N chunks.")
-@click.option(
+@shared.option(
+    "--from-chunk", "Skip the first N chunks.", type=shared.Count(0), default=0, show_default=False
+)
+@shared.option(
     "--context",
+    "Tokens per chunk.",
     type=shared.TokenCount(16, shared.MAX_CONTEXT),
     default=CHUNK_SIZE,
-    show_default=True,
-    help="Tokens per chunk.",
 )
-@click.option(
+@shared.option(
     "--batch",
+    "Tokens computed at once; fewer need less memory.",
     type=shared.Count(16, shared.MAX_CONTEXT),
     default=2048,
-    show_default=True,
-    help="Tokens computed at once; fewer need less memory.",
 )
-@shared.flag("--process-output", help="Also collect data for output.weight.")
-@shared.flag("--parse-special", help="Parse special tokens in the text.")
-@click.option(
-    "--hessian",
-    metavar="FILE",
-    help="Also write how the inputs of each weight go together, for `quantize --hessian`.",
+@shared.flag("--process-output", "Also collect data for output.weight.")
+@shared.flag("--parse-special", "Parse special tokens in the text.")
+@shared.option(
+    "--hessian FILE",
+    "Also write how the inputs of each weight go together, for `quantize --hessian`.",
 )
-@click.option(
-    "--memory",
+@shared.option(
+    "--memory SIZE",
+    "Memory for the data of --hessian; more data takes several passes over TEXT.  [default: 4GiB]",
     type=shared.parse_size,
-    metavar="SIZE",
-    help="Memory for the data of --hessian; more data takes several passes over TEXT.  "
-    "[default: 4GiB]",
 )
 @shared.resume_option
 @shared.no_clobber_option

@@ -11,7 +11,7 @@ import numpy as np
 
 from ggufkit.cli import output
 from ggufkit.cli.model_argument import MODEL, complete_key, complete_tensor, look_at
-from ggufkit.cli.options import flag
+from ggufkit.cli.options import flag, new_command, option
 from ggufkit.edits.name_patterns import Pattern, matching, pattern
 from ggufkit.errors import printable
 from ggufkit.format.values import Arrays, Strings, Value
@@ -32,39 +32,33 @@ ROW_BYTES: Final = 16  # of a hex dump
 LEAST_SHOWN: Final = 0.0005  # a smaller share would print as 0.0%
 
 
-@click.command(
+@new_command(
     "inspect",
-    epilog=output.examples(
-        "ggufkit inspect model.gguf",
-        "ggufkit inspect model.gguf --key tokenizer.chat_template",
-        "ggufkit inspect model.gguf --tensors 'blk.0.*'",
-        "ggufkit inspect *.gguf --no-tensors",
-        "ggufkit inspect model.gguf --json | jq .summary",
-        "ggufkit inspect broken.gguf --bytes",
-        "ggufkit inspect download.gguf.part --partial",
-    ),
+    "ggufkit inspect model.gguf",
+    "ggufkit inspect model.gguf --key tokenizer.chat_template",
+    "ggufkit inspect model.gguf --tensors 'blk.0.*'",
+    "ggufkit inspect *.gguf --no-tensors",
+    "ggufkit inspect model.gguf --json | jq .summary",
+    "ggufkit inspect broken.gguf --bytes",
+    "ggufkit inspect download.gguf.part --partial",
 )
 @click.argument("files", metavar="FILE...", type=MODEL, nargs=-1, required=True)
-@flag("--json", "as_json", help="Print everything in full as JSON.")
-@click.option(
-    "--key",
-    "keys",
-    metavar="KEY",
+@flag("--json as_json", "Print everything in full as JSON.")
+@option(
+    "--key keys KEY",
+    "Print the value of a metadata key.  [repeatable]",
     multiple=True,
     shell_complete=complete_key,
-    help="Print the value of a metadata key.  [repeatable]",
 )
-@flag("--no-tensors", help="Leave out the list of tensors.")
-@click.option(
-    "--tensors",
-    "patterns",
-    metavar="PATTERN",
+@flag("--no-tensors", "Leave out the list of tensors.")
+@option(
+    "--tensors patterns PATTERN",
+    "List only the tensors that match: a name, a glob, or re:REGEX.  [repeatable]",
     multiple=True,
     shell_complete=complete_tensor,
-    help="List only the tensors that match: a name, a glob, or re:REGEX.  [repeatable]",
 )
-@flag("--bytes", "as_bytes", help="Print an annotated hex map of the header.")
-@flag("--partial", help="Show what is there of a file that is cut short.")
+@flag("--bytes as_bytes", "Print an annotated hex map of the header.")
+@flag("--partial", "Show what is there of a file that is cut short.")
 def command(  # noqa: PLR0913 (the options)
     files: tuple[str, ...],
     *,

@@ -8,37 +8,34 @@ import click
 
 import ggufkit
 from ggufkit.cli.commands.estimate import fit_words
-from ggufkit.cli.options import TokenCount, flag, parse_memory
-from ggufkit.cli.output import emit, examples, note, paged, size, table
+from ggufkit.cli.options import TokenCount, flag, new_command, option, parse_memory
+from ggufkit.cli.output import emit, note, paged, size, table
 from ggufkit.errors import printable
 from ggufkit.models.hub.names import SCHEME, is_hub_name
 from ggufkit.models.hub.repository import CachedModel
 from ggufkit.models.open_all import open_all
 
 
-@click.command(
+@new_command(
     "list",
-    epilog=examples(
-        "ggufkit list",
-        "ggufkit list llama",
-        "ggufkit list --json | jq -r '.[].path'",
-        "ggufkit list hf://bartowski/Llama-3.2-1B-Instruct-GGUF",
-        "ggufkit list hf://bartowski/Llama-3.2-1B-Instruct-GGUF --memory 2GiB --context 8192",
-    ),
+    "ggufkit list",
+    "ggufkit list llama",
+    "ggufkit list --json | jq -r '.[].path'",
+    "ggufkit list hf://bartowski/Llama-3.2-1B-Instruct-GGUF",
+    "ggufkit list hf://bartowski/Llama-3.2-1B-Instruct-GGUF --memory 2GiB --context 8192",
 )
 @click.argument("pattern", required=False, default="")
-@click.option(
-    "--memory",
+@option(
+    "--memory SIZE",
+    "Show which quants of a repository fit into this much memory.",
     type=parse_memory,
-    metavar="SIZE",
-    help="Show which quants of a repository fit into this much memory.",
 )
-@click.option(
+@option(
     "--context",
+    "With --memory: tokens of all texts together.  [default: the training context]",
     type=TokenCount(min=1),
-    help="With --memory: tokens of all texts together.  [default: the training context]",
 )
-@flag("--json", "as_json", help="Print names, paths and sizes as JSON.")
+@flag("--json as_json", "Print names, paths and sizes as JSON.")
 def command(pattern: str, *, memory: int | None, context: int | None, as_json: bool) -> None:
     """List the GGUF models in the caches of Hugging Face, llama.cpp, Ollama and LM Studio.
 

@@ -24,12 +24,11 @@ from ggufkit.lora.peft import CONFIG
 from ggufkit.models.model import Model
 from ggufkit.quantization.recipes import Recipe
 
-base_option: shared.SharedOption = click.option(
-    "--base",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    metavar="FOLDER",
-    help="Folder of the model that the adapter is for; only config.json is read. A folder that the "
+base_option: shared.SharedOption = shared.option(
+    "--base FOLDER",
+    "Folder of the model that the adapter is for; only config.json is read. A folder that the "
     "adapter names is never opened.",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
 )
 
 
@@ -56,14 +55,13 @@ def command() -> None:
 @click.argument("source", metavar="IN")
 @click.argument("out", metavar="OUT")
 @base_option
-@click.option(
+@shared.option(
     "--outtype",
+    "Type of the adapter's matrices; auto is BF16 or F16, depending on the adapter.",
     type=click.Choice(("f32", "f16", "bf16", "q8_0", "auto")),
     default="f32",
-    show_default=True,
-    help="Type of the adapter's matrices; auto is BF16 or F16, depending on the adapter.",
 )
-@click.option("--name", help="Name of the adapter (general.name).")
+@shared.option("--name", "Name of the adapter (general.name).")
 @shared.arch_path_option
 @shared.no_clobber_option
 @shared.threads_option
@@ -93,29 +91,21 @@ def convert(
 )
 @click.argument("base", metavar="BASE", type=FILE)
 @click.argument("adapters", metavar="ADAPTER...", nargs=-1, required=True, type=FILE)
-@click.option("-o", "--output", "out", required=True, metavar="OUT", help="The file to write.")
-@click.option(
-    "--scale",
-    "scales",
+@shared.option("-o --output out OUT", "The file to write.", required=True)
+@shared.option(
+    "--scale scales NUMBER",
+    "Strength of each adapter, in their order.  [repeatable; default: 1]",
     type=float,
     multiple=True,
-    metavar="NUMBER",
-    help="Strength of each adapter, in their order.  [repeatable; default: 1]",
 )
-@click.option(
+@shared.option(
     "--outtype",
+    "Type of the matrices that change.  [default: keep, the type that they have in BASE]",
     type=click.Choice(("keep", "f32", "f16", "bf16")),
-    help="Type of the matrices that change.  [default: keep, the type that they have in BASE]",
 )
-@click.option(
-    "--quantize",
-    "recipe",
-    type=parse_recipe,
-    metavar="TYPE",
-    help="Quantize the sum, in the same pass.",
-)
-@click.option("--imatrix", type=FILE, help="Importance matrix for --quantize.")
-@shared.flag("--allow-requantize", help="Let --quantize change tensors that are quantized in BASE.")
+@shared.option("--quantize recipe TYPE", "Quantize the sum, in the same pass.", type=parse_recipe)
+@shared.option("--imatrix", "Importance matrix for --quantize.", type=FILE)
+@shared.flag("--allow-requantize", "Let --quantize change tensors that are quantized in BASE.")
 @shared.no_clobber_option
 @shared.threads_option
 @shared.dry_run_option
@@ -198,22 +188,21 @@ def _quantized(
 @click.argument("base", metavar="BASE", type=FILE)
 @click.argument("tuned", metavar="TUNED", type=FILE)
 @click.argument("out", metavar="OUT")
-@click.option(
+@shared.option(
     "--rank",
+    "Rank of the adapter: a larger one loses less and takes more space.",
     type=shared.Count(min=1),
     required=True,
-    help="Rank of the adapter: a larger one loses less and takes more space.",
 )
-@click.option(
+@shared.option(
     "--outtype",
+    "Type of the adapter's matrices.",
     type=click.Choice(("f32", "f16", "bf16")),
     default="f32",
-    show_default=True,
-    help="Type of the adapter's matrices.",
 )
 @shared.no_clobber_option
 @shared.threads_option
-@shared.flag("--json", "as_json", help="Print the errors as JSON.")
+@shared.flag("--json as_json", "Print the errors as JSON.")
 def extract(  # noqa: PLR0913 (click passes each option)
     base: str, tuned: str, out: str, *, rank: int, outtype: str, threads: int | None, as_json: bool
 ) -> None:

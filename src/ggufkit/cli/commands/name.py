@@ -10,8 +10,8 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL, look_at
-from ggufkit.cli.options import flag
-from ggufkit.cli.output import emit, examples, note, table
+from ggufkit.cli.options import flag, new_command, option
+from ggufkit.cli.output import emit, note, table
 from ggufkit.cli.pipes import require_file
 from ggufkit.edits.conventional_name import FIRST_VERSION, new_paths, rename
 from ggufkit.errors import printable
@@ -24,29 +24,25 @@ from ggufkit.models.remote_resolvers import is_remote
 _ENCODINGS: Final = {"", *FILE_TYPES.values(), *(kind.name for kind in TENSOR_TYPES.values())}
 
 
-@click.command(
+@new_command(
     "name",
-    epilog=examples(
-        "ggufkit name Mixtral-8x7B-v0.1-Q2_K.gguf",
-        "ggufkit name model.gguf",
-        "ggufkit name model.gguf --rename",
-        "ggufkit name model.gguf --version v1.1 --finetune Chat --rename",
-        "ggufkit name model.gguf --json | jq -r .conventional_name",
-    ),
+    "ggufkit name Mixtral-8x7B-v0.1-Q2_K.gguf",
+    "ggufkit name model.gguf",
+    "ggufkit name model.gguf --rename",
+    "ggufkit name model.gguf --version v1.1 --finetune Chat --rename",
+    "ggufkit name model.gguf --json | jq -r .conventional_name",
 )
 @click.argument("file", type=MODEL)
-@flag("--rename", "is_rename", help="Rename FILE to the conventional name.")
-@flag("--dry-run", help="With --rename: show the new names; rename nothing.")
-@flag("--json", "as_json", help="Print the parts and names as JSON.")
-@click.option("--basename", metavar="TEXT", help="The model's name, such as Llama-3.")
-@click.option("--size-label", metavar="TEXT", help="Its size, such as 8B or 8x7B.")
-@click.option(
-    "--finetune", metavar="TEXT", help="The purpose of its fine-tuning, such as Instruct."
-)
-@click.option("--version", metavar="TEXT", help="Its version, such as v1.0.")
-@click.option("--encoding", metavar="TEXT", help="The recipe, such as Q4_K_M.")
-@click.option("--type", metavar="TEXT", help="LoRA or vocab.")
-@click.option("--sidecar", metavar="TEXT", help="mmproj or mtp.")
+@flag("--rename is_rename", "Rename FILE to the conventional name.")
+@flag("--dry-run", "With --rename: show the new names; rename nothing.")
+@flag("--json as_json", "Print the parts and names as JSON.")
+@option("--basename TEXT", "The model's name, such as Llama-3.")
+@option("--size-label TEXT", "Its size, such as 8B or 8x7B.")
+@option("--finetune TEXT", "The purpose of its fine-tuning, such as Instruct.")
+@option("--version TEXT", "Its version, such as v1.0.")
+@option("--encoding TEXT", "The recipe, such as Q4_K_M.")
+@option("--type TEXT", "LoRA or vocab.")
+@option("--sidecar TEXT", "mmproj or mtp.")
 def command(
     file: str, *, is_rename: bool, dry_run: bool, as_json: bool, **texts: str | None
 ) -> None:

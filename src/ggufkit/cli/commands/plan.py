@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL, look_at
-from ggufkit.cli.options import flag
-from ggufkit.cli.output import emit, examples, note, paged, row_widths, size, table
+from ggufkit.cli.options import flag, new_command, option
+from ggufkit.cli.output import emit, note, paged, row_widths, size, table
 from ggufkit.cli.quantize_options import imatrix_option, parse_recipe, search_option
 from ggufkit.format.dialects import LLAMA_CPP
 from ggufkit.format.types import IK
@@ -20,41 +21,37 @@ from ggufkit.quantization.recipes import IK_ONLY, Recipe
 from ggufkit.quants.search import Search
 
 
-@click.command(
+@new_command(
     "plan",
-    epilog=examples(
-        "ggufkit plan model-f16.gguf",
-        "ggufkit plan model-f16.gguf --imatrix imatrix.gguf",
-        "ggufkit plan model-f16.gguf --explain Q4_K_M",
-        "ggufkit plan model-f16.gguf --program ik_llama.cpp",
-        "ggufkit plan model-f16.gguf --json | jq '.recipes[] | select(.nbytes < 4e9) | .recipe'",
-    ),
+    "ggufkit plan model-f16.gguf",
+    "ggufkit plan model-f16.gguf --imatrix imatrix.gguf",
+    "ggufkit plan model-f16.gguf --explain Q4_K_M",
+    "ggufkit plan model-f16.gguf --program ik_llama.cpp",
+    "ggufkit plan model-f16.gguf --json | jq '.recipes[] | select(.nbytes < 4e9) | .recipe'",
 )
 @click.argument("file", type=MODEL)
 @imatrix_option
 @search_option
-@click.option(
-    "--explain",
-    "recipe",
+@option(
+    "--explain recipe RECIPE",
+    "Show the type that RECIPE gives each tensor, and why, instead of sizes.",
     type=parse_recipe,
-    metavar="RECIPE",
-    help="Show the type that RECIPE gives each tensor, and why, instead of sizes.",
 )
-@click.option(
+@option(
     "--program",
+    "Show the recipes of this program.",
     type=click.Choice((LLAMA_CPP, IK)),
     default=LLAMA_CPP,
-    help="Show the recipes of this program.",
+    show_default=False,
 )
-@flag("--json", "as_json", help="Print the result as JSON.")
-def command(  # noqa: PLR0913 (the options)
+@flag("--json as_json", "Print the result as JSON.")
+def command(
     file: str,
     *,
-    imatrix: str | None,
-    search: Search | None,
     recipe: Recipe | None,
     program: str,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Show how large FILE would be in every recipe, the largest first, from its header alone.
 
@@ -64,27 +61,22 @@ def command(  # noqa: PLR0913 (the options)
     """
     with look_at(file) as model:
         if recipe:
-            _explain(file, model, recipe, imatrix, search, as_json=as_json)
+            _explain(file, model, recipe, options, as_json=as_json)
         else:
             recipes = filter(can_encode, IK_ONLY.values()) if program == IK else None
-            planned = ggufkit.plan(model, recipes, imatrix=imatrix, search=search)
-            _report(file, sorted(planned, key=lambda p: -p.nbytes), search, as_json=as_json)
+            planned = ggufkit.plan(model, recipes, **options)
+            ordered = sorted(planned, key=lambda p: -p.nbytes)
+            _report(file, ordered, options["search"], as_json=as_json)
 
 
-def _explain(  # noqa: PLR0913 (the options)
-    file: str,
-    model: Model,
-    recipe: Recipe,
-    imatrix: str | None,
-    search: Search | None,
-    *,
-    as_json: bool,
+def _explain(
+    file: str, model: Model, recipe: Recipe, options: dict[str, Any], *, as_json: bool
 ) -> None:
     from ggufkit.cli.quantize_report import show_explanations, warn  # noqa: PLC0415 (slow to import)
     from ggufkit.quantization.explain import explain  # noqa: PLC0415
     from ggufkit.quantization.quantize import decide  # noqa: PLC0415
 
-    quantization = decide(model, recipe, imatrix=imatrix, search=search)
+    quantization = decide(model, recipe, **options)
     warn(quantization, allowed=True, of_several=False)
     explained = explain(quantization)
     if as_json:

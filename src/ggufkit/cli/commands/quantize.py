@@ -16,7 +16,7 @@ import ggufkit
 from ggufkit.cli import options as shared
 from ggufkit.cli import quantize_options, quantize_report, write_model
 from ggufkit.cli.model_argument import FILE, MODEL, open_any
-from ggufkit.cli.output import examples, note
+from ggufkit.cli.output import note
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.streams import PIPE
 from ggufkit.format.types import tensor_type
@@ -66,151 +66,129 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     return [f"{before}{comma}{name}" for name in ALL_RECIPES if name.startswith(last.upper())]
 
 
-@click.command(
+@shared.new_command(
     "quantize",
+    "ggufkit quantize model-f16.gguf model-Q4_K_M.gguf Q4_K_M",
+    "ggufkit quantize model-f16.gguf model-IQ2_XS.gguf IQ2_XS --imatrix imatrix.gguf",
+    "ggufkit quantize model-f16.gguf folder/ Q4_K_M,Q5_K_M,Q8_0",
+    "ggufkit quantize model-f16.gguf out.gguf Q4_K_M --tensor-type attn_v=Q8_0 --dry-run",
+    "ggufkit quantize model-f16.gguf out.gguf Q4_K_M --imatrix imatrix.gguf --search best",
+    "ggufkit quantize model-f16.gguf out.gguf Q3_K_M --hessian model.hessian.gguf",
+    "ggufkit quantize model-f16.gguf out.gguf mine.toml",
+    "ggufkit quantize model-f16.gguf out.gguf --like other-UD-Q4_K_XL.gguf",
+    "ggufkit quantize model-f16.gguf out.gguf --target-size 3.2GiB --imatrix imatrix.gguf",
     cls=shared.Command,
     groups=GROUPS,
-    epilog=examples(
-        "ggufkit quantize model-f16.gguf model-Q4_K_M.gguf Q4_K_M",
-        "ggufkit quantize model-f16.gguf model-IQ2_XS.gguf IQ2_XS --imatrix imatrix.gguf",
-        "ggufkit quantize model-f16.gguf folder/ Q4_K_M,Q5_K_M,Q8_0",
-        "ggufkit quantize model-f16.gguf out.gguf Q4_K_M --tensor-type attn_v=Q8_0 --dry-run",
-        "ggufkit quantize model-f16.gguf out.gguf Q4_K_M --imatrix imatrix.gguf --search best",
-        "ggufkit quantize model-f16.gguf out.gguf Q3_K_M --hessian model.hessian.gguf",
-        "ggufkit quantize model-f16.gguf out.gguf mine.toml",
-        "ggufkit quantize model-f16.gguf out.gguf --like other-UD-Q4_K_XL.gguf",
-        "ggufkit quantize model-f16.gguf out.gguf --target-size 3.2GiB --imatrix imatrix.gguf",
-    ),
 )
 @click.argument("source", metavar="IN", type=MODEL)
 @click.argument("out", metavar="OUT", required=False)
 @click.argument("recipe", metavar="RECIPE", required=False, shell_complete=_complete)
 @quantize_options.imatrix_option
-@click.option(
-    "--include-weights",
+@shared.option(
+    "--include-weights PART",
+    "Use importance data only for tensors whose names contain PART.  [repeatable]",
     multiple=True,
-    metavar="PART",
-    help="Use importance data only for tensors whose names contain PART.  [repeatable]",
 )
-@click.option(
-    "--exclude-weights",
+@shared.option(
+    "--exclude-weights PART",
+    "Ignore importance data for tensors whose names contain PART.  [repeatable]",
     multiple=True,
-    metavar="PART",
-    help="Ignore importance data for tensors whose names contain PART.  [repeatable]",
 )
 @shared.flag(
     "--promote-uncovered",
-    help="If a type needs importance data that is missing, use the nearest type that does not.",
+    "If a type needs importance data that is missing, use the nearest type that does not.",
 )
 @quantize_options.search_option
-@click.option(
+@shared.option(
     "--hessian",
+    "Feed errors back (GPTQ) by a file of `imatrix compute --hessian`; needs no --imatrix.",
     type=FILE,
-    help="Feed errors back (GPTQ) by a file of `imatrix compute --hessian`; needs no --imatrix.",
 )
-@shared.flag("--pure", help="Give every tensor the recipe's base type.")
-@shared.flag("--leave-output-tensor", help="Keep output.weight as it is.")
-@click.option(
-    "--output-tensor-type",
+@shared.flag("--pure", "Give every tensor the recipe's base type.")
+@shared.flag("--leave-output-tensor", "Keep output.weight as it is.")
+@shared.option(
+    "--output-tensor-type TYPE",
+    "Type of output.weight.",
     type=shared.usage(lambda text: tensor_type(text).name),
-    metavar="TYPE",
-    help="Type of output.weight.",
 )
-@click.option(
-    "--token-embedding-type",
+@shared.option(
+    "--token-embedding-type TYPE",
+    "Type of the token embeddings.",
     type=shared.usage(lambda text: tensor_type(text).name),
-    metavar="TYPE",
-    help="Type of the token embeddings.",
 )
-@click.option(
-    "--tensor-type",
-    "tensor_types",
+@shared.option(
+    "--tensor-type tensor_types RE=TYPE",
+    "Type of tensors whose names match RE anywhere; the first match counts.  [repeatable]",
     type=shared.usage(recipe_files.parse_tensor_type),
     multiple=True,
-    metavar="RE=TYPE",
-    help="Type of tensors whose names match RE anywhere; the first match counts.  [repeatable]",
 )
-@click.option(
-    "--custom-q",
-    "custom_types",
+@shared.option(
+    "--custom-q custom_types RE=TYPE,...",
+    "Such rules in the form of ik_llama.cpp, before those of --tensor-type.  [repeatable]",
     type=shared.usage(recipe_files.parse_custom_types),
     multiple=True,
-    metavar="RE=TYPE,...",
-    help="Such rules in the form of ik_llama.cpp, before those of --tensor-type.  [repeatable]",
 )
-@click.option(
-    "--tensor-type-file",
+@shared.option(
+    "--tensor-type-file FILE",
+    "File with more RE=TYPE entries, separated by spaces or newlines.",
     type=click.Path(exists=True, dir_okay=False),
-    metavar="FILE",
-    help="File with more RE=TYPE entries, separated by spaces or newlines.",
 )
-@click.option(
-    "--target-size",
+@shared.option(
+    "--target-size SIZE",
+    "Choose types so that OUT has at most this size, such as 3.2GiB, with the least error.",
     type=shared.parse_size,
-    metavar="SIZE",
-    help="Choose types so that OUT has at most this size, such as 3.2GiB, with the least error.",
 )
-@click.option(
-    "--target-bpw",
+@shared.option(
+    "--target-bpw BITS",
+    "Choose types with this many bits per weight on average and the least error.",
     type=click.FloatRange(0, 32, min_open=True),
-    metavar="BITS",
-    help="Choose types with this many bits per weight on average and the least error.",
 )
-@click.option(
-    "--sensitivity",
+@shared.option(
+    "--sensitivity", "For a target size: use what `ggufkit sensitivity` measured on IN.", type=FILE
+)
+@shared.option(
+    "--repair TEXT",
+    "With --sensitivity: try types on this text, and keep those that predict it best.",
     type=FILE,
-    help="For a target size: use what `ggufkit sensitivity` measured on IN.",
 )
-@click.option(
-    "--repair",
-    type=FILE,
-    metavar="TEXT",
-    help="With --sensitivity: try types on this text, and keep those that predict it best.",
-)
-@click.option(
+@shared.option(
     "--repair-chunks",
-    type=shared.Count(1),
-    help="With --repair: read at most N chunks of 512 tokens for each try.  [default: "
+    "With --repair: read at most N chunks of 512 tokens for each try.  [default: "
     f"{quantize_options.REPAIR_CHUNKS}]",
+    type=shared.Count(1),
 )
-@click.option(
-    "--like", type=MODEL, metavar="GGUF", help="Copy the type of each tensor from this model."
-)
-@click.option(
-    "--prune-layers",
-    "layers",
+@shared.option("--like GGUF", "Copy the type of each tensor from this model.", type=MODEL)
+@shared.option(
+    "--prune-layers layers LIST",
+    "Remove these layers, such as 3,5-7, and renumber the others.",
     type=shared.usage(parse_layers),
-    metavar="LIST",
-    help="Remove these layers, such as 3,5-7, and renumber the others.",
 )
-@click.option(
-    "--override-kv",
+@shared.option(
+    "--override-kv KEY=TYPE:VALUE",
+    "Set a key; TYPE is int, float, bool, str, or a GGUF type like array[int32].  [repeatable]",
     type=shared.usage(recipe_files.parse_override),
     multiple=True,
-    metavar="KEY=TYPE:VALUE",
-    help="Set a key; TYPE is int, float, bool, str, or a GGUF type like array[int32].  "
-    "[repeatable]",
 )
-@shared.flag("--keep-split", help="Write shards like the input's.")
-@shared.flag("--keep-order", help="Keep the tensors in the input's order.")
+@shared.flag("--keep-split", "Write shards like the input's.")
+@shared.flag("--keep-order", "Keep the tensors in the input's order.")
 @shared.flag(
-    "--allow-requantize", help="Quantize tensors that are already quantized; this loses quality."
+    "--allow-requantize", "Quantize tensors that are already quantized; this loses quality."
 )
 @shared.flag(
     "--requantize-smaller",
-    help="Quantize tensors that are already quantized only if they become smaller.",
+    "Quantize tensors that are already quantized only if they become smaller.",
 )
 @shared.flag(
     "--provenance",
-    help="Record digests of IN and the importance matrix, and all settings, for `reproduce`.",
+    "Record digests of IN and the importance matrix, and all settings, for `reproduce`.",
 )
 @quantize_report.explain_option
 @shared.no_clobber_option
 @shared.threads_option
 @shared.resume_option
 @shared.cluster_option
-@shared.flag("--dry-run", help="Show the type and size of each tensor; write nothing.")
-@shared.flag("--json", "as_json", help="Print the result for each tensor as JSON.")
+@shared.flag("--dry-run", "Show the type and size of each tensor; write nothing.")
+@shared.flag("--json as_json", "Print the result for each tensor as JSON.")
 def command(source: str, out: str | None, recipe: str | None, **values: Any) -> None:
     """Quantize the model IN by RECIPE and write OUT, byte-identical to llama-quantize's output.
 

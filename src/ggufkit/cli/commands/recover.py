@@ -8,8 +8,8 @@ import click
 
 import ggufkit
 from ggufkit.cli.errors import FAILED, report
-from ggufkit.cli.options import flag
-from ggufkit.cli.output import emit, examples
+from ggufkit.cli.options import flag, new_command
+from ggufkit.cli.output import emit
 from ggufkit.edits.recover import Outcome
 from ggufkit.errors import GGUFError, printable
 
@@ -21,12 +21,10 @@ _OUTCOMES: Final = {
 }
 
 
-@click.command(
-    "recover", epilog=examples("ggufkit recover model.gguf", "ggufkit recover *.gguf --json")
-)
+@new_command("recover", "ggufkit recover model.gguf", "ggufkit recover *.gguf --json")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@flag("--force", help="Recover even if the file was copied since.")
-@flag("--json", "as_json", help="Print the outcomes as JSON.")
+@flag("--force", "Recover even if the file was copied since.")
+@flag("--json as_json", "Print the outcomes as JSON.")
 @click.pass_context
 def command(ctx: click.Context, files: tuple[str, ...], *, force: bool, as_json: bool) -> None:
     """Finish or undo the interrupted edit of each FILE.

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import sys
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ggufkit.cli.options import FILE_PATH, cluster_option, flag, parse_size, threads_option
-from ggufkit.cli.output import counted, emit, examples, is_quiet, note, paged, size, table
-from ggufkit.cli.progress import progress_bar
-from ggufkit.cli.reports.show_release import ReleaseView
+from ggufkit.cli.options import (
+    FILE_PATH,
+    cluster_option,
+    flag,
+    new_command,
+    option,
+    parse_size,
+    threads_option,
+)
+from ggufkit.cli.output import counted, emit, is_quiet, note, paged, size, table
+from ggufkit.cli.progress import bar_of, duration, progress_bar
 from ggufkit.cli.streams import PIPE
 from ggufkit.cli.write_model import report
 from ggufkit.errors import GGUFError, OutputError, printable
@@ -20,7 +31,12 @@ from ggufkit.system.staging import write_whole
 from ggufkit.system.text_file import Most, decoded, read_small
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+    from rich.progress import Progress as RichProgress
+
     from ggufkit.release.runner import ReleaseJob, Tell
+    from ggufkit.system.threads import Progress
 
 INIT: Final = "init"  # instead of a source: write the settings
 SETTINGS: Final = "release.toml"
@@ -30,69 +46,49 @@ NAME: Final = "{name}"  # in --upload, the name of each model of a list
 _TEXT: Final = click.Path(exists=True, dir_okay=False)
 
 
-@click.command(
+@new_command(
     "release",
-    epilog=examples(
-        "ggufkit release init",
-        "ggufkit release SmolLM2-135M -o release/ --config release.toml --dry-run",
-        "ggufkit release SmolLM2-135M -o release/ --calibration text.txt --text held-out.txt",
-        "ggufkit release hf://org/model -o release/ --upload user/model-GGUF --disk 200GB",
-        "ggufkit release --watch models.txt -o releases/ --upload user/{name}-GGUF",
-    ),
+    "ggufkit release init",
+    "ggufkit release SmolLM2-135M -o release/ --config release.toml --dry-run",
+    "ggufkit release SmolLM2-135M -o release/ --calibration text.txt --text held-out.txt",
+    "ggufkit release hf://org/model -o release/ --upload user/model-GGUF --disk 200GB",
+    "ggufkit release --watch models.txt -o releases/ --upload user/{name}-GGUF",
 )
 @click.argument("source", required=False)
-@click.option("-o", "--output", "folder", metavar="FOLDER", help="The folder for all files.")
-@click.option(
-    "--config",
-    type=FILE_PATH,
-    metavar="FILE",
-    help="A file of settings; `ggufkit release init` writes one.",
-)
-@click.option(
-    "--rungs",
+@option("-o --output folder FOLDER", "The folder for all files.")
+@option("--config FILE", "A file of settings; `ggufkit release init` writes one.", type=FILE_PATH)
+@option(
+    "--rungs LIST",
+    "The files to make: recipes, sizes or bits per weight, such as Q4_K_M,3.2GiB,4.25bpw.",
     type=lambda text: tuple(text.split(",")),
-    metavar="LIST",
-    help="The files to make: recipes, sizes or bits per weight, such as Q4_K_M,3.2GiB,4.25bpw.",
 )
-@click.option("--calibration", type=_TEXT, metavar="TEXT", help="The text for importance data.")
-@click.option(
-    "--text",
-    "texts",
-    type=_TEXT,
-    multiple=True,
-    metavar="TEXT",
-    help="A text to measure quality on.  [repeatable]",
+@option("--calibration TEXT", "The text for importance data.", type=_TEXT)
+@option(
+    "--text texts TEXT", "A text to measure quality on.  [repeatable]", type=_TEXT, multiple=True
 )
-@click.option(
-    "--upload",
-    metavar="PLACE",
+@option(
+    "--upload PLACE",
+    "Publish at user/name on the Hub, s3://bucket/folder, or ./folder.",
     default="",
-    help="Publish at user/name on the Hub, s3://bucket/folder, or ./folder.",
+    show_default=False,
 )
-@flag("--public", help="Make a new repository public, not private.")
-@flag("--replace", help="Replace published files with other content.")
-@click.option(
-    "--disk",
+@flag("--public", "Make a new repository public, not private.")
+@flag("--replace", "Replace published files with other content.")
+@option(
+    "--disk SIZE",
+    "Let FOLDER take at most this; rungs are removed once they are published.",
     type=parse_size,
-    metavar="SIZE",
-    help="Let FOLDER take at most this; rungs are removed once they are published.",
 )
-@click.option(
-    "--card",
+@option("--card FILE", "A template for Jinja that makes the model card.", type=FILE_PATH)
+@option(
+    "--watch LIST",
+    "Work through the models in this file, one a line, each in a folder of its own.",
     type=FILE_PATH,
-    metavar="FILE",
-    help="A template for Jinja that makes the model card.",
-)
-@click.option(
-    "--watch",
-    type=FILE_PATH,
-    metavar="LIST",
-    help="Work through the models in this file, one a line, each in a folder of its own.",
 )
 @threads_option
 @cluster_option
-@flag("--dry-run", help="Show what would be done; write nothing.")
-@flag("--json", "as_json", help="Print a line of JSON for each step.")
+@flag("--dry-run", "Show what would be done; write nothing.")
+@flag("--json as_json", "Print a line of JSON for each step.")
 def command(
     source: str | None,
     folder: str | None,
@@ -250,3 +246,94 @@ def _show(job: ReleaseJob, *, as_json: bool) -> None:
     for key, label in labels.items():
         for text in document[key]:
             note(f"{label}{text}")
+
+
+DISK_SECONDS: Final = 1.0  # between looks at the disk
+
+
+class ReleaseView(contextlib.AbstractContextManager["ReleaseView"]):
+    """A running release: its steps, the rung, a bar with rate, and disk space; a context manager.
+
+    These lines are at the bottom of the terminal, below what `tell` prints.
+    """
+
+    def __init__(self, job: ReleaseJob, tell: Tell) -> None:
+        self._job, self._tell = job, tell
+        self._began = time.monotonic()
+        self._count = 0
+        self._steps: list[str] = []  # that are being done
+        self._bar: RichProgress | None = None
+        self._disk, self._disk_time = "", 0.0
+        self._live: Live | None = None
+
+    def __enter__(self) -> ReleaseView:
+        from rich.console import Console  # noqa: PLC0415 (slow to import, and rarely needed)
+        from rich.live import Live  # noqa: PLC0415
+
+        console = Console(stderr=True)
+        self._live = Live(
+            self, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
+        )
+        self._live.start(refresh=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def tell(self, step: str, state: str, **facts: Any) -> None:
+        """Show what happens, and print it as without a view."""
+        self.__exit__()  # so that lines are printed above the view
+        self._tell(step, state, **facts)
+        if state == "begun":
+            self._steps.append(step)
+        elif state != "note":
+            self._count += state != "failed"
+            self._steps = [other for other in self._steps if other != step]
+        self.__enter__()
+
+    @contextlib.contextmanager
+    def bar(self, doing: str, *, in_bytes: bool = True) -> Iterator[Progress]:
+        """Show the bar of a step."""
+        outer = self._bar
+        self._bar, show = bar_of(doing, in_bytes=in_bytes)
+        try:
+            yield show
+        finally:
+            self._bar = outer
+
+    def __rich__(self) -> RenderableType:
+        from rich.console import Group  # noqa: PLC0415 (see above)
+        from rich.text import Text  # noqa: PLC0415
+
+        steps, seconds = counted(self._count, "step"), duration(time.monotonic() - self._began)
+        lines = [f"{self._job.settings.name}: {steps} done in {seconds}"]
+        lines += [f"{self._steps[0]}{self._rung}"] if self._steps else []
+        texts = [Text(printable(line), no_wrap=True, overflow="ellipsis") for line in lines]
+        bars = [self._bar] if self._bar else []
+        return Group(*texts, *bars, Text(self._disk_line, no_wrap=True, overflow="ellipsis"))
+
+    @property
+    def _rung(self) -> str:
+        """How many more steps are done together, or which of how many rungs the step is for."""
+        from ggufkit.release.rungs import name_of  # noqa: PLC0415 (slow to import)
+
+        names = [name_of(label) for label in self._job.settings.rungs]
+        name = self._steps[0].partition(" ")[2].partition(" ")[0]
+        if others := len(self._steps) - 1:
+            return f" and {others} more"
+        if name not in names:
+            return ""
+        return f" (rung {names.index(name) + 1} of {len(names)})"
+
+    @property
+    def _disk_line(self) -> str:
+        from ggufkit.release.refusals import bytes_in  # noqa: PLC0415 (slow to import)
+
+        job, now = self._job, time.monotonic()
+        if now > self._disk_time + DISK_SECONDS:
+            with contextlib.suppress(OSError):  # files come and go
+                taken, free = bytes_in(job.folder), shutil.disk_usage(job.folder).free
+                rest = f"{size(free)} free" if job.disk is None else f"limit {size(job.disk)}"
+                self._disk, self._disk_time = f"disk: {size(taken)}, {rest}", now
+        return self._disk

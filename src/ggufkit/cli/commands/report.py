@@ -9,8 +9,7 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import FILE, MODEL
-from ggufkit.cli.options import flag, no_clobber_option, threads_option
-from ggufkit.cli.output import examples
+from ggufkit.cli.options import flag, new_command, no_clobber_option, option, threads_option
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import may_replace, require_place
 from ggufkit.cli.write_model import report as report_written
@@ -18,31 +17,26 @@ from ggufkit.cli.write_model import report as report_written
 ENDINGS: Final = (".html", ".htm", ".md")
 
 
-@click.command(
+@new_command(
     "report",
-    epilog=examples(
-        "ggufkit report model.gguf -o model.html",
-        "ggufkit report model-F16.gguf model-Q4_K_M.gguf model-Q3_K_M.gguf -o quants.html",
-        "ggufkit report model-F16.gguf model-Q4_K_M.gguf --eval quality.json -o card.md",
-    ),
+    "ggufkit report model.gguf -o model.html",
+    "ggufkit report model-F16.gguf model-Q4_K_M.gguf model-Q3_K_M.gguf -o quants.html",
+    "ggufkit report model-F16.gguf model-Q4_K_M.gguf --eval quality.json -o card.md",
 )
 @click.argument("file", type=MODEL)
 @click.argument("others", metavar="[OTHER]...", type=MODEL, nargs=-1)
-@click.option(
-    "-o",
-    "--output",
-    "out",
+@option(
+    "-o --output out",
+    "The .html or .md file to write.",
     required=True,
     type=click.Path(path_type=Path),
-    help="The .html or .md file to write.",
 )
-@click.option(
-    "--eval",
-    "evaluation",
+@option(
+    "--eval evaluation",
+    "Add quality against size, from what `ggufkit eval --json` printed.",
     type=FILE,
-    help="Add quality against size, from what `ggufkit eval --json` printed.",
 )
-@flag("--no-data", help="Compare headers only; do not read tensors.")
+@flag("--no-data", "Compare headers only; do not read tensors.")
 @no_clobber_option
 @threads_option
 def command(file: str, *, out: Path, no_data: bool, **options: Any) -> None:

@@ -9,8 +9,8 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import FILE, MODEL, open_any
-from ggufkit.cli.options import flag, threads_option
-from ggufkit.cli.output import counted, emit, examples
+from ggufkit.cli.options import flag, new_command, option, threads_option
+from ggufkit.cli.output import counted, emit
 from ggufkit.cli.progress import progress_bar
 from ggufkit.errors import MissingImportanceError, printable
 from ggufkit.quantization.reproduce import Reproduction
@@ -18,20 +18,18 @@ from ggufkit.quantization.reproduce import Reproduction
 SHOWN: Final = 10  # tensors and keys that differ; --json has all
 
 
-@click.command(
+@new_command(
     "reproduce",
+    "ggufkit reproduce model-Q4_K_M.gguf --source model-f16.gguf",
+    "ggufkit reproduce model-IQ2_XS.gguf --source model-f16.gguf --imatrix imatrix.gguf",
     options_metavar="--source MODEL [OPTIONS]",
-    epilog=examples(
-        "ggufkit reproduce model-Q4_K_M.gguf --source model-f16.gguf",
-        "ggufkit reproduce model-IQ2_XS.gguf --source model-f16.gguf --imatrix imatrix.gguf",
-    ),
 )
 @click.argument("file", type=MODEL)
-@click.option("--source", required=True, type=MODEL, help="The model that FILE was quantized from.")
-@click.option("--imatrix", type=FILE, help="The importance matrix that was used, if any.")
-@click.option("--hessian", type=FILE, help="The Hessian that was used, if any.")
+@option("--source", "The model that FILE was quantized from.", required=True, type=MODEL)
+@option("--imatrix", "The importance matrix that was used, if any.", type=FILE)
+@option("--hessian", "The Hessian that was used, if any.", type=FILE)
 @threads_option
-@flag("--json", "as_json", help="Print the result as JSON.")
+@flag("--json as_json", "Print the result as JSON.")
 @click.pass_context
 def command(
     context: click.Context, /, file: str, *, source: str, as_json: bool, **options: Any

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
 import ggufkit
+from ggufkit.cli import options as shared
 from ggufkit.cli.model_argument import MODEL
-from ggufkit.cli.options import Command, flag, no_clobber_option, threads_option, usage
-from ggufkit.cli.output import counted, emit, examples, note, paged
+from ggufkit.cli.options import SharedOption, flag, new_command, option, usage
+from ggufkit.cli.output import counted, emit, note, paged
 from ggufkit.cli.pipes import incoming
 from ggufkit.cli.streams import PIPE
 from ggufkit.cli.write_model import files_written, report, write_out
@@ -23,7 +24,6 @@ from ggufkit.models.caches import is_name
 from ggufkit.models.layers import parse_layers
 from ggufkit.models.model import Model
 
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 GraftPair = tuple[str, str]
 # A graft, FILE:PATTERN. The first colon ends the name of a file, or the first ".gguf:" if there is
 # one. Names of cached models contain colons, so there the last colon counts, or the one before re:.
@@ -51,47 +51,34 @@ def parse_graft(text: str) -> GraftPair:
     return match[1], parse_pattern(match[2])
 
 
-def _multiple(
-    name: str, *, type: Callable[[str], object], metavar: str, help: str
-) -> Callable[[Decorated], Decorated]:
-    return click.option(name, type=type, metavar=metavar, help=help, multiple=True)
+def _multiple(names: str, help: str, type: Callable[[str], object]) -> SharedOption:
+    return option(names, help, type=type, multiple=True)
 
 
-@click.command(
+@new_command(
     "select",
-    cls=Command,
-    epilog=examples(
-        "ggufkit select model.gguf small.gguf --prune-layers 3,5-7",
-        "ggufkit select model.gguf text.gguf --drop 'v.*' --drop 'mm.*'",
-        "ggufkit select base.gguf mixed.gguf --graft 'tuned.gguf:blk.1?.*'",
-        "ggufkit select model.gguf vocabulary.gguf --vocab-only",
-    ),
+    "ggufkit select model.gguf small.gguf --prune-layers 3,5-7",
+    "ggufkit select model.gguf text.gguf --drop 'v.*' --drop 'mm.*'",
+    "ggufkit select base.gguf mixed.gguf --graft 'tuned.gguf:blk.1?.*'",
+    "ggufkit select model.gguf vocabulary.gguf --vocab-only",
+    cls=shared.Command,
 )
 @click.argument("source", metavar="IN", type=MODEL)
 @click.argument("out", metavar="OUT")
-@_multiple("--keep", type=parse_pattern, metavar="PATTERN", help="Keep only tensors that match.")
-@_multiple("--drop", type=parse_pattern, metavar="PATTERN", help="Remove tensors that match.")
-@click.option(
-    "--prune-layers",
-    type=usage(parse_layers),
-    metavar="LIST",
-    help="Remove these layers, such as 3,5-7.",
-)
-@_multiple("--rename", type=parse_rename, metavar="PATTERN=NAME", help="Rename tensors.")
-@_multiple(
-    "--graft", type=parse_graft, metavar="FROM:PATTERN", help="Add tensors from another model."
-)
-@_multiple("--keep-keys", type=parse_pattern, metavar="PATTERN", help="Keep only keys that match.")
-@_multiple("--drop-keys", type=parse_pattern, metavar="PATTERN", help="Remove keys that match.")
-@_multiple(
-    "--graft-keys", type=parse_graft, metavar="FROM:PATTERN", help="Add keys from another model."
-)
-@flag("--vocab-only", help="Keep only the keys of the vocabulary; remove all tensors.")
-@flag("--no-tensors", help="Remove all tensors; keep all keys.")
-@no_clobber_option
-@threads_option
-@flag("--dry-run", help="Show what would change; write nothing.")
-@flag("--json", "as_json", help="Print the changes as JSON.")
+@_multiple("--keep PATTERN", "Keep only tensors that match.", parse_pattern)
+@_multiple("--drop PATTERN", "Remove tensors that match.", parse_pattern)
+@option("--prune-layers LIST", "Remove these layers, such as 3,5-7.", type=usage(parse_layers))
+@_multiple("--rename PATTERN=NAME", "Rename tensors.", parse_rename)
+@_multiple("--graft FROM:PATTERN", "Add tensors from another model.", parse_graft)
+@_multiple("--keep-keys PATTERN", "Keep only keys that match.", parse_pattern)
+@_multiple("--drop-keys PATTERN", "Remove keys that match.", parse_pattern)
+@_multiple("--graft-keys FROM:PATTERN", "Add keys from another model.", parse_graft)
+@flag("--vocab-only", "Keep only the keys of the vocabulary; remove all tensors.")
+@flag("--no-tensors", "Remove all tensors; keep all keys.")
+@shared.no_clobber_option
+@shared.threads_option
+@flag("--dry-run", "Show what would change; write nothing.")
+@flag("--json as_json", "Print the changes as JSON.")
 def command(  # noqa: PLR0913 (click passes each option)
     source: str,
     out: str,

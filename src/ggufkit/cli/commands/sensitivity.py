@@ -10,7 +10,7 @@ import click
 from ggufkit.cli import options as shared
 from ggufkit.cli import streams
 from ggufkit.cli.model_argument import FILE, MODEL
-from ggufkit.cli.output import counted, examples, note, paged, table
+from ggufkit.cli.output import counted, note, paged, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import may_replace, refuse_input, report, require_place
 from ggufkit.errors import printable
@@ -19,41 +19,32 @@ from ggufkit.reports.drawings import sensitivity_drawing, svg_file
 from ggufkit.system.staging import write_whole
 
 
-@click.command(
+@shared.new_command(
     "sensitivity",
-    epilog=examples(
-        "ggufkit sensitivity model-F16.gguf text.txt -o model.sensitivity.json",
-        "ggufkit sensitivity model-F16.gguf text.txt --imatrix imatrix.gguf --chunks 4",
-        "ggufkit sensitivity model-F16.gguf text.txt --quant model-Q4_K_M.gguf -o layers.svg",
-    ),
+    "ggufkit sensitivity model-F16.gguf text.txt -o model.sensitivity.json",
+    "ggufkit sensitivity model-F16.gguf text.txt --imatrix imatrix.gguf --chunks 4",
+    "ggufkit sensitivity model-F16.gguf text.txt --quant model-Q4_K_M.gguf -o layers.svg",
 )
 @click.argument("model", metavar="MODEL", type=MODEL)
 @click.argument("text", metavar="TEXT", type=FILE)
 @shared.output_option("sensitivity.json")
-@click.option("--imatrix", type=FILE, help="Weight errors by this importance matrix.")
-@click.option(
-    "--quant",
-    metavar="QUANT",
-    type=MODEL,
-    help="Measure the layers of this quant of MODEL instead, one at a time.",
+@shared.option("--imatrix", "Weight errors by this importance matrix.", type=FILE)
+@shared.option(
+    "--quant QUANT", "Measure the layers of this quant of MODEL instead, one at a time.", type=MODEL
 )
-@click.option(
+@shared.option(
     "--sections",
-    type=shared.Count(1),
-    help="Parts of the layers: tensors of a kind in a part are one group. More parts take longer.  "
+    "Parts of the layers: tensors of a kind in a part are one group. More parts take longer.  "
     "[default: 4]",
+    type=shared.Count(1),
 )
-@click.option(
-    "--context",
-    type=shared.TokenCount(8, shared.MAX_CONTEXT),
-    default=512,
-    show_default=True,
-    help="Tokens per chunk.",
+@shared.option(
+    "--context", "Tokens per chunk.", type=shared.TokenCount(8, shared.MAX_CONTEXT), default=512
 )
 @shared.chunks_option
 @shared.no_clobber_option
 @shared.threads_option
-@shared.flag("--json", "as_json", help="Print what was measured as JSON.")
+@shared.flag("--json as_json", "Print what was measured as JSON.")
 def command(model: str, text: str, *, out: str, as_json: bool, **options: Any) -> None:
     """Quantize each group of MODEL's tensors alone, and measure what that does to predictions.
 

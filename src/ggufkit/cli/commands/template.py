@@ -9,8 +9,8 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL, look_at
-from ggufkit.cli.options import flag
-from ggufkit.cli.output import emit, examples, print_text
+from ggufkit.cli.options import flag, new_command, option
+from ggufkit.cli.output import emit, print_text
 from ggufkit.cli.pipes import json_of
 
 _OWN: Final = ("self", "messages", "tools", "add_generation_prompt", "name")  # not variables
@@ -22,43 +22,33 @@ SAMPLE: Final[list[dict[str, Any]]] = [
 _JSON_FILE: Final = click.Path(exists=True, dir_okay=False, allow_dash=True)
 
 
-@click.command(
+@new_command(
     "template",
-    epilog=examples(
-        "ggufkit template model.gguf",
-        'ggufkit template model.gguf "What is GGUF?" --add-generation-prompt',
-        "ggufkit template model.gguf --messages chat.json --add-generation-prompt",
-        "ggufkit template model.gguf --messages chat.json --tools tools.json",
-        "ggufkit template model.gguf --messages chat.json --set enable_thinking=false",
-        "ggufkit template model.gguf --messages chat.json --json | jq -r .prompt",
-    ),
+    "ggufkit template model.gguf",
+    'ggufkit template model.gguf "What is GGUF?" --add-generation-prompt',
+    "ggufkit template model.gguf --messages chat.json --add-generation-prompt",
+    "ggufkit template model.gguf --messages chat.json --tools tools.json",
+    "ggufkit template model.gguf --messages chat.json --set enable_thinking=false",
+    "ggufkit template model.gguf --messages chat.json --json | jq -r .prompt",
 )
 @click.argument("file", type=MODEL)
 @click.argument("text", required=False)
-@click.option(
-    "--messages",
-    "messages_file",
+@option(
+    "--messages messages_file FILE",
+    "JSON file of the conversation; - is standard input.",
     type=_JSON_FILE,
-    metavar="FILE",
-    help="JSON file of the conversation; - is standard input.",
 )
-@click.option(
-    "--tools",
-    "tools_file",
-    type=_JSON_FILE,
-    metavar="FILE",
-    help="JSON file of the tools that the model may call.",
+@option(
+    "--tools tools_file FILE", "JSON file of the tools that the model may call.", type=_JSON_FILE
 )
-@flag("--add-generation-prompt", help="End the prompt where the model's answer begins.")
-@click.option("--name", metavar="NAME", help="Use this one of several templates.")
-@click.option(
-    "--set",
-    "settings",
-    metavar="NAME=VALUE",
+@flag("--add-generation-prompt", "End the prompt where the model's answer begins.")
+@option("--name NAME", "Use this one of several templates.")
+@option(
+    "--set settings NAME=VALUE",
+    "Set a variable of the template; VALUE is JSON, or else text.  [repeatable]",
     multiple=True,
-    help="Set a variable of the template; VALUE is JSON, or else text.  [repeatable]",
 )
-@flag("--json", "as_json", help="Print the prompt as JSON.")
+@flag("--json as_json", "Print the prompt as JSON.")
 def command(  # noqa: PLR0913 (the options)
     file: str,
     *,

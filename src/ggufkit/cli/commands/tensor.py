@@ -14,14 +14,13 @@ import click
 import ggufkit
 from ggufkit.cli import output
 from ggufkit.cli.model_argument import MODEL, complete_tensor, look_at
-from ggufkit.cli.options import flag, no_clobber_option, threads_option
+from ggufkit.cli.options import flag, new_command, no_clobber_option, option, threads_option
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.write_model import may_replace, report
 from ggufkit.errors import ShapeError, printable
-from ggufkit.inspection.histogram import Histogram
 from ggufkit.inspection.summary import plain
 from ggufkit.inspection.tensor_block import TensorBlock
-from ggufkit.inspection.tensor_statistics import DEFAULT_BINS, TensorStatistics
+from ggufkit.inspection.tensor_statistics import DEFAULT_BINS, Histogram, TensorStatistics
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import rows_and_width
 from ggufkit.quants.parallel import Numbers
@@ -33,36 +32,26 @@ NUMBER_WIDTH: Final = 11  # columns of a number in a table of values
 LEVELS_BESIDE: Final = 50  # columns of the others in a table with levels
 
 
-@click.command(
+@new_command(
     "tensor",
-    epilog=output.examples(
-        "ggufkit tensor model.gguf token_embd.weight",
-        "ggufkit tensor model.gguf blk.0.attn_q.weight --rows 10:20",
-        "ggufkit tensor model.gguf blk.0.attn_q.weight --stats",
-        "ggufkit tensor model.gguf blk.0.attn_q.weight --block 3,256",
-        "ggufkit tensor model.gguf output_norm.weight -o norm.npy",
-    ),
+    "ggufkit tensor model.gguf token_embd.weight",
+    "ggufkit tensor model.gguf blk.0.attn_q.weight --rows 10:20",
+    "ggufkit tensor model.gguf blk.0.attn_q.weight --stats",
+    "ggufkit tensor model.gguf blk.0.attn_q.weight --block 3,256",
+    "ggufkit tensor model.gguf output_norm.weight -o norm.npy",
 )
 @click.argument("file", type=MODEL)
 @click.argument("name", shell_complete=complete_tensor)
-@click.option(
-    "--rows",
-    metavar="A:B",
-    help="Only rows A to B - 1 of the last axis, counted through all other axes.",
+@option("--rows A:B", "Only rows A to B - 1 of the last axis, counted through all other axes.")
+@flag("--stats", "Show statistics: range, mean, zeros, histograms.")
+@option(
+    "--block place ROW,COLUMN",
+    "Show the quantization block that holds this element, field by field.",
 )
-@flag("--stats", help="Show statistics: range, mean, zeros, histograms.")
-@click.option(
-    "--block",
-    "place",
-    metavar="ROW,COLUMN",
-    help="Show the quantization block that holds this element, field by field.",
-)
-@click.option(
-    "-o", "--output", "out", type=click.Path(path_type=Path), help="Save to a .npy or .csv file."
-)
+@option("-o --output out", "Save to a .npy or .csv file.", type=click.Path(path_type=Path))
 @no_clobber_option
 @threads_option
-@flag("--json", "as_json", help="Print everything as JSON.")
+@flag("--json as_json", "Print everything as JSON.")
 def command(  # noqa: PLR0913 (the options)
     file: str,
     name: str,
@@ -274,33 +263,24 @@ def _show_block(tensor: Tensor, block: TensorBlock, *, as_json: bool) -> None:
             ]
         )
         click.echo()
-        size = len(block.levels) // max(len(block.scales), len(_offsets(block)))
+        count, factors = len(block.levels), [block.scales.tolist()]
+        factors += [] if block.offsets is None else [block.offsets.tolist()]
+        size = count // max(map(len, factors))
         width = output.columns() - LEVELS_BESIDE
         rows = [
             (
                 output.grouped(block.column + start),
-                _number(float(block.scales[start * len(block.scales) // len(block.levels)])),
-                *(_number(float(number)) for number in _offset_at(block, start)),
+                *(_number(numbers[start * len(numbers) // count]) for numbers in factors),
                 _fitting(
                     [str(level) for level in block.levels[start : start + size].tolist()], width
                 ),
                 _number(float(block.values[start])),
             )
-            for start in range(0, len(block.levels), size)
+            for start in range(0, count, size)
         ]
-        offset = () if block.offsets is None else ("OFFSET",)
-        header = ("COLUMN", "SCALE", *offset, "LEVELS", "FIRST VALUE")
-        output.table(header, rows, right="rr" + "r" * len(offset) + "lr")
-
-
-def _offsets(block: TensorBlock) -> Sequence[float]:
-    return [] if block.offsets is None else block.offsets.tolist()
-
-
-def _offset_at(block: TensorBlock, element: int) -> Sequence[float]:
-    """Return the offset of an element's group, none for types without."""
-    offsets = _offsets(block)
-    return offsets[element * len(offsets) // len(block.levels) :][:1] if offsets else []
+        names = ("SCALE", "OFFSET")[: len(factors)]
+        header = ("COLUMN", *names, "LEVELS", "FIRST VALUE")
+        output.table(header, rows, right="r" + "r" * len(names) + "lr")
 
 
 def _listed(numbers: Numbers) -> str:

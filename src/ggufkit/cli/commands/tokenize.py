@@ -9,8 +9,8 @@ import click
 
 import ggufkit
 from ggufkit.cli.model_argument import MODEL, look_at
-from ggufkit.cli.options import flag
-from ggufkit.cli.output import counted, emit, examples, paged, print_text, table
+from ggufkit.cli.options import flag, new_command
+from ggufkit.cli.output import counted, emit, paged, print_text, table
 from ggufkit.cli.pipes import text_of
 from ggufkit.cli.streams import PIPE
 from ggufkit.errors import printable
@@ -20,26 +20,21 @@ from ggufkit.system.text_file import Most
 SHOWN_WRONG: Final = 40  # characters of a word that is not an id
 
 
-@click.command(
+@new_command(
     "tokenize",
-    epilog=examples(
-        'ggufkit tokenize model.gguf "Hello, world"',
-        "ggufkit tokenize model.gguf - < prompt.txt",
-        "ggufkit tokenize model.gguf - --count < book.txt",
-        'ggufkit tokenize model.gguf --decode "9906 11 1917"',
-        'ggufkit tokenize model.gguf "Hello" --json',
-    ),
+    'ggufkit tokenize model.gguf "Hello, world"',
+    "ggufkit tokenize model.gguf - < prompt.txt",
+    "ggufkit tokenize model.gguf - --count < book.txt",
+    'ggufkit tokenize model.gguf --decode "9906 11 1917"',
+    'ggufkit tokenize model.gguf "Hello" --json',
 )
 @click.argument("file", type=MODEL)
 @click.argument("text", default=PIPE)
-@flag("--decode", help="Turn ids into text: TEXT holds ids.")
-@flag("--ids", "only_ids", help="Print only the ids, on one line.")
-@flag("--count", "only_count", help="Print only the number of tokens.")
-@flag(
-    "--no-special",
-    help="Leave out the tokens that llama.cpp adds to a text, such as its beginning.",
-)
-@flag("--json", "as_json", help="Print ids and pieces as JSON.")
+@flag("--decode", "Turn ids into text: TEXT holds ids.")
+@flag("--ids only_ids", "Print only the ids, on one line.")
+@flag("--count only_count", "Print only the number of tokens.")
+@flag("--no-special", "Leave out the tokens that llama.cpp adds to a text, such as its beginning.")
+@flag("--json as_json", "Print ids and pieces as JSON.")
 def command(  # noqa: PLR0913 (the options)
     file: str,
     text: str,

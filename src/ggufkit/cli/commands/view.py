@@ -11,8 +11,8 @@ from typing import Final
 import click
 
 from ggufkit.cli.model_argument import FILE, MODEL, is_checkpoint, look_at
-from ggufkit.cli.options import Count, flag
-from ggufkit.cli.output import examples, note
+from ggufkit.cli.options import Count, flag, new_command, option
+from ggufkit.cli.output import note
 from ggufkit.errors import GGUFError, ShardError
 from ggufkit.evaluation.quality_rows import evaluations_in, read_evaluation
 from ggufkit.frameworks.extras import library
@@ -24,36 +24,35 @@ MAX_PORT: Final = 65535
 MAX_MODELS: Final = 100  # of a folder
 
 
-@click.command(
+@new_command(
     "view",
-    epilog=examples(
-        "ggufkit view model.gguf",
-        "ggufkit view model-Q4_K_M.gguf model-F16.gguf",
-        "ggufkit view quants/ --eval quality.json",
-        "ggufkit view hf://org/repo:Q4_K_M",
-        "ggufkit view model.gguf --no-browser --port 8080",
-        "ggufkit view model.gguf --edit",
-    ),
+    "ggufkit view model.gguf",
+    "ggufkit view model-Q4_K_M.gguf model-F16.gguf",
+    "ggufkit view quants/ --eval quality.json",
+    "ggufkit view hf://org/repo:Q4_K_M",
+    "ggufkit view model.gguf --no-browser --port 8080",
+    "ggufkit view model.gguf --edit",
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=MODEL)
-@click.option(
-    "--eval",
-    "evaluation",
+@option(
+    "--eval evaluation",
+    "Show quality next to sizes, from the JSON that `ggufkit eval` wrote to FILE.",
     type=FILE,
-    help="Show quality next to sizes, from the JSON that `ggufkit eval` wrote to FILE.",
 )
-@flag("--no-browser", help="Print the address; do not open a browser.")
-@click.option(
-    "--port", type=Count(0, MAX_PORT), default=0, help="Port of the page.  [default: any free one]"
+@flag("--no-browser", "Print the address; do not open a browser.")
+@option(
+    "--port",
+    "Port of the page.  [default: any free one]",
+    type=Count(0, MAX_PORT),
+    default=0,
+    show_default=False,
 )
-@click.option(
-    "--host",
+@option(
+    "--host ADDRESS",
+    "Address to listen on. Only this machine can reach the default.",
     default=DEFAULT_HOST,
-    show_default=True,
-    metavar="ADDRESS",
-    help="Address to listen on. Only this machine can reach the default.",
 )
-@flag("--edit", "edits", help="Let the page change metadata and template.")
+@flag("--edit edits", "Let the page change metadata and template.")
 def command(  # noqa: PLR0913 (the options)
     files: tuple[str, ...],
     *,

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from uvicorn import Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -64,15 +64,12 @@ class LimitedConnection(H11Protocol):
         self.loop.call_later(YOUNG_SECONDS, self._make_room)
 
     def _make_room(self) -> None:
-        connections = [one for one in self._all() if not one.transport.is_closing()]
+        all_connections: Any = self.connections  # made by this class, which uvicorn does not know
+        connections = [one for one in all_connections if not one.transport.is_closing()]
         if len(connections) > MAX_CONNECTIONS:
             # Those opened after this one may still be sending their first request.
             first = min(connections, key=lambda o: (o.opened > self.opened, o.is_own, o.opened))
             first.transport.abort()
-
-    def _all(self) -> set[LimitedConnection]:
-        connections: Any = self.connections  # made by this class, which uvicorn does not know
-        return cast("set[LimitedConnection]", connections)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the clock."""

@@ -19,8 +19,14 @@ from ggufkit.system.cancellation import shield
 from ggufkit.system.descriptors import allow_descriptors
 from ggufkit.system.threads import GRACE_SECONDS
 from ggufkit.view.page_model import PageModel
-from ggufkit.view.serving.guard import ANY_ADDRESS, LOOPBACK, OPENING_PATH, PageGuard, new_token
-from ggufkit.view.serving.opening_code import OpeningCode
+from ggufkit.view.serving.guard import (
+    ANY_ADDRESS,
+    LOOPBACK,
+    OPENING_PATH,
+    OpeningCode,
+    PageGuard,
+    new_token,
+)
 from ggufkit.view.serving.routes import application
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import ggufkit
-from ggufkit.cli.reports import show_release
-from ggufkit.cli.reports.show_release import ReleaseView
+from ggufkit.cli.commands import release
+from ggufkit.cli.commands.release import ReleaseView
 from ggufkit.release.runner import ReleaseJob
 from ggufkit.release.settings import Settings
 from shell import process
@@ -90,7 +90,7 @@ def test_nothing_of_it_without_a_terminal_or_if_the_user_wants_none(option):
 def test_bar_has_rate_and_time_left_and_nests(monkeypatch, tmp_path):
     from rich.console import Console
 
-    monkeypatch.setattr(show_release, "DISK_SECONDS", -1.0)
+    monkeypatch.setattr(release, "DISK_SECONDS", -1.0)
     job = ReleaseJob("in.gguf", tmp_path, Settings(name="a\x1b[2Jb", rungs=("Q8_0",)))
     view = ReleaseView(job, lambda *_, **__: None)
     console = Console(width=80, record=True, file=io.StringIO())

@@ -13,7 +13,7 @@ import clip_loads
 import ggufkit
 import projector_folders
 import real
-from ggufkit.checks.projector import read_names
+from ggufkit.checks.other_models import read_names
 from ggufkit.checks.requirements import any_block, names_in_llama_cpp
 from ggufkit.models.sources import from_array
 
