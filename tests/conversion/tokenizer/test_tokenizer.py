@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
 from ggufkit.conversion.tokenizer.hub_tokenizer import hub_tokenizer
-from ggufkit.conversion.tokenizer.kinds import KINDS, vocabulary
+from ggufkit.conversion.tokenizer.kinds import KINDS, TESTS, WRITERS, vocabulary
 from ggufkit.conversion.tokenizer.pre.pre_tokenize import split
 from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import PROBE, distinct, encode, row_cuts
 from ggufkit.conversion.tokenizer.sentencepiece_model import PieceType, parse_pieces
@@ -432,6 +432,14 @@ def test_encodes_text_by_merges_and_added_tokens(tmp_path):
 
 def test_kinds_are_named_in_alphabetical_order():
     assert list(KINDS) == sorted(KINDS)
+
+
+@pytest.mark.parametrize("row", KINDS.values(), ids=KINDS)
+def test_every_step_of_a_kind_is_a_writer_or_fixed_keys(row):
+    assert all(isinstance(step, dict) or callable(WRITERS[step]) for step in row["steps"])
+    assert ("if" in row) == ("else" in row)
+    assert row.get("if") in (None, *TESTS)
+    assert row.get("else") in (None, *KINDS)
 
 
 def test_does_not_change_the_json_of_a_tokenizer(tmp_path):

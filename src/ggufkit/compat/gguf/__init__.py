@@ -12,10 +12,19 @@ import sys
 from collections.abc import Iterable
 from typing import Any, Final
 
+from ggufkit.errors import MissingExtraError
+
+try:
+    import gguf as _installed
+    from gguf.gguf_reader import ReaderField, ReaderTensor
+except ImportError as _error:
+    raise MissingExtraError(
+        f"ggufkit.compat.gguf takes its tables from gguf-py, which cannot be imported: {_error}",
+        remedy="pip install 'ggufkit[compat]'",
+    ) from _error
+
 from ggufkit.compat.gguf.gguf_reader import GGUFReader
 from ggufkit.compat.gguf.gguf_writer import GGUFWriter
-from ggufkit.compat.gguf.installed import ReaderField, ReaderTensor
-from ggufkit.compat.gguf.installed import gguf as _installed
 from ggufkit.compat.gguf.quants import (
     dequantize,
     quant_shape_from_byte_shape,

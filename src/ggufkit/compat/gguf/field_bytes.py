@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
+from gguf.constants import GGUFValueType
+from gguf.gguf_reader import GGUFReader as InstalledReader
 
 import ggufkit._native as _native
-from ggufkit.compat.gguf.installed import GGUFValueType, InstalledReader
 
 Part: TypeAlias = "npt.NDArray[Any]"
 Lists: TypeAlias = "tuple[list[Part], list[int]]"  # arrays, and which of them are the data

@@ -10,21 +10,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, NoReturn
 
+import gguf.gguf_reader
 import numpy as np
 import numpy.typing as npt
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFEndian, GGUFValueType
+from gguf.gguf_reader import GGUFReader as InstalledReader
+from gguf.gguf_reader import ReaderField, ReaderTensor
 
 import ggufkit._native as _native
 from ggufkit.compat.gguf.field_bytes import FileBytes, InfoBytes, KeyBytes, Part
-from ggufkit.compat.gguf.installed import (
-    GGML_QUANT_SIZES,
-    GGMLQuantizationType,
-    GGUFEndian,
-    GGUFValueType,
-    InstalledReader,
-    ReaderField,
-    ReaderTensor,
-    gguf,
-)
 from ggufkit.errors import FormatError, TruncatedError
 from ggufkit.format.header import KEY_RECORD, TENSOR_RECORD
 from ggufkit.format.magic import HEAD_BYTES, identify

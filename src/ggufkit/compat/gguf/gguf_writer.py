@@ -10,7 +10,9 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from ggufkit.compat.gguf.installed import GGUFEndian, GGUFValueType, InstalledWriter, gguf
+import gguf.gguf_writer
+from gguf.constants import GGUFEndian, GGUFValueType
+from gguf.gguf_writer import GGUFWriter as InstalledWriter
 
 
 class GGUFWriter(InstalledWriter):

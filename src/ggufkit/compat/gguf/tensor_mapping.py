@@ -10,7 +10,7 @@ import copy
 import functools
 from typing import Any, Final
 
-from ggufkit.compat.gguf.installed import gguf
+import gguf
 
 _installed: Final = gguf.tensor_mapping
 _KEPT: Final = 8  # maps: one for each model that a program loads

@@ -7,31 +7,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+import ggufkit._toml as _toml
 from ggufkit.conversion.architecture.expressions import shortest
 from ggufkit.errors import CheckpointError, ShapeError
 from ggufkit.models.model import Tensor
 
-_BASES: Final = (
-    "global_rope_theta", "rope_global_theta", "rope_theta_global", "rope_theta", "rotary_emb_base",
-)  # fmt: skip
-_LOCAL_BASES: Final = (
-    "local_rope_theta", "rope_local_theta", "rope_theta_local", "swa_rope_theta",
-    "rope_local_base_freq",
-)  # fmt: skip
-_PARTIAL: Final = ("partial_rotary_factor", "rope_pct", "rope_percent")
-_ORIGINAL: Final = ("original_max_position_embeddings",)
-_MIRRORED: Final = {
-    "rope_theta": _BASES,
-    "rope_type": (),
-    "partial_rotary_factor": _PARTIAL,
-    "original_max_position_embeddings": _ORIGINAL,
-}
+_TABLES: Final = _toml.read(__file__, "config_fields.toml")
+_SPELLINGS: Final[Mapping[str, list[str]]] = _TABLES["rope"]
+_LOCAL_BASES: Final[list[str]] = _TABLES["local_rope"]["rope_theta"]
 # The kinds of scaling that llama.cpp names. llama3 is stored as factors, dynamic is not stored.
 _KINDS: Final = {"linear": "linear", "yarn": "yarn", "su": "longrope", "longrope": "longrope"}
 UNNAMED: Final = ("default", "llama3", "dynamic", "mrope", "proportional", "xdrope")
@@ -48,7 +37,10 @@ _LONG, _SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 # The scaling parameters of Llama's checkpoints, and of others like them.
 _ORIGINALS: Final = (8192, *(1 << power for power in range(5, 21)))
 _BANDS: Final = ((1.0, 4.0), (1.0, 8.0), (1.0, 2.0), (2.0, 8.0), (1.0, 32.0))
-FIELDS: Final = (*_BASES, *_LOCAL_BASES, *_PARTIAL, *_ORIGINAL, "rope_parameters", "rope_scaling")
+FIELDS: Final = (
+    *itertools.chain.from_iterable(_SPELLINGS.values()), *_LOCAL_BASES, "rope_parameters",
+    "rope_scaling",
+)  # fmt: skip
 
 
 def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,7 +56,7 @@ def parameters(config: Mapping[str, Any]) -> dict[str, Any]:
         values["sliding_attention"] = {"rope_theta": local}
     if "rope_type" not in values and values.get("type") is not None:
         values["rope_type"] = values["type"]
-    for name, sources in _MIRRORED.items():
+    for name, sources in _SPELLINGS.items():
         value = _first(config, sources)
         if name not in values and value is not None:
             values[name] = value
@@ -103,7 +95,7 @@ def facts(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**main, **derived, "theta": main.get("rope_theta")}
 
 
-def _first(config: Mapping[str, Any], fields: tuple[str, ...]) -> Any:  # noqa: ANN401 (as JSON is)
+def _first(config: Mapping[str, Any], fields: Sequence[str]) -> Any:  # noqa: ANN401 (as JSON is)
     """Return the first field that the configuration has, even if null."""
     return next((config[name] for name in fields if name in config), None)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from ggufkit.conversion.tokenizer.keys import VocabularyKeys
@@ -18,12 +20,10 @@ from ggufkit.conversion.tokenizer.special_tokens import SPACE as MERGE_SPACE
 from ggufkit.system.threads import Notify
 
 TokenizerRules = dict[str, Any]
-_SPACES_TO_MARKS: Final = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
-_TO_CHARACTERS: Final = (
-    {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
-    {"type": "ByteFallback"},
-    {"type": "Fuse"},
-)
+# The objects of the file as they are for all vocabularies, in the order of their fields.
+_FORMS: Final = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
+_SPACES_TO_MARKS: Final[TokenizerRules] = _FORMS["spaces to marks"]
+_TO_CHARACTERS: Final[list[TokenizerRules]] = _FORMS["to characters"]
 # Pre-tokenizers of BPE over characters; rare characters become tokens of bytes.
 OF_CHARACTERS: Final = {"gemma4", "granite-embed-multi-311m", "sarvam-moe"}
 _LINES: Final = r"[^\n]+|[\n]+"  # llama.cpp merges nothing across them
@@ -43,18 +43,9 @@ def _bpe(
     falls_back: bool,
     ignores_merges: bool = False,
 ) -> TokenizerRules:
-    return {
-        "type": "BPE",
-        "dropout": None,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "unk_token": unknown,
-        "fuse_unk": falls_back,
-        "byte_fallback": falls_back,
-        "ignore_merges": ignores_merges,
-        "vocab": _vocabulary(keys),
-        "merges": [*merges],
-    }
+    flags = {"fuse_unk": falls_back, "byte_fallback": falls_back, "ignore_merges": ignores_merges}
+    texts = {"unk_token": unknown, "vocab": _vocabulary(keys), "merges": [*merges]}
+    return {**_FORMS["BPE"], **flags, **texts}
 
 
 def byte_pairs(keys: VocabularyKeys, say: Notify) -> TokenizerRules:
@@ -159,19 +150,12 @@ def word_pieces(keys: VocabularyKeys, say: Notify) -> TokenizerRules:  # noqa: A
     """Return the rules of WordPiece."""
     vocabulary = {_unmarked(keys, n): n for n in range(len(keys.texts)) if not keys.is_padding(n)}
     normalizer = {
-        "type": "BertNormalizer",
-        "clean_text": True,
-        "handle_chinese_chars": True,
+        **_FORMS["BertNormalizer"],
         "strip_accents": keys.get("normalizer.strip_accents"),
         "lowercase": keys.get("normalizer.lowercase") is not False,
     }
-    model = {
-        "type": "WordPiece",
-        "unk_token": keys.text_of("unk") or "[UNK]",
-        "continuing_subword_prefix": "##",
-        "max_input_chars_per_word": 100,
-        "vocab": vocabulary,
-    }
+    unknown = keys.text_of("unk") or "[UNK]"
+    model = {**_FORMS["WordPiece"], "unk_token": unknown, "vocab": vocabulary}
     decoder = {"type": "WordPiece", "prefix": "##", "cleanup": True}
     return _rules(keys, normalizer, {"type": "BertPreTokenizer"}, decoder, model)
 
@@ -202,9 +186,7 @@ def _rules(
 ) -> TokenizerRules:
     added = [n for n in range(len(keys.texts)) if keys.is_added(n) and not keys.is_padding(n)]
     return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
+        **_FORMS["tokenizer"],
         "added_tokens": [{"id": n, **added_token(keys, n)} for n in added],
         "normalizer": normalizer,
         "pre_tokenizer": pre_tokenizer,
@@ -218,10 +200,8 @@ def added_token(keys: VocabularyKeys, number: int) -> TokenizerRules:
     """Return the description of an added token."""
     is_special = keys.types[number] != PieceType.USER_DEFINED
     return {
+        **_FORMS["added token"],
         "content": keys.texts[number],
-        "single_word": False,
-        "lstrip": False,
-        "rstrip": False,
         # Nothing is normalized here, but conversion decodes tokens that are not `normalized`.
         "normalized": keys.model == "gpt2" and not is_special,
         "special": is_special,
