@@ -66,8 +66,6 @@ def described(path, value):
 def members(path, kind, known):
     for name, member in vars(kind).items():
         function = getattr(member, "__func__", member)
-        if type(member).__module__ == "ggufkit.models.verbs":
-            function = getattr(kind, name)
         place = f"  {path}.{name}"
         if name.startswith("_") or place in known:
             continue
