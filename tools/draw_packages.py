@@ -18,7 +18,7 @@ PACKAGE: Final = ROOT / "src" / "ggufkit"
 PAGE: Final = ROOT / "docs" / "design.md"
 BEGIN: Final = "<!-- python tools/draw_packages.py --write -->\n"
 END: Final = "<!-- end of the drawing -->\n"
-VERBS: Final = "models.verbs"  # its methods are the functions of higher packages, looked up by name
+VERBS: Final = "models.verbs"  # its methods import the functions of higher packages when called
 
 
 class CircleError(Exception):

@@ -141,7 +141,7 @@ def test_long_parameter_lists_are_keyword_only(name):
         for path, candidate in FUNCTIONS
         if candidate.name == name
         and len(parameters(candidate)) > MOST_PARAMETERS
-        and not path.startswith("cli/")
+        and not path.startswith(("cli/", "models/verbs.py"))
     )
     assert len(function.args.args) <= 2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ggufkit.format.encoding import ByteOrder
 from ggufkit.format.html import definitions
@@ -13,13 +13,9 @@ from ggufkit.format.metadata import Metadata, alignment_of
 from ggufkit.models.rows import AnyFile
 from ggufkit.models.tensors.collection import Tensors
 from ggufkit.models.tensors.tensor import Tensor
+from ggufkit.models.verbs import ModelVerbs
 from ggufkit.rules.findings import Finding
 from ggufkit.system.readers_limit import NO_LIMIT, ReadersLimit
-
-if TYPE_CHECKING:  # type checkers look at the functions first
-    from ggufkit.models.verbs import ModelVerbs
-else:
-    from ggufkit.models.verbs import ModelVerbs
 
 __all__ = ["Model", "ModelFile", "Tensor", "Tensors", "as_ggml_counts", "bits_per_weight"]
 
