@@ -26,7 +26,7 @@ from ggufkit.quants.kernels import NEEDS_IMATRIX
 from ggufkit.validation.patterns import compile_untrusted
 
 Patterns: TypeAlias = tuple[tuple[re.Pattern[str], TensorType], ...]
-_Table: TypeAlias = dict[str, Any]  # of `recipes.toml`
+_RecipeTable: TypeAlias = dict[str, Any]  # of `recipes.toml`
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Recipe:
         return PROGRAMS[self.program].fallbacks
 
 
-def _program(table: _Table) -> Program:
+def _program(table: _RecipeTable) -> Program:
     return Program(
         tuple(table.get("kept_names", ())),
         tuple(table["kept_parts"]),
@@ -83,7 +83,7 @@ def by_item(lists: Mapping[str, Iterable[str]]) -> dict[str, str]:
     return {item: name for name, items in lists.items() for item in items}
 
 
-def rules_of(*tables: _Table) -> dict[str, RecipeRules]:
+def rules_of(*tables: _RecipeTable) -> dict[str, RecipeRules]:
     """Return the rules for each role; those of the first table come first."""
     values = {key: text for table in tables for key, text in table.items() if isinstance(text, str)}
     rules: dict[str, RecipeRules] = defaultdict(tuple)
@@ -103,7 +103,7 @@ def _rule(text: str, values: Mapping[str, str]) -> RecipeRule:
     return RecipeRule(kind, tuple(CONDITIONS[name] for name in names))
 
 
-def _recipes(table: _Table, program: str | None = None) -> Mapping[str, Recipe]:
+def _recipes(table: _RecipeTable, program: str | None = None) -> Mapping[str, Recipe]:
     needed = NEEDS_IMATRIX.difference(table.get("needs_no_imatrix", ()))
     recipes = {}
     for name, row in table["recipes"].items():
