@@ -29,7 +29,7 @@ class FileBytes(InstalledReader):
     def __init__(self, data: Part, byte_order: Literal["I", "S"]) -> None:
         """Take the bytes without reading them."""
         self.data = data  # type: ignore[assignment]  # gguf-py has it mapped
-        self.byte_order = byte_order
+        self.byte_order: Literal["I", "S"] = byte_order
         self.is_big: bool = (byte_order == "S") == np.little_endian
 
     def numbers(self, offset: int, dtype: npt.DTypeLike, count: int = 1) -> Part:
