@@ -72,7 +72,7 @@ def test_kernels_use_no_library_code_that_a_linker_could_share():
         *(path for path in TYPES.parent.rglob("*.hpp")),
     ]
     for path in sources:
-        if path.name != "dispatch.hpp":
+        if path.name not in {"dispatch.hpp", "x86_level.hpp"}:  # not of a kernel
             lines = path.read_text(encoding="utf-8").splitlines()
             included = {line.split()[1] for line in lines if line.startswith("#include <")}
             assert included <= allowed, path.name
