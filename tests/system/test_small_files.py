@@ -22,7 +22,7 @@ OWN_LIMIT = {
     "conversion/checkpoint/folder.py",
     "cli/pipes.py",  # a whole model
 }
-INSTALLED = ("resources.files(", "files[name].read_text(", "(package / ")
+INSTALLED = ("resources.files(", "files[name].read_text(", "(package / ", "Path(__file__).")
 
 
 @pytest.mark.parametrize("most", Most)
