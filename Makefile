@@ -21,7 +21,7 @@ WHEEL := build/wheel/made
 WIDE := build/native/wide/made
 BUILT_WIDE = $$(ls -t build/native/wide/_native* | head -1)
 
-.PHONY: help demo site check test wheel test-matrix test-oracle record-oracle test-clang test-neon test-sanitizers fuzz lint format bench bench-against fetch clean
+.PHONY: help demo site check test wheel test-matrix test-exhaustive test-oracle record-oracle test-clang test-neon test-sanitizers fuzz lint format bench bench-against fetch clean
 .DELETE_ON_ERROR:
 
 help:  ## list these targets
@@ -45,7 +45,7 @@ check: lint  ## lint, type-check, and run the tests that need no download: in tw
 	$(BIN)/python $(PYTEST) -m "$(OFFLINE)" --ignore tests/house/test_isa_symbols.py $(addprefix tests/,$(CHECKED))
 
 # These packages have many fast tests. `make test` runs all tests of all packages.
-OFFLINE := not real and not matrix and not oracle and not torch and not browser
+OFFLINE := not real and not matrix and not exhaustive and not oracle and not torch and not browser
 CHECKED := checks diffusion docs edits format house imatrix inspection lora models quantization quants reports \
 	rules system view
 
@@ -54,6 +54,9 @@ test: lint fetch $(WIDE)  ## lint, type-check and test everything
 
 test-matrix: fetch $(WIDE)  ## compare whole matrices of cases with ggml, as CI does
 	GGUFKIT_WIDE="$(BUILT_WIDE)" $(BIN)/python $(PYTEST) -m matrix
+
+test-exhaustive: fetch $(WIDE)  ## try all cases of what `make test` samples, and every addition of CONTRIBUTING.md
+	GGUFKIT_WIDE="$(BUILT_WIDE)" $(BIN)/python $(PYTEST) -m exhaustive
 
 test-browser: fetch $(VENV)/browser-tools  ## look at the pages of `ggufkit view` in Chromium
 	$(BIN)/python $(PYTEST) -n 2 -m browser tests/view

@@ -158,7 +158,7 @@ def test(wheel: Path, python: Python, source: Path, programs: Path, tests: Seque
         "-n",
         "auto",
         "-m",
-        "not real and not matrix and not oracle and not torch",
+        "not real and not matrix and not exhaustive and not oracle and not torch",
     ]
     title = f"Test {wheel.name} with Python 3.{python.minor}, without a compiler"
     do(title, [*command, *tests], folder=source, path=[empty.parent, programs])

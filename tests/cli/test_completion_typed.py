@@ -112,7 +112,7 @@ def terminal(request, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "evil",
-    [EVIL[:4], pytest.param(EVIL, marks=pytest.mark.matrix)],
+    [EVIL[:4], pytest.param(EVIL, marks=pytest.mark.exhaustive)],
     ids=["some", "all"],
 )
 def test_tab_runs_nothing_from_a_file_and_completes_safe_keys(terminal, tmp_path, evil):

@@ -112,7 +112,7 @@ def test_documented_tensor_type_needs_few_files(copy):
     run(copy, "-c", code)
 
 
-@pytest.mark.matrix
+@pytest.mark.exhaustive
 def test_additions_compile_and_pass_the_fast_tests_and_their_own(copy):
     tools = Path(sys.executable).parent
     pytest.importorskip("nanobind")

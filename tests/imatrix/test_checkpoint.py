@@ -160,7 +160,7 @@ def test_a_run_without_a_checkpoint_removes_no_file(tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="kills as POSIX does")
-@pytest.mark.parametrize("kills", [4, pytest.param(30, marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("kills", [4, pytest.param(30, marks=pytest.mark.exhaustive)])
 def test_command_killed_at_random_moments_writes_the_same_files(inputs, tmp_path, kills):
     def command(folder, *more):
         where = ("-o", folder / "out.gguf", "--hessian", folder / "h.gguf", "--memory", "100k")

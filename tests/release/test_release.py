@@ -240,7 +240,7 @@ def kill_at(folder: Path, seconds: float) -> int:
     return run.returncode
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.exhaustive)])
 def test_killed_runs_continue_and_give_the_same_files(released, work, kills):
     delays, ends = random.Random(kills), []
     for number in range(kills):
@@ -261,7 +261,7 @@ run = false
 """
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.exhaustive)])
 def test_killed_runs_continue_with_a_hessian_too(work, kills):
     letters(Path("calibration.txt"), 60_000, 4)
     Path("release.toml").write_text(HESSIAN)

@@ -32,7 +32,9 @@ def clear(*paths):
 
 
 @pytest.mark.parametrize(
-    "change", [EACH, pytest.param(len(POSSIBLE), marks=pytest.mark.matrix)], ids="{}-kinds".format
+    "change",
+    [EACH, pytest.param(len(POSSIBLE), marks=pytest.mark.exhaustive)],
+    ids="{}-kinds".format,
 )
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command_neither_follows_nor_changes_a_neighbour(tmp_path, monkeypatch, command, change):

@@ -73,7 +73,7 @@ class RunWithSignal:
     [
         *((command, MAKING) for command in ("copy", "amend", "edit longer")),
         ("export", {"__enter__"}),
-        *(pytest.param(command, None, marks=pytest.mark.matrix) for command in COMMANDS),
+        *(pytest.param(command, None, marks=pytest.mark.exhaustive) for command in COMMANDS),
     ],
 )
 def test_signal_at_any_line_leaves_no_hidden_file(tmp_path, monkeypatch, command, names):
