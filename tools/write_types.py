@@ -110,7 +110,7 @@ def tables(figures: Figures) -> str:
         else:
             name = "Removed types" if kind.is_opaque else "Types of llama.cpp"
         groups[name].append(kind)
-    parts = (f"### {name}\n\n{table(kinds, figures)}" for name, kinds in groups.items())
+    parts = (f"## {name}\n\n{table(kinds, figures)}" for name, kinds in groups.items())
     return "\n".join(parts)
 
 

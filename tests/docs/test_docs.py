@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -39,6 +40,15 @@ def test_links_to_headings_have_a_target(page):
     links = re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text(encoding="utf-8"))
     targets = [(page.parent / link if link else page, anchor) for link, anchor in links]
     assert [f"{link}#{anchor}" for link, anchor in targets if anchor not in headings(link)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_headings_descend_one_level_at_a_time(page):
+    text = re.sub(
+        r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
+    levels = [len(hashes) for hashes in re.findall(r"^(#+) ", text, flags=re.MULTILINE)]
+    assert [pair for pair in itertools.pairwise(levels) if pair[1] > pair[0] + 1] == []
 
 
 def test_index_links_to_every_page():
