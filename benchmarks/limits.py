@@ -131,6 +131,8 @@ def main() -> None:
     model = folder / "model.gguf"
     if options.jobs and not model.exists():
         quantize.make_model(model)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # pip compiles bytecode once, too
+    os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
     if options.jobs:
         show_jobs(options.jobs, model, options.rounds)
 

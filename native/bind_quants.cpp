@@ -4,6 +4,8 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
+#include <cstring>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -54,30 +56,49 @@ void require_rows(const Codec &codec, size_t rows, size_t width, size_t bytes) {
     require(bytes == rows * row_bytes, "the buffers do not hold equally many blocks");
 }
 
+// Encodes rows of floats as a type, after a check of all sizes.
+struct RowEncoder {
+    const Codec &codec;
+    const Refiner *refiner;
+    const float *weights;
+    int64_t width;
+    int effort;
+
+    RowEncoder(uint32_t id, size_t elements, size_t row_width, size_t bytes,
+               const std::optional<FloatsIn> &row_weights, const std::string &isa, int search)
+        : codec(codec_of(isa, id)),
+          refiner(search > 0 ? find_refiner(table_named(isa), id) : nullptr),
+          weights(row_weights ? row_weights->data() : nullptr),
+          width(static_cast<int64_t>(row_width)),
+          effort(search) {
+        require(effort >= 0 && effort <= effort_count, "there is no such effort");
+        require(effort == 0 || refiner, "the tensor type has no search");
+        require(codec.encode != nullptr, "the tensor type has no encoder");
+        require(codec.weights != weights_required || weights, "the tensor type requires weights");
+        require(elements % codec.block_size == 0, "the floats do not fill whole blocks");
+        require(row_width > 0 && row_width % codec.block_size == 0 && elements % row_width == 0,
+                "the width does not fit");
+        require_rows(codec, elements / row_width, row_width, bytes);
+        require(!row_weights || row_weights->size() == row_width,
+                "there must be one weight per column");
+        if (row_weights) require_aligned(*row_weights);
+    }
+
+    int64_t operator()(const float *src, uint8_t *dst, int64_t rows) const {
+        const int64_t bad = codec.encode(src, dst, rows, width, weights);
+        if (refiner && bad == nothing_wrong) {
+            refiner->refine(src, dst, rows, width, weights, effort - 1);
+        }
+        return bad;
+    }
+};
+
 int64_t encode(uint32_t id, FloatsIn src, BytesOut dst, size_t width,
                std::optional<FloatsIn> weights, const std::string &isa, int effort) {
-    const Codec &codec = codec_of(isa, id);
-    const Refiner *refiner = effort > 0 ? find_refiner(table_named(isa), id) : nullptr;
-    require(effort >= 0 && effort <= effort_count, "there is no such effort");
-    require(effort == 0 || refiner, "the tensor type has no search");
-    require(codec.encode != nullptr, "the tensor type has no encoder");
-    require(codec.weights != weights_required || weights, "the tensor type requires weights");
+    const RowEncoder encoder(id, src.size(), width, dst.size(), weights, isa, effort);
     require_aligned(src);
-    require(src.size() % codec.block_size == 0, "the floats do not fill whole blocks");
-    require(width > 0 && width % codec.block_size == 0 && src.size() % width == 0,
-            "the width does not fit");
-    require_rows(codec, src.size() / width, width, dst.size());
-    require(!weights || weights->size() == width, "there must be one weight per column");
-    if (weights) require_aligned(*weights);
-    const float *weight = weights ? weights->data() : nullptr;
     nb::gil_scoped_release unlocked;
-    const auto rows = static_cast<int64_t>(src.size() / width),
-               columns = static_cast<int64_t>(width);
-    const int64_t bad = codec.encode(src.data(), dst.data(), rows, columns, weight);
-    if (refiner && bad == nothing_wrong) {
-        refiner->refine(src.data(), dst.data(), rows, columns, weight, effort - 1);
-    }
-    return bad;
+    return encoder(src.data(), dst.data(), static_cast<int64_t>(src.size() / width));
 }
 
 void decode(uint32_t id, BytesIn src, FloatsOut dst, bool streaming, const std::string &isa) {
@@ -88,6 +109,40 @@ void decode(uint32_t id, BytesIn src, FloatsOut dst, bool streaming, const std::
     const auto blocks = static_cast<int64_t>(src.size() / codec.block_bytes);
     nb::gil_scoped_release unlocked;
     codec.decode(src.data(), dst.data(), blocks, streaming);
+}
+
+bool all_finite(const float *numbers, size_t count) {
+    uint32_t carries = 0;
+    for (size_t i = 0; i < count; ++i) {
+        uint32_t bits;
+        memcpy(&bits, numbers + i, sizeof bits);
+        carries |= (bits & 0x7fffffff) + 0x00800000;  // into bit 31 from an exponent of ones
+    }
+    return carries < 0x80000000;
+}
+
+bool requantize(uint32_t id, BytesIn src, uint32_t target, BytesOut dst, size_t width,
+                std::optional<FloatsIn> weights, FloatsOut tile, const std::string &isa,
+                int effort) {
+    const Codec &source = codec_of(isa, id);
+    require(source.decode != nullptr, "the tensor type has no decoder");
+    require_aligned(tile);
+    require(width > 0 && width % source.block_size == 0, "the width does not fit");
+    const size_t row_blocks = width / source.block_size;
+    const size_t row_bytes = row_blocks * source.block_bytes;
+    const size_t rows = src.size() / row_bytes, step = tile.size() / width;
+    require(src.size() % row_bytes == 0 && step > 0, "the buffers do not hold whole rows");
+    const RowEncoder encoder(target, rows * width, width, dst.size(), weights, isa, effort);
+    nb::gil_scoped_release unlocked;
+    for (size_t row = 0; row < rows; row += step) {
+        const size_t count = std::min(step, rows - row);
+        source.decode(src.data() + row * row_bytes, tile.data(),
+                      static_cast<int64_t>(count * row_blocks), false);
+        if (encoder.codec.block_size > 1 && !all_finite(tile.data(), count * width)) return false;
+        uint8_t *to = dst.data() + dst.size() / rows * row;
+        if (encoder(tile.data(), to, static_cast<int64_t>(count)) != nothing_wrong) return false;
+    }
+    return true;
 }
 
 int64_t validate(uint32_t id, BytesIn src, const std::string &isa) {
@@ -162,6 +217,12 @@ void bind_quants(nb::module_ &module) {
     module.def("decode", &decode, nb::arg("id"), nb::arg("src").noconvert(),
                nb::arg("dst").noconvert(), nb::arg("streaming"), nb::arg("isa"),
                "Decode blocks to float32, past the caches where `streaming`.");
+    module.def("requantize", &requantize, nb::arg("id"), nb::arg("src").noconvert(),
+               nb::arg("target"), nb::arg("dst").noconvert(), nb::arg("width"),
+               nb::arg("weights").noconvert().none(), nb::arg("tile").noconvert(), nb::arg("isa"),
+               nb::arg("effort") = 0,
+               "Decode rows, as many at once as `tile` holds, and encode them as another type; "
+               "return whether it holds all numbers.");
     module.def("validate", &validate, nb::arg("id"), nb::arg("src").noconvert(), nb::arg("isa"),
                "Return the first block that ggml's row validation refuses, or -1.");
     module.def("last_level_cache_bytes", &last_level_cache_bytes,

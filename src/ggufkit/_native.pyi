@@ -40,6 +40,17 @@ def decode(
     streaming: bool,
     isa: str,
 ) -> None: ...
+def requantize(
+    id: int,
+    src: npt.NDArray[np.uint8],
+    target: int,
+    dst: npt.NDArray[np.uint8],
+    width: int,
+    weights: npt.NDArray[np.float32] | None,
+    tile: npt.NDArray[np.float32],
+    isa: str,
+    effort: int = 0,
+) -> bool: ...
 def validate(id: int, src: npt.NDArray[np.uint8], isa: str) -> int: ...
 def last_level_cache_bytes() -> int: ...
 

@@ -444,6 +444,18 @@ def native_calls():
     yield "weight", lambda: _native.encode(8, floats, packed, 32, weights, "portable")
     yield "codec", lambda: _native.encode(99, floats, packed, 32, None, "portable")
     yield "v9", lambda: _native.encode(8, floats, packed, 32, None, "v9")
+    halves, tile = np.zeros(128, np.uint8), np.zeros(32, np.float32)
+    for word, width, *arrays in (
+        ("width", 0, halves, packed, None, tile),
+        ("width", 16, halves, packed, None, tile),
+        ("blocks", 32, halves, packed[:34], None, tile),
+        ("rows", 32, halves[:127], packed, None, tile),
+        ("rows", 32, halves, packed, None, tile[:31]),
+        ("weight", 32, halves, packed, weights, tile),
+    ):
+        source, target, *memory = arrays
+        arguments = (1, source, 8, target, width, *memory, "portable")
+        yield word, lambda arguments=arguments: _native.requantize(*arguments)
     shifted = np.zeros(65 * 4, np.uint8)[1:257].view(np.float32)
     yield "aligned", lambda: _native.encode(8, shifted, packed, 32, None, "portable")
 

@@ -15,7 +15,7 @@ from ggufkit.format.encoding import ByteOrder
 from ggufkit.format.types import TENSOR_TYPES, TensorType, tensor_type
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import AnyFile, ComputedRows, Source, Span, rows_and_width
-from ggufkit.quants import codec, ik_interleaved
+from ggufkit.quants import codec, ik_interleaved, kernels
 from ggufkit.quants.parallel import Floats
 from ggufkit.quants.search import Search
 from ggufkit.system.mapped_file import Bytes
@@ -106,8 +106,19 @@ class QuantizedSource(ComputedRows):
         """Whether rows pass through float32: all do except integers that stay integers."""
         return not (self.type.dtype or "").startswith("i")
 
-    def encode(self, rows: Floats, start: int, out: Bytes | None = None) -> Bytes:
-        """Encode rows into `out` if given; `start` is the number of the first row.
+    def requantize(self, blocks: Bytes, start: int, out: Bytes, tile: Floats) -> None:
+        """Fill `out` from rows of the origin; `start` is the number of the first row.
+
+        `tile` is memory for the decoded rows: those that fit are decoded and encoded together.
+        Raises as `encode` does.
+        """
+        for part, weights in self._weighted(start, start + len(blocks)):
+            rows, kind = blocks[part], self.tensor.type
+            if not kernels.requantize(rows, kind, self.type, out[part], tile, weights, self.search):
+                self.encode(codec.decode_rows(rows, kind), start + part.start)  # raises
+
+    def encode(self, rows: Floats, start: int) -> Bytes:
+        """Encode rows; `start` is the number of the first.
 
         Raises ValueTypeError for infinities and NaN, which blocks cannot hold.
         """
@@ -119,8 +130,7 @@ class QuantizedSource(ComputedRows):
                 remedy="The model is damaged, and llama.cpp also refuses it: download it again, or "
                 "keep the type of the tensor",
             )
-        if out is None:
-            out = np.empty((len(rows), self.type.row_bytes(rows.shape[-1])), np.uint8)
+        out = np.empty((len(rows), self.type.row_bytes(rows.shape[-1])), np.uint8)
         for part, weights in self._weighted(start, start + len(rows)):
             codec.encode_rows(rows[part], self.type, out[part], imatrix=weights, search=self.search)
         return out

@@ -21,13 +21,12 @@ import numpy as np
 from ggufkit.models.rows import Source
 from ggufkit.models.sources import FileSource, QuantizedSource, Swapped
 from ggufkit.output.layout import Extent
-from ggufkit.quants import kernels
 from ggufkit.remote.range_file import RangeFile
 from ggufkit.system.descriptors import begin_writeback, checksum_at, write_at
 from ggufkit.system.mapped_file import Bytes
 from ggufkit.system.staging import Output
 
-TILE: Final = 1 << 16  # elements decoded and packed at once: their floats stay in a core's cache
+TILE: Final = 1 << 16  # elements decoded and encoded at once: their floats stay in a core's cache
 LANES: Final = 16  # at most: rows with a prefix are encoded in lanes, so many at once
 PIECE: Final = 2 << 20  # bytes in memory at once, read or made, whichever is more
 
@@ -135,24 +134,18 @@ class Chunk:
         return [np.ascontiguousarray(source.read(self.start, self.stop))]
 
     def _encode(self, origin: QuantizedSource, scratch: Scratch) -> list[Bytes]:
-        """Decode rows tile by tile, and pack each tile for all parts while it is in the cache."""
+        """Read rows, and pack them for all parts."""
         rows = np.ascontiguousarray(origin.origin.read(self.start, self.stop))
-        width = origin.tensor.shape[-1]
-        sources = [part.origin for part in self.parts if part.origin]
-        needs_rows = any(source.type.row_prefix for source in sources)
-        step = max(LANES if needs_rows else 1, TILE // width)
-        tile = scratch.lend(-1, min(step, len(rows)) * width * 4).view(np.float32)
-        tile = tile.reshape(-1, width)
         parts = [
             scratch.lend(index, len(rows) * part.unit).reshape(len(rows), part.unit)
             for index, part in enumerate(self.parts)
         ]
-        for start in range(0, len(rows), step):
-            packed = rows[start : start + step]
-            floats = tile[: len(packed)]
-            kernels.decode(packed, origin.tensor.type, floats.reshape(-1), streaming=False)
-            for source, out in zip(sources, parts, strict=True):
-                source.encode(floats, self.start + start, out[start : start + step])
+        for part, out in zip(self.parts, parts, strict=True):
+            if part.origin:
+                width = part.origin.tensor.shape[-1]
+                height = max(LANES if part.origin.type.row_prefix else 1, TILE // width)
+                tile = scratch.lend(-1, height * width * 4).view(np.float32)
+                part.origin.requantize(rows, self.start, out, tile)
         return parts
 
 
@@ -193,7 +186,7 @@ def _divisor(width: int, unit: int) -> int:
 
 
 def grouped_by_tensor(parts: Iterable[PlacedExtent]) -> list[tuple[PlacedExtent, ...]]:
-    """Group the parts that are made from the same tensor, so that it is decoded once."""
+    """Group the parts that are made from the same tensor, so that it is read once."""
     groups: dict[object, list[PlacedExtent]] = {}
     for part in parts:
         groups.setdefault(_key(part), []).append(part)

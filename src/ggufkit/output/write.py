@@ -103,8 +103,8 @@ def write_many(  # noqa: PLR0913 (as `write`)
 ) -> list[list[Path]]:
     """Write several models at once; return the paths of the files of each.
 
-    If tensors of several models are made from the same tensor, its rows are read and decoded once
-    for all of them. All outputs appear when all are complete. Otherwise like `write`.
+    If tensors of several models are made from the same tensor, its rows are read once for all of
+    them. All outputs appear when all are complete. Otherwise like `write`.
     """
     with contextlib.ExitStack() as stack:
         models = [stack.enter_context(opened(argument, "outputs")) for argument, _ in outputs]

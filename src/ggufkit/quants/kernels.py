@@ -103,7 +103,7 @@ def encoder(dtype: np.dtype[Any], target: TensorType, search: str | None = None)
     if is_integer(target) and dtype.kind in "iuf" and not exact_in_float32:
         return _store_whole
     if dtype.kind == "f" or is_bfloat16(dtype):
-        return functools.partial(encode, effort=EFFORTS.get(search_for(search, target) or "", 0))
+        return functools.partial(encode, effort=_effort(search, target))
     raise ValueTypeError(
         f"an array of {dtype} cannot be packed as {target}",
         remedy="Convert it first, for example with `array.astype(np.float32)`",
@@ -126,6 +126,31 @@ def decode(view: Bytes, source: TensorType, out: Floats, *, streaming: bool) -> 
     """Decode blocks; `streaming` writes past the caches."""
     data = np.ascontiguousarray(view).reshape(-1)
     _native.decode(source.id, data, out, streaming, instruction_set())
+
+
+def requantize(  # noqa: PLR0913 (two arrays of blocks, and the options of `encode`)
+    blocks: Bytes,
+    source: TensorType,
+    target: TensorType,
+    out: Bytes,
+    tile: Floats,
+    weights: Floats | None,
+    search: str | None,
+) -> bool:
+    """Decode rows and encode them, as many together as `tile` holds.
+
+    Returns whether `target` holds all numbers; a type with blocks holds only finite ones.
+    """
+    width = blocks.shape[-1] // source.block_bytes * source.block_size
+    own = column_weights(weights, (width,), target)
+    data, packed, isa = blocks.reshape(-1), out.reshape(-1), instruction_set()
+    return _native.requantize(
+        source.id, data, target.id, packed, width, own, tile, isa, _effort(search, target)
+    )
+
+
+def _effort(search: str | None, target: TensorType) -> int:
+    return EFFORTS.get(search_for(search, target) or "", 0)
 
 
 def decoded(view: Bytes, source: TensorType, target: TensorType) -> Numbers:
