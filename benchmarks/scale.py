@@ -3,15 +3,17 @@
     python benchmarks/scale.py [FOLDER]
 
 Makes each file in turn in a folder (a temporary one if none is given), opens it in a separate
-process, and prints seconds of processor time to open it, to summarize it as `inspect` does, to plan
-a copy, and to decide how to quantize it, with the memory after opening and after all, minus that
-for a file of one tensor. The files are sparse: each uses only the disk space of its header.
+process, and prints seconds of processor time to check it, to open it, to summarize it as `inspect`
+does, to plan a copy, and to decide how to quantize it, with the memory after checking and opening
+and after all, minus that for a file of one tensor. The files are sparse: each uses only the disk
+space of its header.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import resource
 import struct
 import subprocess
 import sys
@@ -25,9 +27,12 @@ from ggufkit.inspection.summary import summarize
 from ggufkit.output.layout import layout
 from ggufkit.quantization.quantize import decide
 
-TENSORS, TOKENS, SHARDS, SPARSE = 1_000_000, 2_000_000, 500, 1 << 40
-F32, STRING, ARRAY = 0, 8, 9
-STEPS = ("open", "inspect", "plan", "quantize")
+TENSORS, TOKENS, SPARSE = 1_000_000, 2_000_000, 1 << 40
+STACKS, EXPERTS, STACK_BYTES = 20_000, 1_000, 1000 * 32 * 1024 * 2
+# A set of shards has two descriptors for each.
+SHARDS = min(10_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 2 - 1000)
+F32, F16, STRING, ARRAY = 0, 1, 8, 9
+STEPS = ("check", "open", "inspect", "plan", "quantize")
 
 
 def text(value: bytes) -> bytes:
@@ -50,9 +55,9 @@ def write(path: Path, head: bytes, data_bytes: int) -> Path:
     return path
 
 
-def info(name: bytes, dims: tuple[int, ...], offset: int) -> bytes:
+def info(name: bytes, dims: tuple[int, ...], offset: int, kind: int = F32) -> bytes:
     """Return the info of a tensor."""
-    return text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, F32, offset)
+    return text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
 
 
 def of_tensors(folder: Path, count: int = TENSORS) -> Path:
@@ -74,6 +79,16 @@ def sparse(folder: Path) -> Path:
     nbytes = SPARSE // 1024
     infos = (info(b"blk.%d.weight" % n, (nbytes // 4,), n * nbytes) for n in range(1024))
     return write(folder / "sparse.gguf", b"".join((header(1024, []), *infos)), SPARSE)
+
+
+def of_stacks(folder: Path) -> Path:
+    """Make a file of stacks of experts, of 1.3 TB."""
+    dims = (1024, 32, EXPERTS)
+    infos = (
+        info(b"blk.%d.ffn_up_exps.weight" % n, dims, n * STACK_BYTES, F16) for n in range(STACKS)
+    )
+    head = b"".join((header(STACKS, []), *infos))
+    return write(folder / "stacks.gguf", head, STACKS * STACK_BYTES)
 
 
 def of_shards(folder: Path) -> Path:
@@ -99,7 +114,8 @@ CASES: dict[str, Callable[[Path], Path]] = {
     f"{TENSORS:,} tensors": of_tensors,
     f"{TOKENS:,} tokens": of_tokens,
     "1 TiB, sparse": sparse,
-    f"{SHARDS} shards": of_shards,
+    f"{STACKS:,} stacks, 1.3 TB": of_stacks,
+    f"{SHARDS:,} shards": of_shards,
 }
 
 
@@ -120,7 +136,8 @@ def peak() -> float:
 
 def measure(path: str) -> dict[str, float]:
     """Measure in this process, which must be a new one."""
-    figures = {"open": spent(lambda: ggufkit.open(path))}
+    figures = {"check": spent(lambda: ggufkit.check(path))}
+    figures["open"] = spent(lambda: ggufkit.open(path).close())
     figures["opened"] = peak()
     model = ggufkit.open(path)
     figures["inspect"] = spent(lambda: summarize(model))
@@ -146,13 +163,13 @@ def results(folder: Path) -> Iterator[tuple[str, int, dict[str, float]]]:
 def main(folder: Path) -> None:
     """Print the table."""
     columns = ("header", *STEPS, "opened", "all")
-    print(f"{'':<20}" + "".join(f"{column:>9}" for column in columns))
+    print(f"{'':<22}" + "".join(f"{column:>9}" for column in columns))
     floor = None
     for name, head, figures in results(folder):
         floor = floor or figures
         times = "".join(f"{figures[key]:>8.2f}s" for key in STEPS)
         memory = "".join(f"{figures[key] - floor[key]:>6.0f}MiB" for key in ("opened", "all"))
-        print(f"{name:<20}{head / 2**20:>6.1f}MiB{times}{memory}", flush=True)
+        print(f"{name:<22}{head / 2**20:>6.1f}MiB{times}{memory}", flush=True)
 
 
 if __name__ == "__main__":

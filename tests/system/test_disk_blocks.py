@@ -74,3 +74,16 @@ def test_notices_other_readers(path, descriptor):
         assert alone is False
     with disk_blocks.sole_use(descriptor) as alone:
         assert alone
+
+
+@pytest.mark.parametrize("data_end", [0, 5, 3 << 20, 64 << 20])
+def test_hole_at_the_end_begins_after_the_last_data(data_end, tmp_path):
+    path = tmp_path / "sparse"
+    with path.open("w+b") as file:
+        file.truncate(64 << 20)
+        if data_end:
+            os.pwrite(file.fileno(), b"x", data_end - 1)
+        begin = disk_blocks.begin_of_hole(file.fileno(), 0, 64 << 20)
+    assert data_end <= begin
+    if path.stat().st_blocks < 1 << 10:  # the file system has holes
+        assert begin <= data_end + disk_blocks.HOLE_BYTES

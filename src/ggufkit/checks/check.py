@@ -309,7 +309,7 @@ def _check_part(part: ParsedFile) -> Iterator[Finding]:
         with part.file.unchanged():
             _about_padding(header, part.file.data, findings)
             if isinstance(part.file, MappedFile):  # not worth the requests to a server
-                flaws += unfinished(part)
+                flaws += unfinished(part.file, header)
         _about_end(header, findings)
     is_image_model = is_diffusion(_architecture(header), header.places.infos.names)
     for problem in (*header.findings, *findings.all(), *flaws):

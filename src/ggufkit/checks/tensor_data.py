@@ -14,15 +14,16 @@ import numpy as np
 
 import ggufkit._native as _native
 from ggufkit.checks.model_view import Violation, at_tensor
+from ggufkit.format.header import Header
 from ggufkit.format.tensor_infos import Places
 from ggufkit.format.types import TensorType
 from ggufkit.models.byte_ranges import Tally, byte_ranges, little_endian_bytes, reading_threads
 from ggufkit.models.model import Model, Tensor
-from ggufkit.models.parsed_file import ParsedFile
 from ggufkit.models.sources import separable
 from ggufkit.quants import codec, kernels
 from ggufkit.rules.findings import Finding, finding
-from ggufkit.system.mapped_file import Bytes, Data
+from ggufkit.system.disk_blocks import begin_of_hole
+from ggufkit.system.mapped_file import Bytes, Data, MappedFile
 from ggufkit.system.threads import Progress, in_turn, pool_of
 
 TILE_BYTES: Final = 4 << 20  # large enough for reads, small enough for a cache
@@ -139,13 +140,14 @@ ZERO_MATRICES: Final = 2  # tensors of zeros at the end; an untrained adapter en
 ROW_END_BYTES: Final = 64  # rows of zeros pad a vocabulary, and the row before may end in zeros
 
 
-def unfinished(part: ParsedFile) -> Iterator[Finding]:
+def unfinished(file: MappedFile, header: Header) -> Iterator[Finding]:
     """Yield a finding at the first byte that was never written, if the data ends in such bytes."""
-    header = part.header
     begin, end = header.data_offset, header.data_end
-    if end - begin < LEAST_BYTES or not _native.all_zero(part.file.data, end - LEAST_BYTES, end):
+    if end - begin < LEAST_BYTES or not _native.all_zero(file.data, end - LEAST_BYTES, end):
         return
-    offset = max(_end_of_data(part.file.data, begin, end), begin)
+    with file.borrowed() as descriptor:
+        stop = begin_of_hole(descriptor, begin, end)
+    offset = max(_end_of_data(file.data, begin, stop), begin)
     missing = _missing(header.places, offset - begin)
     if missing:
         numbers = {
@@ -154,7 +156,7 @@ def unfinished(part: ParsedFile) -> Iterator[Finding]:
             "percent": 100 * (end - offset) // max(end - begin, 1),
         }
         cut = finding("unfinished", offset, tensors=missing, **numbers)
-        yield cut.at(part.file.path)
+        yield cut.at(file.path)
 
 
 def _end_of_data(data: Data, begin: int, end: int) -> int:

@@ -23,7 +23,8 @@ T = TypeVar("T")
 AnyPath: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
 
 COPY_BYTES: Final = 1 << 20  # per read if the kernel cannot copy by itself
-MANY_FILES: Final = 10240  # open at once: the most that macOS allows
+# Open at once: two for each of 65,535 shards, and the most that macOS allows.
+MANY_FILES: Final = (1 << 18, 10240)
 BINARY: Final = getattr(os, "O_BINARY", 0)
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _SECRETS: Final = re.compile(r"(?<=//)[^/@]*@|[?#].*", re.DOTALL)
@@ -102,12 +103,12 @@ def allow_descriptors() -> bool:
     if resource is None:
         return False
     before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = MANY_FILES if most == resource.RLIM_INFINITY else min(most, MANY_FILES)
-    if limit <= before:
-        return False
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
-        return True
+    for count in MANY_FILES:
+        limit = count if most == resource.RLIM_INFINITY else min(most, count)
+        if limit > before:
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
+                return True
     return False
 
 

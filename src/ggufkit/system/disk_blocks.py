@@ -18,6 +18,7 @@ from ggufkit.system.descriptors import c_function, fcntl
 
 USUAL_BLOCK: Final = 4096  # bytes of a block on nearly every file system
 MAX_BLOCK: Final = 1 << 16  # network file systems call their transfer size a block
+HOLE_BYTES: Final = 1 << 20  # smaller parts of a hole are read faster than they are looked for
 _COLLAPSE_RANGE: Final = 0x08
 _INSERT_RANGE: Final = 0x20
 _CLONE_RANGE: Final = 0x4020940D  # FICLONERANGE
@@ -71,6 +72,26 @@ def clone(source: int, source_offset: int, target: int, target_offset: int) -> b
     except OSError:
         return False
     return True
+
+
+def begin_of_hole(descriptor: int, begin: int, end: int) -> int:
+    """Return an offset in a file from which on up to `end` no block is allocated.
+
+    It is `end` if the last block is allocated, or the platform cannot tell. The data before may end
+    up to `HOLE_BYTES` earlier.
+    """
+    if not hasattr(os, "SEEK_DATA"):
+        return end
+    while end - begin > HOLE_BYTES:
+        middle = (begin + end) // 2
+        try:
+            os.lseek(descriptor, middle, os.SEEK_DATA)
+            begin = middle
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # there are data after it, or nobody knows
+                return end
+            end = middle
+    return end
 
 
 @contextlib.contextmanager
