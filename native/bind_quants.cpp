@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "feedback.hpp"
 #include "quants/dispatch.hpp"
 #include "quants/types/fp4.hpp"
 #include "quants/types/grids.hpp"
@@ -154,6 +155,26 @@ int64_t validate(uint32_t id, BytesIn src, const std::string &isa) {
     return codec.validate(src.data(), blocks);
 }
 
+void choose(FloatsIn exact, FloatsOut targets, FloatsOut errors, FloatsOut costs, BytesOut places,
+            FloatsIn scales, FloatsIn shifts, FloatsIn shares, FloatsIn weights, FloatsIn levels,
+            FloatsIn bounds) {
+    const size_t columns = weights.size(), rows = scales.size(), size = exact.size();
+    require(columns > 0 && columns <= most_columns, "the group has too many columns");
+    require(shares.size() == columns * columns && size / columns == rows && size % columns == 0 &&
+                shifts.size() == rows && costs.size() == rows && targets.size() == size &&
+                errors.size() == size && places.size() == size,
+            "the arrays of the group do not fit together");
+    require(levels.size() > 0 && (bounds.size() == 0 || bounds.size() + 1 == levels.size()),
+            "the bounds do not fit the levels");
+    const Group group{exact.data(),  targets.data(), errors.data(), costs.data(),
+                      places.data(), scales.data(),  shifts.data(), shares.data(),
+                      weights.data(), columns,       rows};
+    const OrderedLevels ordered{levels.data(), bounds.size() ? bounds.data() : nullptr,
+                                levels.size()};
+    nb::gil_scoped_release unlocked;
+    choose_levels(group, ordered);
+}
+
 nb::list instruction_sets() {
     nb::list names;
     for (const Table *table : runnable_tables()) names.append(table->isa);
@@ -225,6 +246,13 @@ void bind_quants(nb::module_ &module) {
                "return whether it holds all numbers.");
     module.def("validate", &validate, nb::arg("id"), nb::arg("src").noconvert(), nb::arg("isa"),
                "Return the first block that ggml's row validation refuses, or -1.");
+    module.def("choose_levels", &choose, nb::arg("exact").noconvert(),
+               nb::arg("targets").noconvert(), nb::arg("errors").noconvert(),
+               nb::arg("costs").noconvert(), nb::arg("places").noconvert(),
+               nb::arg("scales").noconvert(), nb::arg("shifts").noconvert(),
+               nb::arg("shares").noconvert(), nb::arg("weights").noconvert(),
+               nb::arg("levels").noconvert(), nb::arg("bounds").noconvert(),
+               "Choose the levels of a group's columns one after the other, errors fed back.");
     module.def("last_level_cache_bytes", &last_level_cache_bytes,
                "Size of the last-level cache in bytes.");
 }

@@ -52,6 +52,19 @@ def requantize(
     effort: int = 0,
 ) -> bool: ...
 def validate(id: int, src: npt.NDArray[np.uint8], isa: str) -> int: ...
+def choose_levels(
+    exact: npt.NDArray[np.float32],
+    targets: npt.NDArray[np.float32],
+    errors: npt.NDArray[np.float32],
+    costs: npt.NDArray[np.float32],
+    places: npt.NDArray[np.uint8],
+    scales: npt.NDArray[np.float32],
+    shifts: npt.NDArray[np.float32],
+    shares: npt.NDArray[np.float32],
+    weights: npt.NDArray[np.float32],
+    levels: npt.NDArray[np.float32],
+    bounds: npt.NDArray[np.float32],
+) -> None: ...
 def last_level_cache_bytes() -> int: ...
 
 # Codes of other programs' quantization (native/bind_unpack.cpp). Arrays are contiguous.

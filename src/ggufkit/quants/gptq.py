@@ -11,6 +11,7 @@ a grid, or a whole block of a type whose levels cannot be chosen alone.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -18,6 +19,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+import ggufkit._native as _native
 from ggufkit.format.types import TensorType
 from ggufkit.quants import codec
 from ggufkit.quants.blas import blas_limited
@@ -27,7 +29,7 @@ from ggufkit.quants.search import Search, is_searched
 from ggufkit.system.mapped_file import Bytes
 from ggufkit.system.threads import in_turn, pool_of
 
-TURNS: Final = 2  # scales are searched again for the values after feedback
+CACHED: Final = 1 << 16  # elements of blocks that are encoded together: they stay in caches
 # The share of its own mean square by which each column is damped. Products of different inputs
 # then count a fifth less: they differ more from text to text than squares do.
 DAMPING: Final = 0.25
@@ -72,26 +74,44 @@ class Gptq:
         own = np.arange(width).reshape(-1, unit)
         blocks = factor[own[:, :, None], own[:, None, :]].astype(np.float64)
         inverse = np.linalg.inv(blocks).astype(np.float32)
-        shares = np.matmul(factor.reshape(width, -1, 1, unit), inverse).reshape(width, width)
+        if unit == 1:
+            shares = factor * inverse.reshape(-1)
+        else:
+            shares = np.matmul(factor.reshape(width, -1, 1, unit), inverse).reshape(width, width)
         return cls(shares, np.square(blocks).sum(axis=2).reshape(-1).astype(np.float32))
 
     def encode(self, rows: Floats, type: TensorType, *, search: Search | None = None) -> Bytes:
         """Pack float32 `rows` as `type`."""
+        step = max(CACHED // type.block_size, 1)
+        starts = range(0, len(rows), step)
+        parts = [self._encoded(rows[start : start + step], type, search) for start in starts]
+        return np.concatenate(parts)
+
+    def _encoded(self, rows: Floats, type: TensorType, search: Search | None) -> Bytes:
         size, width = type.block_size, rows.shape[1]
-        errors = np.zeros_like(rows)
-        blocks = np.empty((width // size, len(rows), type.block_bytes), np.uint8)
+        exact = np.ascontiguousarray(rows.T)
+        errors = np.zeros_like(exact)
+        blocks = np.empty((len(rows), width // size, type.block_bytes), np.uint8)
         for number, start in enumerate(range(0, width, size)):
             own = slice(start, start + size)
-            step = _BlockStep(
-                np.ascontiguousarray(rows[:, own]),
-                rows[:, own] + errors[:, :start] @ self.shares[:start, own],
-                type,
-                Gptq(np.ascontiguousarray(self.shares[own, own]), self.weights[own]),
-                search,
-            )
-            best = step.encoded()
-            blocks[number], errors[:, own] = best.blocks, best.errors
-        return np.ascontiguousarray(blocks.transpose(1, 0, 2)).reshape(len(rows), -1)
+            targets = exact[own] + self.shares[:start, own].T @ errors[:start]
+            within = Gptq(np.tril(self.shares[own, own].T, -1), self.weights[own])
+            step = _BlockStep(exact[own], targets, type, within, search)
+            blocks[:, number], errors[own] = step.encoded()
+        return blocks.reshape(len(rows), -1)
+
+
+def encode_blocks(
+    gptqs: Sequence[Gptq], rows: Floats, type: TensorType, *, search: Search | None = None
+) -> Bytes:
+    """Pack rows whose columns are in independent blocks, each with its own feedback."""
+    pairs = zip(gptqs, cut_columns(rows, [len(gptq.weights) for gptq in gptqs]), strict=True)
+    return np.concatenate([gptq.encode(part, type, search=search) for gptq, part in pairs], axis=1)
+
+
+def cut_columns(rows: Floats, widths: Sequence[int]) -> list[Floats]:
+    """Return the columns of rows in parts of these widths."""
+    return np.split(rows, np.cumsum(widths)[:-1], axis=1)
 
 
 def unit_of(type: TensorType) -> int:
@@ -100,82 +120,67 @@ def unit_of(type: TensorType) -> int:
     return codes.unit if codes else type.block_size
 
 
-class _EncodedBlocks(NamedTuple):
-    """Blocks, their errors, their values after feedback, and the cost of each row."""
+class _ChosenLevels(NamedTuple):
+    """Blocks with scales, and for these the codes, errors and values after feedback of each row."""
 
     blocks: Bytes
+    codes: CodeNumbers
     errors: Floats
     targets: Floats
     costs: Floats
 
-    def where(self, chosen: npt.NDArray[np.bool_], other: _EncodedBlocks) -> _EncodedBlocks:
-        column = chosen[:, None]
-        return _EncodedBlocks(
-            np.where(column, self.blocks, other.blocks),
-            np.where(column, self.errors, other.errors),
-            np.where(column, self.targets, other.targets),
-            np.where(chosen, self.costs, other.costs),
-        )
-
 
 @dataclass(frozen=True)
 class _BlockStep:
-    """One block of each row: its weights, and what they should be after the blocks before it."""
+    """One block of each row: its weights, and what they should be after the blocks before it.
 
-    rows: Floats
+    Rows are columns here. The shares of `feedback` are transposed: a lower triangle.
+    """
+
+    exact: Floats
     targets: Floats
     type: TensorType
     feedback: Gptq
     search: Search | None
 
-    def encoded(self) -> _EncodedBlocks:
-        codes = level_codes(self.type)
+    def encoded(self) -> tuple[Bytes, Floats]:
+        """Return the blocks, and their errors."""
+        codes, blocks = level_codes(self.type), self._with_scales(self.targets)
         if codes is None:
-            blocks = self._with_scales(self.targets)
-            errors = self.rows - codec.decode_rows(blocks, self.type)
-            return _EncodedBlocks(blocks, errors, self.targets, np.zeros(len(blocks), np.float32))
-        best = self._rounded(self._with_scales(self.targets), codes)
-        for _ in range(1, TURNS):
-            again = self._rounded(self._with_scales(best.targets), codes)
-            best = again.where(again.costs < best.costs, best)
-        return best
+            return blocks, self.exact - codec.decode_rows(blocks, self.type).T
+        first = self._rounded(blocks, codes)
+        again = self._rounded(self._with_scales(first.targets), codes)
+        is_better = again.costs < first.costs
+        numbers, errors = (
+            np.where(is_better, *pair)
+            for pair in ((again.codes, first.codes), (again.errors, first.errors))
+        )
+        scales = np.where(is_better[:, None], again.blocks, first.blocks)
+        return codes.bits.put(numbers, scales), errors
 
     def _with_scales(self, values: Floats) -> Bytes:
         """Return blocks for these values, without feedback within the block."""
-        weights = self.feedback.weights
-        return codec.encode_rows(values, self.type, imatrix=weights, search=self.search)
+        rows, weights = np.ascontiguousarray(values.T), self.feedback.weights
+        return codec.encode_rows(rows, self.type, imatrix=weights, search=self.search)
 
-    def _rounded(self, blocks: Bytes, codes: LevelCodes) -> _EncodedBlocks:
-        """Return blocks of the same scales, with levels chosen one unit after the other."""
+    def _rounded(self, blocks: Bytes, codes: LevelCodes) -> _ChosenLevels:
+        """Choose levels for the scales of these blocks, one unit after the other."""
         parts = block_parts(blocks, self.type)
-        size, unit = self.rows.shape[1], codes.unit
+        size = len(self.exact)
         count = max(part.shape[1] for part in (parts.scales, parts.offsets) if part is not None)
         scales = _by_group(parts.scales, count)
         shifts = codes.first * scales
         if parts.offsets is not None:
             shifts += _by_group(parts.offsets, count)
-        inverse = np.divide(1, scales, out=np.zeros_like(scales), where=scales != 0)
-        rows, targets = self.rows.T.copy(), self.targets.T.copy()
-        errors, chosen = np.empty_like(rows), []
-        shares, weights = self.feedback.shares.T.copy(), self.feedback.weights
+        targets, errors = self.targets.copy(), np.empty_like(self.exact)
+        costs, numbers = np.zeros(len(blocks), np.float32), []
         for group, start in enumerate(range(0, size, size // count)):
             own = slice(start, start + size // count)
-            targets[own] += shares[own, :start] @ errors[:start]
-            values, exact = ((x[own] - shifts[group]) * inverse[group] for x in (targets, rows))
-            within = np.tril(shares[own, own], -1)
-            residuals, levels = np.empty_like(exact), np.empty_like(exact)
-            for first in range(0, len(exact), unit):
-                part = slice(first, first + unit)
-                values[part] += within[part, :first] @ residuals[:first]
-                code, levels[part] = codes.nearest(values[part], weights[own][part])
-                np.subtract(exact[part], levels[part], out=residuals[part])
-                chosen.append(code)
-            errors[own] = rows[own] - (levels * scales[group] + shifts[group])
-            targets[own] += within @ errors[own]
-        costs = weights @ np.square(targets - (rows - errors))
-        numbers = np.stack(chosen).reshape(-1, len(blocks)).astype(np.int32)
-        rounded = codes.bits.put(numbers, blocks)
-        return _EncodedBlocks(rounded, errors.T, targets.T, costs)
+            targets[own] += self.feedback.shares[own, :start] @ errors[:start]
+            feedback = Gptq(self.feedback.shares[own, own], self.feedback.weights[own])
+            columns = GroupColumns(self.exact[own], targets[own], errors[own], costs)
+            numbers.append(codes.choose(columns, scales[group], shifts[group], feedback))
+        return _ChosenLevels(blocks, np.concatenate(numbers), errors, targets, costs)
 
 
 def _by_group(values: Floats, count: int) -> Floats:
@@ -237,6 +242,15 @@ def level_codes(type: TensorType) -> LevelCodes | None:
     return LevelCodes.of(type) if is_searched(type) else None
 
 
+class GroupColumns(NamedTuple):
+    """Columns of a group: exact values, values after feedback, errors; and the cost of each row."""
+
+    exact: Floats
+    targets: Floats
+    errors: Floats
+    costs: Floats
+
+
 @dataclass(frozen=True)
 class LevelCodes:
     """How a type stores levels: `codes` numbers for every `unit` elements.
@@ -278,37 +292,45 @@ class LevelCodes:
         return float(self.table[0, 0]) if self.is_uniform else 0.0
 
     @functools.cached_property
-    def ordered(self) -> tuple[Floats, CodeNumbers]:
-        """The levels of one element from the lowest to the highest, and the code of each."""
-        return np.unique(self.table[:, 0], return_index=True)
+    def _ordered(self) -> tuple[Floats, Floats, Bytes]:
+        """The levels of an element in ascending order, less `first`; the bounds; and the codes.
 
-    @functools.cached_property
-    def bounds(self) -> Floats:
-        """The values half way between the levels of one element."""
-        levels = self.ordered[0]
-        return np.asarray((levels[1:] + levels[:-1]) / 2, np.float32)
+        Bounds are the values half way between levels; without them, levels are whole numbers.
+        """
+        levels, codes = np.unique(self.table[:, 0] - np.float32(self.first), return_index=True)
+        bounds = np.empty(0) if self.is_uniform else (levels[1:] + levels[:-1]) / 2
+        return levels, bounds.astype(np.float32), codes.astype(np.uint8)
 
     @functools.cached_property
     def unit(self) -> int:
         """Elements whose levels are chosen together."""
         return self.points * int(self.table.shape[1])
 
-    def nearest(self, values: Floats, weights: Floats) -> tuple[CodeNumbers | Floats, Floats]:
-        """Return codes (codes, n) and levels (unit, n) that are nearest to `values` (unit, n).
+    def choose(
+        self, columns: GroupColumns, scales: Floats, shifts: Floats, feedback: Gptq
+    ) -> CodeNumbers:
+        """Choose levels for the columns of a group, and return their codes (codes, rows).
 
-        Levels count from `first`. `values` may be overwritten.
+        A level counts from `first`, in units of `scales` above `shifts`. `columns` are updated.
         """
-        if self.is_uniform:
-            levels = np.rint(values, out=values)
-            np.maximum(levels, 0, out=levels)
-            np.minimum(levels, len(self.table) - 1, out=levels)
-            return levels, levels
+        shares, weights = np.ascontiguousarray(feedback.shares), feedback.weights
+        exact, targets, errors, costs = columns
         if self.unit == 1:
-            places = np.searchsorted(self.bounds, values)
-            ordered, numbers = self.ordered
-            return numbers[places], ordered[places]
-        codes = self._nearest_codes(values, weights)
-        return codes, self.levels(codes)
+            levels, bounds, codes = self._ordered
+            places = np.empty(exact.shape, np.uint8)
+            flat = (array.reshape(-1) for array in (exact, targets, errors, costs, places))
+            in_order = (scales, shifts, shares.reshape(-1), weights, levels, bounds)
+            _native.choose_levels(*flat, *in_order)
+            return places if self.is_uniform else codes[places]
+        chosen = []
+        inverse = np.divide(1, scales, out=np.zeros_like(scales), where=scales != 0)
+        for first in range(0, len(exact), self.unit):
+            own = slice(first, first + self.unit)
+            targets[own] += shares[own, :first] @ errors[:first]
+            chosen.append(self._nearest_codes((targets[own] - shifts) * inverse, weights[own]))
+            errors[own] = exact[own] - (self.levels(chosen[-1]) * scales + shifts)
+        costs += weights @ np.square(targets - exact + errors)
+        return np.concatenate(chosen)
 
     def _nearest_codes(self, values: Floats, weights: Floats) -> CodeNumbers:
         if not self.signs:
