@@ -225,6 +225,45 @@ def test_memory_does_not_grow_with_the_number_of_tensors(tmp_path):
     assert peaks[1] < 1.2 * peaks[0]
 
 
+# Bands.
+
+
+@pytest.mark.parametrize("recipe", ["Q4_K_M", "IQ3_S", "Q4_0"])
+def test_band_as_wide_as_the_matrices_gives_the_bytes_of_a_full_hessian(source, tmp_path, recipe):
+    files = []
+    for band in (None, 512):
+        hessian = save_hessian(tmp_path / "h.gguf", INPUTS, band=band)
+        out = tmp_path / f"{band}.gguf"
+        ggufkit.write(decided(source, hessian, recipe).model, out)
+        files.append(out.read_bytes())
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("recipe", ["Q4_K_M", "IQ3_S", "Q4_0"])
+def test_errors_are_fed_back_within_blocks_of_a_band(source, tmp_path, recipe):
+    hessian = save_hessian(tmp_path / "h.gguf", INPUTS, band=256)
+    model = decided(source, hessian, recipe).model
+    half = save_hessian(tmp_path / "half.gguf", INPUTS | {DOWN: INPUTS[DOWN][..., 256:]}, band=256)
+    gguf = ggufkit.model({DOWN: TENSORS[DOWN][:, 256:].copy()}, KEYS)
+    alone = decide(gguf, recipe, hessian=half).model.tensors[DOWN]
+    both = model.tensors[DOWN]
+    assert both.type == alone.type
+    rows = both.raw().reshape(64, 2, -1)
+    assert np.array_equal(rows[:, 1], alone.raw().reshape(64, -1))
+    plain = decide(ggufkit.open(source), recipe, imatrix=done_importance(hessian)).model
+    assert held_out_errors(model, DOWN).sum() < 0.8 * held_out_errors(plain, DOWN).sum()
+
+
+def test_few_tokens_are_damped_and_said(source, tmp_path):
+    few = INPUTS | {DOWN: inputs_of(512, 100)}
+    for band, tensors in ((None, 1), (256, 1)):
+        path = save_hessian(tmp_path / "h.gguf", few, band=band)
+        result = done("quantize", source, tmp_path / "o.gguf", "Q4_0", "--hessian", path)
+        assert f"the Hessian has fewer tokens than columns in {tensors} tensor" in result.err
+        assert DOWN in result.err
+        assert "damped" in result.err
+
+
 # When errors are not fed back.
 
 

@@ -129,9 +129,19 @@ def warn_of_feedback(quantizations: Sequence[Quantization]) -> None:
     fed_back = [[d.after for d in result.decisions if d.is_fed_back] for result in quantizations]
     if not any(fed_back):
         return
-    from ggufkit.quantization.gptq_source import outcomes_of, why_not_fed_back  # noqa: PLC0415
+    from ggufkit.quantization.gptq_source import (  # noqa: PLC0415 (slow to import)
+        has_few_tokens,
+        outcomes_of,
+        why_not_fed_back,
+    )
 
     for tensors in fed_back:
+        few = [tensor.name for tensor in tensors if has_few_tokens(tensor)]
+        if few:
+            note(
+                f"the Hessian has fewer tokens than columns in {tensor_names(few)}: it is damped; "
+                "a longer text is better"
+            )
         reasons: dict[str, list[str]] = {}
         for tensor in tensors:
             outcomes = outcomes_of(tensor)

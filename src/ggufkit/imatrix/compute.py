@@ -21,7 +21,12 @@ import numpy as np
 from ggufkit._version import __version__
 from ggufkit.errors import GGUFError, ValueTypeError
 from ggufkit.imatrix.checkpoint import EVERY_CHUNKS, SumsCheckpoint
-from ggufkit.imatrix.hessian_file import HESSIAN_MEMORY, MomentsOrigin, save_hessian
+from ggufkit.imatrix.hessian_file import (
+    BAND_UNIT,
+    HESSIAN_MEMORY,
+    MomentsOrigin,
+    save_hessian,
+)
 from ggufkit.imatrix.matrix import (
     CHUNK_SIZE,
     COUNTS,
@@ -200,6 +205,7 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
     process_output: bool = False,
     parse_special: bool = False,
     hessian: AnyPath | None = None,
+    band: int | None = None,
     memory: int = HESSIAN_MEMORY,
     resume: AnyPath | None = None,
     threads: int | None = None,
@@ -211,13 +217,20 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
     tokens at a time; the first `from_chunk` chunks are skipped. `process_output` collects data for
     output.weight too, and `parse_special` reads the names of special tokens as such.
     `hessian` names a file for the second moments of all inputs, for `quantize(hessian=...)`; sums
-    of more than `memory` bytes are collected in several passes over the text.
+    of more than `memory` bytes are collected in several passes over the text. With `band`, only
+    products within blocks of so many columns (a multiple of 256) are summed: memory and file grow
+    with the width of a matrix, and not with its square.
     `resume` names the file for the result: hidden files next to it keep the sums if the run stops,
     and the same call continues, with the same result as in one run.
     `progress(done, total)` counts chunks of all passes. Raises MissingExtraError without the
     extra `llama`, GGUFError with llama.cpp's message where it fails, FormatError for a file that is
     not a model, ValueTypeError for a text that is too short.
     """
+    if band is not None and (band <= 0 or band % BAND_UNIT):
+        raise ValueTypeError(
+            f"a band of {band} columns does not hold whole blocks of every type",
+            remedy=f"Use a multiple of {BAND_UNIT}",
+        )
     location = as_path(model)
     llama = library()
     with open_model(location) as opened:  # raises a typed error where llama.cpp would abort
@@ -226,7 +239,7 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
     content = read_small(as_path(text), Most.CALIBRATION).removesuffix(b"\n")
     sequences = max(1, batch // context)
     batch = min(batch, sequences * context)
-    collector = _Collector(llama, process_output, InputMoments() if hessian else None)
+    collector = _Collector(llama, process_output, InputMoments(band) if hessian else None)
     workers = worker_count(threads)
     with (
         blas_limited(workers),
@@ -242,12 +255,12 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
     ):
         tokens = session.tokenize(content, special=parse_special)[from_chunk * context :]
         groups = list(_groups(tokens, context, chunks, sequences))
-        choices = (batch, process_output, memory if hessian else None)
+        choices = (batch, process_output, memory if hessian else None, band)
         key = hashlib.sha256(repr((__version__, status, groups, choices)).encode()).hexdigest()
         target = as_path(resume or hessian or text)
         checkpoint = SumsCheckpoint(target, key, stays=resume is not None)
         reading = _TextPasses(session, collector, groups, batch, progress, checkpoint)
-        origin = MomentsOrigin(location, content, os.fsdecode(text), context)
+        origin = MomentsOrigin(location, content, os.fsdecode(text), context, band)
         entries = reading.entries(as_path(hessian) if hessian else None, origin, memory)
     return Imatrix(entries, (os.fsdecode(text),), chunks_held(entries, context), context)
 

@@ -23,8 +23,8 @@ from ggufkit.imatrix.hessian_file import (
     OWNERS,
     diagonal,
     first_row,
-    folded_shape,
     unfolded,
+    width_of,
 )
 from ggufkit.imatrix.matrix import HESSIAN_REMEDY, STACK_AXES, Counts, Entry, Imatrix, is_selected
 from ggufkit.imatrix.moments import PARTS
@@ -60,14 +60,19 @@ class Moments:
     @property
     def width(self) -> int:
         """Number of inputs."""
-        return self.sums.shape[-1] - 1
+        return width_of(self.sums.shape)
+
+    @property
+    def has_few_tokens(self) -> bool:
+        """Whether all matrices together have fewer tokens than a block has columns."""
+        return int(self.tokens()[FITTED].sum()) < self.sums.shape[-1] - 1
 
     def tokens(self) -> Counts:
         """Return the counts: (parts, matrices)."""
         return np.asarray(self.counts.numpy(), np.int64).reshape(PARTS, -1)
 
     def mean(self, matrix: int, part: int, pooled: Floats | None = None) -> Floats:
-        """Return the mean moments of one matrix, shrunk towards `pooled` (of all) if given.
+        """Return the mean moments (width, columns) of one matrix, shrunk towards `pooled` (of all).
 
         Raises FormatError if they are infinite or not numbers.
         """
@@ -246,9 +251,8 @@ def _moments(source: Model, owner: str, path: Path) -> Moments:
     stack = (matrices,) if matrices > 1 else ()
     expected = (PARTS, max(matrices, 1))
     kinds = (sums.type.name, counts.type.name)
-    columns = sums.shape[-1] if sums.shape else 0
-    shape = (PARTS, *stack, *folded_shape(columns - 1))
-    if kinds != ("F32", "I64") or sums.shape != shape or counts.shape != expected:
+    is_folded = sums.shape[:-2] == (PARTS, *stack) and width_of(sums.shape) > 0
+    if kinds != ("F32", "I64") or not is_folded or counts.shape != expected:
         raise _wrong(f"the data of {owner!r} in this Hessian does not fit together", path)
     if (counts.numpy() < 0).any():
         raise _wrong(f"a token count of {owner!r} is negative", path)

@@ -2,9 +2,11 @@
 
 `OWNER.moments` holds sums of products (F32, shape (parts, [matrices,] rows, columns), folded as
 `folded_shape` says) and `OWNER.moment_counts` the numbers of tokens. The first part is to quantize
-with, the second is held out. `hessian.matrices` and `hessian.owners` list each matrix with the
-owner of its inputs, and `NAME.first_row` holds the first row of its weights, which shows whether
-the Hessian is of another model.
+with, the second is held out. A banded file has only the blocks on the diagonal, of `hessian.band`
+columns; in memory their shape is (width, band), with zeros where the last block is narrower.
+`hessian.matrices` and `hessian.owners` list each matrix with the owner of its inputs, and
+`NAME.first_row` holds the first row of its weights, which shows whether the Hessian is of another
+model.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ MOMENTS: Final = ".moments"
 MOMENT_COUNTS: Final = ".moment_counts"
 FIRST_ROW: Final = ".first_row"
 KIND: Final = "hessian"  # general.type
+BAND: Final = "hessian.band"
+BAND_UNIT: Final = 256  # columns: bands hold whole blocks of every type
 MATRICES: Final = "hessian.matrices"
 OWNERS: Final = "hessian.owners"
 
@@ -47,12 +51,14 @@ class MomentsOrigin:
     content: bytes
     dataset: str
     chunk_size: int
+    band: int | None = None
 
     def keys(self, tokens: int) -> dict[str, object]:
         """Return the keys of a file; reads the whole model for its digest."""
         with open_model(self.model) as model:
             model_digest = digest(model, CONTENT, tensors=False).model[CONTENT]
-        return {
+        band = {BAND: typed("uint32", self.band)} if self.band else {}
+        return band | {
             "general.type": KIND,
             "hessian.model": model_digest,
             "hessian.text": hashlib.sha256(self.content).hexdigest(),
@@ -95,56 +101,96 @@ def save_hessian(
 
 
 def moments_tensors(name: str, sums: Floats, counts: Counts) -> tuple[Tensor, Tensor]:
-    """Return the tensors of one owner; `sums` have the shape (parts, matrices, width, width)."""
+    """Return the tensors of one owner; `sums` have the shape (parts, matrices, width, columns)."""
     return _folded(name + MOMENTS, sums), as_tensor(name + MOMENT_COUNTS, counts)
 
 
 def _folded(name: str, sums: Floats) -> Tensor:
-    parts, matrices, width, _ = sums.shape
+    parts, matrices, width, columns = sums.shape
     stack = (matrices,) if matrices > 1 else ()
-    source = FoldedTriangles(sums.reshape(-1, width, width))
-    return Tensor.over(name, tensor_type("F32"), (parts, *stack, *folded_shape(width)), source)
+    source = FoldedTriangles(sums.reshape(-1, width, columns))
+    shape = (parts, *stack, *folded_shape(width, columns))
+    return Tensor.over(name, tensor_type("F32"), shape, source)
 
 
-def folded_shape(width: int) -> tuple[int, int]:
-    """Return the shape of the rectangle that holds one triangle of a symmetric W x W matrix.
+def folded_shape(width: int, columns: int) -> tuple[int, int]:
+    """Return the shape of the rectangles that hold one triangle of each block of a matrix.
 
-    Its row i is row i of the upper triangle, and then row W - 1 - i: W + 1 numbers together.
+    Row i of a rectangle is row i of the upper triangle, and then row N - 1 - i: N + 1 numbers
+    together. The rectangles of all blocks follow each other.
     """
-    return -(-width // 2), width + 1
+    return sum(-(-len(block) // 2) for block in _spans(width, columns)), columns + 1
+
+
+def width_of(folded: tuple[int, ...]) -> int:
+    """Return the width of the matrix of a folded shape; 0 if no matrix has it."""
+    rows, columns = folded[-2], folded[-1] - 1
+    width = columns if rows == -(-columns // 2) else 2 * rows  # only even widths are cut
+    is_banded = width > columns and columns % BAND_UNIT == 0
+    return width if columns > 0 and (width == columns or is_banded) else 0
+
+
+def columns_of(width: int, band: int | None) -> int:
+    """Return how many columns of a matrix are stored for each row."""
+    return band if band and band < width and width % 2 == 0 else width
+
+
+def blocks_of(matrix: Floats) -> list[Floats]:
+    """Return the square blocks on the diagonal of a matrix (width, columns), as views."""
+    width, columns = matrix.shape
+    return [matrix[span.start : span.stop, : len(span)] for span in _spans(width, columns)]
+
+
+def _spans(width: int, columns: int) -> list[range]:
+    return [range(start, min(start + columns, width)) for start in range(0, width, columns)]
+
+
+def _rectangles(folded: Floats) -> list[Floats]:
+    """Return the rectangle of each block of a matrix."""
+    columns = folded.shape[-1] - 1
+    spans = _spans(width_of(folded.shape), columns)
+    return [folded[span.start // 2 :][: -(-len(span) // 2), : len(span) + 1] for span in spans]
 
 
 @dataclass(frozen=True, eq=False)
 class FoldedTriangles(ComputedRows):
-    """Rows of the rectangles of float32 matrices: (matrices, width, width)."""
+    """Rows of the rectangles of float32 matrices: (matrices, width, columns)."""
 
-    squares: Floats
+    matrices: Floats
 
     def read(self, start: int, stop: int) -> Bytes:
         """Return rows `start` to `stop`."""
-        width = self.squares.shape[-1]
-        rows = np.empty((stop - start, width + 1), np.float32)
+        width, columns = self.matrices.shape[1:]
+        height = folded_shape(width, columns)[0]
+        rows = np.zeros((stop - start, columns + 1), np.float32)
         for place, out in enumerate(rows, start):
-            matrix, row = divmod(place, folded_shape(width)[0])
-            last = width - 1 - row
-            out[: width - row] = self.squares[matrix, row, row:]
-            out[width - row :] = self.squares[matrix, last, last:]
+            matrix, row = divmod(place, height)
+            number, row = divmod(row, -(-columns // 2))
+            block = self.matrices[matrix, number * columns :][:columns]
+            size = len(block)
+            last = size - 1 - row
+            out[: size - row] = block[row, row:size]
+            out[size - row : size + 1] = block[last, last:size]
         return rows.view(np.uint8)
 
 
-def unfolded(rectangle: Floats) -> Floats:
-    """Return the matrix of a rectangle."""
-    width = rectangle.shape[-1] - 1
-    square = np.empty((width, width), rectangle.dtype)
-    for row, numbers in enumerate(rectangle):
-        last = width - 1 - row
-        square[row, row:] = square[row:, row] = numbers[: width - row]
-        square[last, last:] = square[last:, last] = numbers[width - row :]
-    return square
+def unfolded(folded: Floats) -> Floats:
+    """Return the matrix (width, columns) of its rectangles."""
+    matrix = np.zeros((width_of(folded.shape), folded.shape[-1] - 1), folded.dtype)
+    for block, rectangle in zip(blocks_of(matrix), _rectangles(folded), strict=True):
+        for row, numbers in enumerate(rectangle):
+            last = len(block) - 1 - row
+            block[row, row:] = block[row:, row] = numbers[: len(block) - row]
+            block[last, last:] = block[last:, last] = numbers[len(block) - row :]
+    return matrix
 
 
-def diagonal(rectangle: Floats) -> Floats:
-    """Return the diagonal of the matrix of a rectangle."""
+def diagonal(folded: Floats) -> Floats:
+    """Return the diagonal of the matrix of rectangles."""
+    return np.concatenate([_diagonal(rectangle) for rectangle in _rectangles(folded)])
+
+
+def _diagonal(rectangle: Floats) -> Floats:
     rows, width = np.arange(len(rectangle)), rectangle.shape[-1] - 1
     values = np.empty(width, rectangle.dtype)
     values[width - 1 - rows] = rectangle[rows, width - rows]

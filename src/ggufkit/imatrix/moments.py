@@ -14,6 +14,8 @@ from ggufkit.errors import ValueTypeError
 from ggufkit.imatrix.hessian_file import (
     MOMENT_COUNTS,
     MOMENTS,
+    blocks_of,
+    columns_of,
     folded_shape,
     moments_tensors,
     unfolded,
@@ -21,6 +23,7 @@ from ggufkit.imatrix.hessian_file import (
 from ggufkit.imatrix.matrix import Counts
 from ggufkit.models.layers import tensor_names
 from ggufkit.models.model import Tensor
+from ggufkit.quants.gptq import cut_columns
 from ggufkit.quants.parallel import Floats
 
 if TYPE_CHECKING:
@@ -35,11 +38,13 @@ FLOAT_BYTES: Final = 4
 class InputMoments:
     """Sums of the products of all pairs of inputs, for each matrix and each part of the text.
 
+    With a `band`, pairs count only within blocks of so many columns.
     Matrices with the same inputs share a sum: `owners` has the first of them for each matrix.
     `shapes` has the number of matrices and the width of each owner. Only the owners in `active` are
     added up, into the part `part`; before `end_listing` is called, matrices are only listed.
     """
 
+    band: int | None = None
     owners: dict[str, str] = field(default_factory=dict)
     shapes: dict[str, tuple[int, int]] = field(default_factory=dict)
     active: frozenset[str] = frozenset()
@@ -69,7 +74,8 @@ class InputMoments:
         groups: list[list[str]] = [[]]
         group_bytes = 0
         for name, (matrices, width) in self.shapes.items():
-            nbytes = PARTS * matrices * width * width * FLOAT_BYTES
+            columns = columns_of(width, self.band)
+            nbytes = PARTS * matrices * width * columns * FLOAT_BYTES
             if groups[-1] and group_bytes + nbytes > memory:
                 groups.append([])
                 group_bytes = 0
@@ -83,7 +89,8 @@ class InputMoments:
         self.sums, self.counts = {}, {}
         for name in sorted(names):
             matrices, width = self.shapes[name]
-            self.sums[name] = np.zeros((PARTS, matrices, width, width), np.float32)
+            shape = (PARTS, matrices, width, columns_of(width, self.band))
+            self.sums[name] = np.zeros(shape, np.float32)
             self.counts[name] = np.zeros((PARTS, matrices), np.int64)
 
     def tensors(self) -> list[Tensor]:
@@ -103,16 +110,19 @@ class InputMoments:
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Continue a pass with the sums that `tensors` returned."""
         for name, sums in self.sums.items():
-            stored = tensors[name + MOMENTS].numpy().reshape(-1, *folded_shape(sums.shape[-1]))
-            for square, rectangle in zip(sums.reshape(-1, *sums.shape[2:]), stored, strict=True):
-                square[:] = unfolded(rectangle)
+            stored = tensors[name + MOMENTS].numpy().reshape(-1, *folded_shape(*sums.shape[2:]))
+            for matrix, folded in zip(sums.reshape(-1, *sums.shape[2:]), stored, strict=True):
+                matrix[:] = unfolded(folded)
             self.counts[name] += tensors[name + MOMENT_COUNTS].numpy()
 
     def add(self, name: str, matrix: int, rows: Floats) -> None:
         """Add the inputs `rows` of one matrix."""
         if name in self.active:
             with np.errstate(over="ignore", invalid="ignore"):  # `tensors` refuses them
-                self.sums[name][self.part, matrix] += rows.T @ rows
+                blocks = blocks_of(self.sums[name][self.part, matrix])
+                parts = cut_columns(rows, [len(block) for block in blocks])
+                for block, inputs in zip(blocks, parts, strict=True):
+                    np.add(block, inputs.T @ inputs, out=block)
             self.counts[name][self.part, matrix] += len(rows)
 
 

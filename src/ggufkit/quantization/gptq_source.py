@@ -16,6 +16,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from ggufkit.imatrix.hessian import FITTED, HELD_OUT, Hessian, Moments
+from ggufkit.imatrix.hessian_file import blocks_of
 from ggufkit.models.byte_ranges import decoded_rows
 from ggufkit.models.layers import layer_of
 from ggufkit.models.model import Tensor
@@ -23,7 +24,14 @@ from ggufkit.models.rows import ComputedRows
 from ggufkit.models.sources import QuantizedSource
 from ggufkit.quants import codec
 from ggufkit.quants.blas import blas_limited, limited_blocks
-from ggufkit.quants.gptq import Gptq, factor_of, moment_errors, unit_of
+from ggufkit.quants.gptq import (
+    Gptq,
+    cut_columns,
+    encode_blocks,
+    factor_of,
+    moment_errors,
+    unit_of,
+)
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.mapped_file import Bytes
 
@@ -98,7 +106,7 @@ class GptqSource(ComputedRows):
         first = matrix * self._height + number * self._step
         stop = min(first + self._step, (matrix + 1) * self._height)
         rows = decoded_rows(self.plain.tensor, first, stop)
-        feedback, held_out = self.shared.feedbacks.get(
+        gptqs, held_out = self.shared.feedbacks.get(
             (self._inputs, matrix, unit_of(self.plain.type)),
             functools.partial(self._feedback, matrix),
         )
@@ -107,11 +115,13 @@ class GptqSource(ComputedRows):
 
         def error(packed: Bytes) -> float:
             lost = chosen - codec.decode_rows(packed, self.plain.type)
-            return float(moment_errors(lost, held_out).sum())
+            parts = cut_columns(lost, [len(block) for block in held_out])
+            pairs = zip(parts, held_out, strict=True)
+            return sum(float(moment_errors(part, block).sum()) for part, block in pairs)
 
         plain, corrected = error(self.plain.encode(chosen, first)), None
-        if feedback:
-            packed = feedback.encode(rows, self.plain.type, search=self.plain.search)
+        if gptqs:
+            packed = encode_blocks(gptqs, rows, self.plain.type, search=self.plain.search)
             corrected = error(packed[sample])
         outcome = GptqOutcome(plain, corrected)
         self.shared.outcomes[self.name, matrix, number] = outcome
@@ -125,9 +135,14 @@ class GptqSource(ComputedRows):
     def _feedback(self, matrix: int) -> _Feedback:
         """Return how errors of a matrix are fed back: one at a time, this takes much memory."""
         with self.shared.factoring:
-            factor = factor_of(self._mean(matrix, FITTED), threads=limited_blocks())
-            feedback = None if factor is None else Gptq.of(factor, self.plain.type)
-            return _Feedback(feedback, self._mean(matrix, HELD_OUT))
+            blocks = blocks_of(self._mean(matrix, FITTED))
+            gptqs = [gptq for gptq in map(self._gptq, blocks) if gptq]
+            is_whole = len(gptqs) == len(blocks)
+            return _Feedback(gptqs if is_whole else [], blocks_of(self._mean(matrix, HELD_OUT)))
+
+    def _gptq(self, moments: Floats) -> Gptq | None:
+        factor = factor_of(moments, threads=limited_blocks())
+        return None if factor is None else Gptq.of(factor, self.plain.type)
 
     def _mean(self, matrix: int, part: int) -> Floats:
         if self.moments.matrices == 1:
@@ -138,10 +153,13 @@ class GptqSource(ComputedRows):
 
 
 class _Feedback(NamedTuple):
-    """The feedback of one matrix, None if moments are not positive, and the held-out moments."""
+    """The feedback of each block of a matrix, none if moments are not positive; and what judges it.
 
-    gptq: Gptq | None
-    held_out: Floats
+    `held_out` are the held-out moments of the blocks.
+    """
+
+    gptqs: list[Gptq]
+    held_out: list[Floats]
 
 
 class GptqOutcome(NamedTuple):
@@ -183,6 +201,12 @@ def gptq_tensors(pairs: Sequence[tuple[str, Tensor]], hessian: Hessian) -> dict[
 def outcomes_of(tensor: Tensor) -> list[GptqOutcome]:
     """Return what feedback did for a tensor that was written here: one for each matrix."""
     return tensor.source.outcomes if isinstance(tensor.source, GptqSource) else []
+
+
+def has_few_tokens(tensor: Tensor) -> bool:
+    """Whether the moments of a tensor come from fewer tokens than a block has columns."""
+    source = tensor.source
+    return isinstance(source, GptqSource) and source.moments.has_few_tokens
 
 
 def outcome_text(tensor: Tensor) -> str:

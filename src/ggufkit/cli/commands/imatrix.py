@@ -13,6 +13,7 @@ from ggufkit.cli.model_argument import FILE, MODEL
 from ggufkit.cli.output import counted, emit, examples, note, paged, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.errors import printable
+from ggufkit.imatrix.hessian_file import BAND_UNIT
 from ggufkit.imatrix.matrix import CHUNK_SIZE, FORMATS, Imatrix, merge
 from ggufkit.imatrix.statistics import LayerStatistics, by_layer, statistics
 from ggufkit.validation.plain_values import plain_values
@@ -111,8 +112,16 @@ def merge_command(
 ) -> None:
     """Add the importance matrices IN of one model, and write the sum to OUT.
 
-    The output equals llama-imatrix's with each IN as --in-file.
+    The output equals llama-imatrix's with each IN as --in-file. Several Hessians are added too.
     """
+    from ggufkit.imatrix.hessian_merge import is_hessian, merge_hessians  # noqa: PLC0415 (slow)
+
+    if any(map(is_hessian, sources)):
+        write_model.refuse_input(out, sources)
+        merge_hessians(sources, out, clobber=write_model.may_replace())
+        streams.work_is_done()
+        write_model.report([Path(out)])
+        return
     merged = merge((Imatrix.open(source) for source in sources), chunk_size=context)
     _write(merged, out, sources, format, as_json=as_json)
 
@@ -173,6 +182,12 @@ def convert(
     "Also write how the inputs of each weight go together, for `quantize --hessian`.",
 )
 @shared.option(
+    "--band N",
+    "For --hessian: only how inputs in the same block of N columns go together, a multiple "
+    f"of {BAND_UNIT}. Memory, file and time of `quantize` grow with N.",
+    type=shared.Count(BAND_UNIT),
+)
+@shared.option(
     "--memory SIZE",
     "Memory for the data of --hessian; more data takes several passes over TEXT.  [default: 4GiB]",
     type=shared.parse_size,
@@ -193,10 +208,11 @@ def compute(model: str, text: str, out: str, *, as_json: bool, **options: Any) -
     form, hessian = chosen.pop("format"), options["hessian"]
     if hessian and Path(hessian) == Path(out):
         raise click.UsageError("--hessian and --output name the same file")
-    if chosen["memory"] is None:
-        del chosen["memory"]  # the default
-    elif not hessian:
-        raise click.UsageError("--memory goes with --hessian")
+    for option in ("memory", "band"):
+        if chosen[option] is None:
+            del chosen[option]  # the default
+        elif not hessian:
+            raise click.UsageError(f"--{option} goes with --hessian")
     for output in (out, hessian) if hessian else (out,):  # before hours of work
         write_model.refuse_input(output, (model, text))
         write_model.require_place(output)
