@@ -250,6 +250,47 @@ def test_memory_bounds_the_sums_of_a_pass():
     assert moments.passes(7 * one) == [{"a", "b", "c", "d"}]
 
 
+def test_band_takes_memory_that_grows_with_the_width():
+    moments = InputMoments(256, shapes={"a": (1, 512), "b": (1, 1024)})
+    row = 2 * 256 * 4
+    assert moments.passes(1536 * row) == [{"a", "b"}]
+    assert moments.passes(1535 * row) == [{"a"}, {"b"}]
+
+
+def test_sums_of_a_band_are_kept_and_restored():
+    rows = np.random.default_rng(3).standard_normal((64, 576), np.float32)
+    both = [InputMoments(256, shapes={"a": (1, 576)}) for _ in range(2)]
+    for moments in both:
+        moments.begin(frozenset("a"))
+    both[0].add("a", 0, rows)
+    both[1].restore({tensor.name: tensor for tensor in both[0].tensors()})
+    for moments in both:
+        for start in (0, 256, 512):
+            part = rows[:, start : start + 256]
+            block = moments.sums["a"][0, 0, start : start + 256, : part.shape[1]]
+            close(block, part.T @ part)
+        assert moments.counts["a"].tolist() == [[64], [0]]
+
+
+def test_band_as_wide_as_the_matrices_stores_them_whole(experts, text, tmp_path):
+    files = [tmp_path / "full.gguf", tmp_path / "band.gguf"]
+    options = {"chunks": 2, "context": 32, "batch": 32, "threads": 1}
+    for file, band in zip(files, (None, 256), strict=True):
+        compute_imatrix(experts, text, hessian=file, band=band, **options)
+    full, banded = map(ggufkit.open, files)
+    assert banded.metadata["hessian.band"] == 256
+    assert full.metadata == banded.metadata.without("hessian.band")
+    for tensor in full.tensors.values():
+        assert np.array_equal(tensor.raw(), banded.tensors[tensor.name].raw())
+
+
+@pytest.mark.parametrize("band", [0, 100, -256])
+def test_band_that_would_cut_blocks_of_types_is_refused(experts, text, tmp_path, band):
+    with pytest.raises(ValueTypeError, match=f"a band of {band} columns") as caught:
+        compute_imatrix(experts, text, hessian=tmp_path / "h.gguf", band=band)
+    assert "multiple of 256" in caught.value.remedy
+
+
 def test_one_batch_leaves_nothing_to_hold_out(experts, text, tmp_path):
     with pytest.raises(ValueTypeError, match="a part that is held out"):
         compute_imatrix(experts, text, chunks=2, context=32, hessian=tmp_path / "h.gguf")

@@ -123,6 +123,7 @@ def test_merge_never_takes_its_last_input_as_the_output(source, tmp_path):
         (("imatrix", "shw", "x"), 2, "No such command 'shw'"),
         (("imatrix", "compute", "m", "t", "--context", 8), 2, "--context"),
         (("imatrix", "compute", __file__, __file__, "-o", "o", "--memory", "1GiB"), 2, "--hessian"),
+        (("imatrix", "compute", __file__, __file__, "-o", "o", "--band", "512"), 2, "--hessian"),
         (("imatrix", "convert", "a", "b", "--format", "csv"), 2, "--format"),
     ],
 )
