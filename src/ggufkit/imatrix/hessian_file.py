@@ -57,8 +57,7 @@ class MomentsOrigin:
         """Return the keys of a file; reads the whole model for its digest."""
         with open_model(self.model) as model:
             model_digest = digest(model, CONTENT, tensors=False).model[CONTENT]
-        band = {BAND: typed("uint32", self.band)} if self.band else {}
-        return band | {
+        keys: dict[str, object] = {
             "general.type": KIND,
             "hessian.model": model_digest,
             "hessian.text": hashlib.sha256(self.content).hexdigest(),
@@ -66,6 +65,7 @@ class MomentsOrigin:
             "hessian.chunk_size": typed("uint32", self.chunk_size),
             "hessian.token_count": typed("uint64", tokens),
         }
+        return keys | ({BAND: typed("uint32", self.band)} if self.band else {})
 
     def first_rows(self, names: Iterable[str]) -> dict[str, Numbers]:
         """Return the first rows, by which a file is compared with a model."""

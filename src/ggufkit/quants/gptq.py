@@ -151,12 +151,9 @@ class _BlockStep:
         first = self._rounded(blocks, codes)
         again = self._rounded(self._with_scales(first.targets), codes)
         is_better = again.costs < first.costs
-        numbers, errors = (
-            np.where(is_better, *pair)
-            for pair in ((again.codes, first.codes), (again.errors, first.errors))
-        )
+        numbers = np.where(is_better, again.codes, first.codes)
         scales = np.where(is_better[:, None], again.blocks, first.blocks)
-        return codes.bits.put(numbers, scales), errors
+        return codes.bits.put(numbers, scales), np.where(is_better, again.errors, first.errors)
 
     def _with_scales(self, values: Floats) -> Bytes:
         """Return blocks for these values, without feedback within the block."""
@@ -318,9 +315,19 @@ class LevelCodes:
         if self.unit == 1:
             levels, bounds, codes = self._ordered
             places = np.empty(exact.shape, np.uint8)
-            flat = (array.reshape(-1) for array in (exact, targets, errors, costs, places))
-            in_order = (scales, shifts, shares.reshape(-1), weights, levels, bounds)
-            _native.choose_levels(*flat, *in_order)
+            _native.choose_levels(
+                exact.reshape(-1),
+                targets.reshape(-1),
+                errors.reshape(-1),
+                costs,
+                places.reshape(-1),
+                scales,
+                shifts,
+                shares.reshape(-1),
+                weights,
+                levels,
+                bounds,
+            )
             return places if self.is_uniform else codes[places]
         chosen = []
         inverse = np.divide(1, scales, out=np.zeros_like(scales), where=scales != 0)
