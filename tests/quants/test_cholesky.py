@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ggufkit.quants import gptq as module
-from ggufkit.quants.gptq import cholesky
+from ggufkit.quants import cholesky as module
+from ggufkit.quants.cholesky import cholesky
 
 
 @pytest.fixture(autouse=True)

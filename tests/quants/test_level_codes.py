@@ -8,7 +8,7 @@ import pytest
 from ggufkit import quants
 from ggufkit.format.types import tensor_type
 from ggufkit.quants.block_parts import block_parts
-from ggufkit.quants.gptq import level_codes
+from ggufkit.quants.gptq import Gptq, GroupColumns, level_codes
 from ggufkit.quants.search import SEARCHED
 
 WIDTH = 512
@@ -22,11 +22,22 @@ def blocks_of(name, seed=0):
     return packed.reshape(-1, tensor_type(name).block_bytes)
 
 
+def nearest(codes, values, weights):
+    """Return the codes and the levels that are chosen for units in columns, without feedback."""
+    exact = np.ascontiguousarray(values, np.float32)
+    ones, zeros = np.ones(exact.shape[1], np.float32), np.zeros(exact.shape[1], np.float32)
+    columns = GroupColumns(exact, exact.copy(), np.empty_like(exact), zeros.copy())
+    shares = np.zeros((len(exact), len(exact)), np.float32)
+    numbers = codes.choose(columns, ones, zeros, Gptq(shares, weights))
+    return numbers, exact - columns.errors
+
+
 def codes_for(codes, levels):
     """Return the codes nearest to levels, in the order that `put` takes."""
     units = (levels - codes.first).astype(np.float32).reshape(len(levels), -1, codes.unit)
-    nearest = [codes.nearest(unit.T.copy(), np.ones(codes.unit, np.float32))[0] for unit in units]
-    return np.array([code.T.reshape(-1) for code in nearest], np.int32)
+    weights = np.ones(codes.unit, np.float32)
+    chosen = [nearest(codes, unit.T, weights)[0] for unit in units]
+    return np.array([code.T.reshape(-1) for code in chosen], np.int32)
 
 
 @pytest.mark.parametrize("name", SEARCHED)
@@ -57,8 +68,8 @@ def test_nearest_levels_are_no_farther_than_those_of_another_block(name):
     levels = block_parts(blocks_of(name), tensor_type(name)).levels.astype(np.float32)
     known = levels.reshape(-1, codes.unit).T
     target = known + rng.normal(0, np.abs(known).mean() / 4, known.shape).astype(np.float32)
-    nearest = codes.nearest(target - codes.first, weights)[1] + codes.first
-    errors = [weights @ np.square(levels - target) for levels in (nearest, known)]
+    chosen = nearest(codes, target - codes.first, weights)[1] + codes.first
+    errors = [weights @ np.square(levels - target) for levels in (chosen, known)]
     # A sign that keeps the number of signs even is chosen before the point.
     assert errors[0].mean() <= errors[1].mean()
 

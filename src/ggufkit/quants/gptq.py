@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -22,12 +21,11 @@ import numpy.typing as npt
 import ggufkit._native as _native
 from ggufkit.format.types import TensorType
 from ggufkit.quants import codec
-from ggufkit.quants.blas import blas_limited
 from ggufkit.quants.block_parts import block_parts
+from ggufkit.quants.cholesky import cholesky
 from ggufkit.quants.parallel import Floats
 from ggufkit.quants.search import Search, is_searched
 from ggufkit.system.mapped_file import Bytes
-from ggufkit.system.threads import in_turn, pool_of
 
 CACHED: Final = 1 << 16  # elements of blocks that are encoded together: they stay in caches
 # The share of its own mean square by which each column is damped. Products of different inputs
@@ -183,47 +181,6 @@ class _BlockStep:
 def _by_group(values: Floats, count: int) -> Floats:
     groups: Floats = np.repeat(values, count // values.shape[1], axis=1).T.copy()
     return groups
-
-
-WIDE: Final = 4096  # from this width on, several threads are worth it
-CORNER: Final = 256  # columns that are found together
-TILE: Final = 1024  # rows that a thread takes
-
-
-def cholesky(matrix: Floats, threads: int) -> Floats:
-    """Return the lower triangle L with L L' = `matrix`; LinAlgError if it is not positive.
-
-    BLAS rounds differently with another number of threads. So each of `threads` uses one of BLAS's,
-    on tiles that are always the same.
-    """
-    with blas_limited(1):
-        if len(matrix) >= WIDE:
-            return _tiled(matrix, threads)
-        return np.asarray(np.linalg.cholesky(matrix))
-
-
-def _tiled(matrix: Floats, threads: int) -> Floats:
-    lower = np.zeros_like(matrix)
-    with pool_of(threads) as pool:
-        for start in range(0, len(matrix), CORNER):
-            columns = slice(start, start + CORNER)
-            corner = np.linalg.cholesky(_remainder(matrix, lower, columns, columns))
-            lower[columns, columns] = corner
-            inverse = np.linalg.inv(corner).T
-            rows = [slice(row, row + TILE) for row in range(start + CORNER, len(matrix), TILE)]
-            tasks = [partial(_solved, matrix, lower, span, columns, inverse) for span in rows]
-            for part, solved in zip(rows, in_turn(pool, tasks, len(tasks)), strict=True):
-                lower[part, columns] = solved
-    return lower
-
-
-def _solved(matrix: Floats, lower: Floats, rows: slice, columns: slice, inverse: Floats) -> Floats:
-    return np.asarray(_remainder(matrix, lower, rows, columns) @ inverse)
-
-
-def _remainder(matrix: Floats, lower: Floats, rows: slice, columns: slice) -> Floats:
-    before = slice(0, columns.start)
-    return np.asarray(matrix[rows, columns] - lower[rows, before] @ lower[columns, before].T)
 
 
 # How types store levels: the inverse of `block_parts`. Where a block holds each bit of a code,
