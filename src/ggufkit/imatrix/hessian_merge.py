@@ -91,7 +91,7 @@ def _require_alike(first: Hessian, other: Hessian) -> None:
         words = ["full" if band is None else f"of bands of {band} columns" for band in bands]
         raise ShapeError(
             f"the Hessian {str(first.path)!r} is {words[0]}, and {str(other.path)!r} is {words[1]}",
-            remedy="Compute all parts with the same --band, or all without",
+            remedy="Compute all parts alike: `ggufkit imatrix compute --hessian FILE --band N`",
         )
     keys = ("hessian.model", MATRICES, OWNERS)
     shapes = [{name: t.shape for name, t in h.source.tensors.items()} for h in (first, other)]
