@@ -421,19 +421,20 @@ def test_edit_gives_up_waiting_for_another_one(path, monkeypatch):
 
 @posix
 def test_edit_waits_for_another_one_and_then_edits_what_that_left(path, monkeypatch):
-    waiting, lock, write_at = threading.Event(), edit_journal.lock, in_place.write_at
+    second_begins, locked, write_at = threading.Event(), edit_journal._locked, in_place.write_at
+    begun = []
 
-    def noted(descriptor):
-        is_taken = lock(descriptor)
-        if is_taken is False:
-            waiting.set()
-        return is_taken
+    def noted(target):
+        begun.append(target)
+        if len(begun) == 2:
+            second_begins.set()
+        return locked(target)
 
     def slow(*arguments):
-        assert waiting.wait(60)
+        assert second_begins.wait(60)
         write_at(*arguments)
 
-    monkeypatch.setattr(edit_journal, "lock", noted)
+    monkeypatch.setattr(edit_journal, "_locked", noted)
     monkeypatch.setattr(in_place, "write_at", slow)
     plans = [in_place.plan(path, set=edits) for edits in (SAME, {"general.name": "second"})]
     threads = [threading.Thread(target=in_place.apply, args=(plan,)) for plan in plans]

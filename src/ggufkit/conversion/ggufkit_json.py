@@ -7,6 +7,7 @@ only while converting still gives it: later changes of the tokenizer or the mode
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -89,13 +90,13 @@ def restored(checkpoint: Checkpoint, model: Model, user_keys: Iterable[str], say
         return model
     changed = set(user_keys)
     entries = [entry for entry in _entries(content) if entry["key"] not in changed]
-    valid = [
-        e for e in entries if e.get("instead_of") == _digest(_encoded(model.metadata, e["key"]))
-    ]
-    if dropped := [entry["key"] for entry in entries if entry not in valid]:
+    digests = [_digest(_encoded(model.metadata, entry["key"])) for entry in entries]
+    is_valid = [e.get("instead_of") == digest for e, digest in zip(entries, digests, strict=True)]
+    if not all(is_valid):
+        dropped = [e["key"] for e, valid in zip(entries, is_valid, strict=True) if not valid]
         keys = first_names(dropped, 3)
         say(f"the checkpoint has changed since it was exported: {EXTRAS} is ignored for {keys}")
-    metadata = _changed(model, valid)
+    metadata = _changed(model, list(itertools.compress(entries, is_valid)))
     order, names = _order(content, "keys"), _order(content, "tensors")
     if sorted(order) == sorted(metadata):
         metadata = metadata.arranged(order)

@@ -131,7 +131,7 @@ def test_a_flood_of_connections_leaves_room_for_others(run_server, model_page):
         with subprocess.Popen(command, stdout=subprocess.PIPE) as flood:
             try:
                 flood.stdout.readline()
-                answers = [status_as_browsers_ask(server) for _ in range(100)]
+                answers = [status_as_browsers_ask(server) for _ in range(30)]
             finally:
                 flood.kill()
-    assert answers == [200] * 100
+    assert answers == [200] * 30
