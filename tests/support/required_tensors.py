@@ -17,7 +17,7 @@ ALWAYS = {
     "for (int i = 0; i < n_layer_all; ++i)",
 }
 DENSE = {"if (n_expert == 0)"}
-# The words of requirements.toml for what llama.cpp counts.
+# The words of known_tensors.txt for what llama.cpp counts.
 WORDS = {
     "n_embd": "embedding",
     "n_vocab": "tokens",
@@ -54,11 +54,6 @@ class Created:
     def is_certain(self) -> bool:
         """Whether every model needs it, or every one without experts."""
         return self.is_required and {*self.conditions} <= ALWAYS | DENSE
-
-    @property
-    def known_shape(self) -> tuple[str, ...]:
-        """The shape if all of it can be said in the words of requirements.toml, else nothing."""
-        return self.shape if {*self.shape} <= {*WORDS.values()} else ()
 
     @property
     def is_dense(self) -> bool:

@@ -24,14 +24,13 @@ _EXPERTS: Final = {"": None, "-": False, "+": True}
 
 @dataclass(frozen=True)
 class TensorRequirement:
-    """A required tensor. `shape` is in words, and `{i}` in `name` stands for every block.
+    """A required tensor; `{i}` in `name` stands for every block.
 
-    The shape is empty if words cannot describe it. A dense tensor is required only in models
-    without experts, and a tensor with `unless` only if no tensor has that name.
+    A dense tensor is required only in models without experts, and a tensor with `unless` only if
+    no tensor has that name.
     """
 
     name: str
-    shape: tuple[str, ...]
     is_dense: bool
     unless: str
 
@@ -68,9 +67,7 @@ def requirements(architecture: str) -> Requirements | None:
         return None
     own = tuple(key for key, who in table["keys"].items() if architecture in who)
     tensors = tuple(
-        TensorRequirement(
-            row["name"], tuple(row["shape"]), row.get("dense", False), row.get("unless", "")
-        )
+        TensorRequirement(row["name"], row.get("dense", False), row.get("unless", ""))
         for row in (_parsed(text) for text in _sections()[1:] if f'"{architecture}"' in text)
     )
     others = (key for key, who in table["optional"].items() if architecture in who)
