@@ -88,5 +88,6 @@ def _about_rendering(view: ModelView, key: str, text: str) -> Iterator[Violation
 def _token(view: ModelView, name: str) -> str:
     number = view.number(f"tokenizer.ggml.{name}_token_id")
     tokens = view.metadata.get(TOKENS)
-    is_there = number is not None and isinstance(tokens, Strings) and 0 <= number < len(tokens)
-    return tokens[number] if is_there and isinstance(tokens, Strings) and number is not None else ""
+    if number is None or not isinstance(tokens, Strings) or not 0 <= number < len(tokens):
+        return ""
+    return tokens[number]

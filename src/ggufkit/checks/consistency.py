@@ -119,8 +119,8 @@ def about_width(view: ModelView) -> Iterator[Violation]:
     key = view.own("embedding_length")
     width = view.number(key)
     if width is not None and view.embedding and view.embedding[-1] != width:
-        sizes = {"other": EMBEDDING, "elements": view.embedding[-1]}
-        yield at_key("embedding-width", key, width=width, **sizes)
+        columns = {"other": EMBEDDING, "elements": view.embedding[-1]}
+        yield at_key("embedding-width", key, width=width, **columns)
 
 
 LOADING: Final[tuple[Callable[[ModelView], Iterator[Violation]], ...]] = (

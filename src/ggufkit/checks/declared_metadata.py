@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Final
 
-from ggufkit.checks.model_view import ModelView, Violation, at_key
+from ggufkit.checks.model_view import ARCHITECTURE, ModelView, Violation, at_key
 from ggufkit.format.file_name import parse_name
 from ggufkit.format.file_types import (
     FILE_TYPE_KEY,
@@ -19,8 +18,6 @@ from ggufkit.format.file_types import (
 from ggufkit.format.types import tensor_type
 from ggufkit.quantization.choice.eligibility import is_eligible
 from ggufkit.quantization.recipes import ALL_RECIPES, KEEP_ALL, LAST_RESORT, PROMOTED
-
-_NAME: Final = "general.architecture"  # a file name has no offset; report it here
 
 
 def false_declarations(view: ModelView, *, names: bool = False) -> Iterator[Violation]:
@@ -44,7 +41,7 @@ def false_declarations(view: ModelView, *, names: bool = False) -> Iterator[Viol
         if claimed and encoding in NUMBER_OF and encoding != claimed:
             yield at_key("file-encoding", FILE_TYPE_KEY, said=encoding, claimed=claimed)
         if names and not parse_name(name).conventional:
-            yield at_key("file-name", _NAME, file=name)
+            yield at_key("file-name", ARCHITECTURE, file=name)  # a file name has no offset
 
 
 def _about_mix(view: ModelView, claimed: str) -> Iterator[Violation]:
