@@ -79,7 +79,7 @@ def summarize(model: Model) -> Summary:
         return None if architecture is None else _number(metadata, f"{architecture}.{name}")
 
     kind = _text(metadata, "tokenizer.ggml.model")
-    before = _text(metadata, "tokenizer.ggml.pre")
+    pre = _text(metadata, "tokenizer.ggml.pre")
     return Summary(
         architecture=architecture,
         kind=_text(metadata, "general.type"),
@@ -99,7 +99,7 @@ def summarize(model: Model) -> Summary:
         experts=count("expert_count"),
         experts_used=hyper("expert_used_count"),
         vocabulary=_tokens(metadata) or count("vocab_size"),
-        tokenizer=f"{kind} ({before})" if kind and before else kind,
+        tokenizer=f"{kind} ({pre})" if kind and pre else kind,
         chat_template=_text(metadata, "tokenizer.chat_template"),
         pipeline=_pipeline(model),
         program=program_of(tensors),

@@ -21,6 +21,7 @@ from ggufkit.quants.block_parts import block_parts
 from ggufkit.quants.parallel import Doubles
 from ggufkit.system.mapped_file import Bytes
 from ggufkit.system.threads import Progress, in_turn, pool_of
+from ggufkit.validation.plain_values import plain_values
 
 BinCounts = npt.NDArray[np.int64]
 
@@ -141,14 +142,9 @@ class TensorStatistics:
         return self.zeros / self.elements if self.elements else 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all figures in a form that JSON has."""
-        facts = dict(vars(self))
-        facts["zero_share"] = self.zero_share
-        facts["histogram"] = self.histogram.to_dict()
-        facts["scales"] = None if self.scales is None else self.scales.to_dict()
-        if self.levels is not None:
-            facts["levels"] = {str(level): count for level, count in self.levels.items()}
-        return facts
+        """Return all figures in a form that JSON has: one that is not finite becomes None."""
+        facts: dict[str, Any] = plain_values(self)
+        return facts | {"zero_share": self.zero_share}
 
 
 def tensor_statistics(

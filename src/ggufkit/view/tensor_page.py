@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ggufkit.errors import ShapeError
-from ggufkit.inspection.summary import plain_float
 from ggufkit.inspection.tensor_block import tensor_block
 from ggufkit.inspection.tensor_statistics import tensor_statistics
 from ggufkit.models.model import Tensor
@@ -117,15 +116,14 @@ def tensor_details(page: PageModel, number: int) -> dict[str, Any]:
 def statistics(page: PageModel, number: int) -> dict[str, Any]:
     """Return the statistics of a tensor, which reads it whole; kept for the next time."""
     tensor = page.tensor(number)
-    return page.cached(("statistics", number), lambda: _finite(tensor_statistics(tensor).to_dict()))
+    return page.cached(("statistics", number), lambda: tensor_statistics(tensor).to_dict())
 
 
 def block(page: PageModel, number: int, row: int, column: int) -> dict[str, Any]:
     """Return the quantization block of an element, field by field; ShapeError if none is there."""
     tensor = page.tensor(number)
     check_element(tensor, row, column)
-    document: dict[str, Any] = _finite(tensor_block(tensor, row, column).to_dict())
-    return document
+    return tensor_block(tensor, row, column).to_dict()
 
 
 def check_element(tensor: Tensor, row: int, column: int) -> int:
@@ -137,12 +135,3 @@ def check_element(tensor: Tensor, row: int, column: int) -> int:
         f"tensor {tensor.name!r} has {rows:,} rows of {width:,}, no element {row}, {column}",
         remedy="Choose one inside",
     )
-
-
-def _finite(value: Any) -> Any:  # noqa: ANN401 (as JSON is)
-    """Return a document with NaN and infinities as texts."""
-    if isinstance(value, float):
-        return plain_float(value)
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value

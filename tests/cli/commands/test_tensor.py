@@ -53,6 +53,13 @@ def test_statistics_are_those_of_the_library(path):
         assert statistics == api.tensor_statistics(model["packed"]).to_dict()
 
 
+def test_a_figure_beyond_all_doubles_is_null_in_json(tmp_path):
+    path = tmp_path / "m.gguf"
+    api.save(path, {"huge": np.float64([1e300, -1])}, {})
+    statistics = done("tensor", path, "huge", "--stats", "--json").json()["statistics"]
+    assert (statistics["norm"], statistics["max"]) == (None, 1e300)
+
+
 def test_statistics_in_text_have_histograms_of_values_scales_and_levels(path):
     result = done("tensor", path, "packed", "--stats")
     assert {"min", "max", "norm", "zeros"} <= {line.split(" ")[0] for line in result.lines}
