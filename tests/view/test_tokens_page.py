@@ -34,13 +34,13 @@ def test_an_unsearched_vocabulary_comes_in_pages(gemma3_page):
 
 
 def test_a_byte_token_has_its_byte(gemma3_page):
-    number = gemma3_page.tokens().index("<0x0A>")
+    number = gemma3_page.tokens.index("<0x0A>")
     assert token(gemma3_page, number)["bytes"] == "0a"
     assert token(gemma3_page, number)["type"] == "byte"
 
 
 def test_merges_of_a_token_make_its_text(smollm2_page):
-    number = smollm2_page.tokens().index("Ġhello")
+    number = smollm2_page.tokens.index("Ġhello")
     document = token_merges(smollm2_page, number)
     assert document["made"]
     assert all(merge["left"] + merge["right"] == "Ġhello" for merge in document["made"])
@@ -66,7 +66,7 @@ def test_a_very_long_text_is_refused(smollm2_page):
 
 
 def test_the_bytes_of_a_token_are_those_of_detokenize(gemma3_page):
-    texts = gemma3_page.tokens()
+    texts = gemma3_page.tokens
     for text in ("<bos>", "▁the", "<0x0A>", "<unused0>"):
         number = texts.index(text)
         data = token(gemma3_page, number)["bytes"]

@@ -109,11 +109,11 @@ def tensor_error(before: PageModel, after: PageModel, tensor_number: int) -> dic
 def _measured(before: PageModel, after: PageModel, tensor_number: int) -> dict[str, Any]:
     old, new = pair_of(before, after, tensor_number)
     difference = diff(before.model.replace(tensors=[old]), after.model.replace(tensors=[new]))
-    deviations = [change.deviation for change in difference.tensors if change.deviation]
-    return {"number": tensor_number, "same": not difference.tensors} | _figures(*deviations)
+    same = {"number": tensor_number, "same": not difference.tensors}
+    return same | _figures(difference.total)
 
 
-def _figures(deviation: Deviation | None = None) -> dict[str, Any]:
+def _figures(deviation: Deviation | None) -> dict[str, Any]:
     if deviation is None:
         return {"rmse": 0.0, "max_abs": 0.0, "cosine": 1.0, "snr_db": "Infinity", "unequal": 0}
     figures = ("rmse", "max_abs", "cosine", "snr_db")

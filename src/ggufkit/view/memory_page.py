@@ -60,11 +60,7 @@ def memory(page: PageModel, query: dict[str, Any]) -> dict[str, Any]:
         **{name: getattr(result, name) for name in _FIGURES},
         "layers": [vars(layer) | {"nbytes": layer.nbytes} for layer in result.layers],
         "split": split(result, page.model, devices, query) if devices else None,
-    } | (
-        _largest_context(page.model, devices, options)
-        if sum(devices)
-        else {"largest_context": None, "fits_more": False}
-    )
+    } | _largest_context(page.model, devices, options)
 
 
 def _options(query: dict[str, Any]) -> dict[str, Any]:
@@ -91,9 +87,7 @@ def memory_curves(page: PageModel, query: dict[str, Any]) -> dict[str, Any]:
     curves = []
     for recipe, model in page.cached(("recipes", 0), lambda: _variants(page.model)).items():
         totals = [estimate(model, **options | {"context": context}).total for context in contexts]
-        longest = (
-            _largest_context(model, devices, options) if sum(devices) else {"largest_context": None}
-        )
+        longest = _largest_context(model, devices, options)
         curves.append({"recipe": recipe, "totals": totals} | longest)
     return {"contexts": contexts, "curves": curves}
 
@@ -108,7 +102,12 @@ def _variants(model: Model) -> dict[str, Model]:
 def _largest_context(
     model: Model, devices: Sequence[int], options: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the longest context that fits, and whether one beyond all that were tried may fit."""
+    """Return the longest context that fits, and whether one beyond all that were tried may fit.
+
+    Without devices, the longest context is None.
+    """
+    if not sum(devices):
+        return {"largest_context": None, "fits_more": False}
     most = max(trained_context(model) or 0, LONG_CONTEXT)
     longest = largest_context(model, devices, **options | {"context": most})
     return {"largest_context": longest, "fits_more": longest >= most}

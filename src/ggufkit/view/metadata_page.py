@@ -7,8 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from ggufkit.edits.changes import Change
-from ggufkit.format.coerce import plain as plain_list
-from ggufkit.format.values import Arrays, Strings, TypedValue, Value
+from ggufkit.format.values import Arrays, Strings, Value
 from ggufkit.inspection.diff import KeyChange
 from ggufkit.inspection.summary import plain
 from ggufkit.view.page_model import PageModel
@@ -105,16 +104,14 @@ def metadata_value(page: PageModel, number: int, start: int, count: int) -> dict
     return row | {"value": _items(value, start, min(count, MAX_ITEMS))}
 
 
-def _items(value: Value, start: int, count: int) -> list[object]:
+def _items(value: Value, start: int, count: int) -> object:
     if isinstance(value, Strings):
         return [cut(item, 4096) for item in value[start : start + count]]
     if isinstance(value, Arrays):
         parts = (value[index] for index in range(start, min(start + count, len(value))))
         return [short_value(part) for part in parts]
     assert isinstance(value, np.ndarray)  # noqa: S101 (numbers and texts have no items)
-    part: TypedValue = value[start : start + count]
-    items = plain(part)
-    return items if isinstance(items, list) else plain_list(part)
+    return plain(value[start : start + count])
 
 
 def metadata_document(page: PageModel, number: int) -> dict[str, Any] | None:

@@ -40,7 +40,6 @@ class PageModel:
     quality: dict[str, Any] | None = None  # what `eval` measured, and in which file that stands
     lock: threading.RLock = field(default_factory=threading.RLock)
     resources: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    _decoded: dict[str, list[str]] = field(default_factory=dict)
     _documents: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
 
     def prepare(self) -> None:
@@ -92,20 +91,19 @@ class PageModel:
         """Return a key by its number; MissingKeyError for a number that is too large."""
         return _name_at(self.keys, number, "metadata key")
 
+    @cached_property
     def tokens(self) -> list[str]:
-        """Return the texts of all tokens, empty without a vocabulary."""
+        """The texts of all tokens, empty without a vocabulary."""
         return self._texts(TOKENS)
 
+    @cached_property
     def merges(self) -> list[str]:
-        """Return the merges of the tokenizer, empty if it has none."""
+        """The merges of the tokenizer, empty if it has none."""
         return self._texts(MERGES)
 
     def _texts(self, key: str) -> list[str]:
-        with self.lock:
-            if key not in self._decoded:
-                value = self.model.metadata.get(key)
-                self._decoded[key] = value.tolist() if isinstance(value, Strings) else []
-            return self._decoded[key]
+        value = self.model.metadata.get(key)
+        return value.tolist() if isinstance(value, Strings) else []
 
     def cached(self, key: tuple[str, int], make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Return a document made before, or make it now; others are not kept waiting."""
@@ -148,7 +146,7 @@ class PageModel:
         """Return the bytes that a token stands for, or its text where ggufkit cannot decode it."""
         with self.lock, contextlib.suppress(CheckpointError):
             return self._pieces.piece(number)
-        return self.tokens()[number].encode("utf-8", "surrogateescape")
+        return self.tokens[number].encode("utf-8", "surrogateescape")
 
     @cached_property
     def _pieces(self) -> TokenPieces:

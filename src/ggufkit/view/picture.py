@@ -15,11 +15,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ggufkit.errors import TensorTypeError
 from ggufkit.format.byte_order import to_byte_order
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import rows_and_width
 from ggufkit.models.sources import separable
+from ggufkit.models.tensors.tensor import require_decodable
 from ggufkit.quants import codec
 from ggufkit.quants.parallel import Floats
 from ggufkit.remote.range_file import ByteRange, RangeFile
@@ -76,11 +76,7 @@ def difference_tile(before: Tensor, after: Tensor, place: TilePlace) -> Tile:
 def _tile_places(place: TilePlace, *tensors: Tensor) -> tuple[PixelPlaces, PixelPlaces]:
     """Return the rows and columns that a tile shows of tensors of one shape."""
     for tensor in tensors:
-        if tensor.type.is_opaque:
-            raise TensorTypeError(
-                f"tensor {tensor.name!r} is of type {tensor.type}, which cannot be decoded",
-                remedy="Only its size and place are known",
-            )
+        require_decodable(tensor)
     row_count, width = rows_and_width(tensors[0].shape)
     rows = places(row_count, place.level, place.row)
     if any(_is_slow(tensor) for tensor in tensors):

@@ -23,7 +23,7 @@ _SCORES: Final = "tokenizer.ggml.scores"
 def tokens_facts(page: PageModel) -> dict[str, Any]:
     """Return the kind of the tokenizer, its special tokens, and its number of tokens."""
     metadata = page.model.metadata
-    texts = page.tokens()
+    texts = page.tokens
     special = [
         {"key": key.removeprefix("tokenizer.ggml."), "id": token_id, "text": _text(texts, token_id)}
         for key, value in metadata.items()
@@ -35,7 +35,7 @@ def tokens_facts(page: PageModel) -> dict[str, Any]:
         "kind": cut(str(metadata.get("tokenizer.ggml.model", ""))),
         "pre": cut(str(metadata.get("tokenizer.ggml.pre", ""))),
         "tokens": len(texts),
-        "merges": len(page.merges()),
+        "merges": len(page.merges),
         "special": special[:MAX_SPECIAL],
     }
 
@@ -46,7 +46,7 @@ def _text(texts: list[str], token_id: int) -> str:
 
 def token_rows(page: PageModel, search: str, start: int, count: int) -> dict[str, Any]:
     """Return the tokens whose id is `search`, or whose text contains it."""
-    texts = page.tokens()
+    texts = page.tokens
     answer = page_of(_matching_ids(texts, search), start, count)
     answer["rows"] = [token(page, token_id) for token_id in answer["rows"]]
     return answer
@@ -74,7 +74,7 @@ def _in_byte_alphabet(text: str) -> str:
 
 def token(page: PageModel, id: int) -> dict[str, Any]:
     """Return what the file says of a token; MissingKeyError for an id that does not exist."""
-    texts = page.tokens()
+    texts = page.tokens
     if not 0 <= id < len(texts):
         raise MissingKeyError(
             f"the vocabulary has no token {id}", remedy=f"Use an id below {len(texts)}"
@@ -104,10 +104,10 @@ def _item(page: PageModel, key: str, index: int) -> Any:  # noqa: ANN401 (a numb
 def token_merges(page: PageModel, id: int) -> dict[str, Any]:
     """Return the merges that make a token, and those that use it, with their ranks."""
     row = token(page, id)
-    text = page.tokens()[id]
+    text = page.tokens[id]
     made_by: list[dict[str, Any]] = []
     used: list[dict[str, Any]] = []
-    for rank, merge in enumerate(page.merges()):
+    for rank, merge in enumerate(page.merges):
         first, _, second = merge.partition(" ")
         if first + second == text:
             made_by.append({"rank": rank, "left": cut(first), "right": cut(second)})

@@ -9,6 +9,7 @@ import asyncio
 import importlib
 import json
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -47,13 +48,12 @@ class RequestError(GGUFError):
     """A request that the page itself does not make."""
 
 
+@dataclass(frozen=True)
 class Query:
-    """The parameters of a request, checked."""
+    """The parameters of a request, checked, and the models that they may choose from."""
 
-    def __init__(self, values: dict[str, str], models: Sequence[PageModel]) -> None:
-        """Keep the parameters, and the models that they may choose from."""
-        self.values = values
-        self.models = models
+    values: dict[str, str]
+    models: Sequence[PageModel]
 
     def number(self, name: str, default: int = 0) -> int:
         """Return a whole number from 0 on; RequestError for anything else."""
