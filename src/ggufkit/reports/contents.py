@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ggufkit.errors import GGUFError
 from ggufkit.evaluation.quality_rows import QualityRow, read_evaluation
-from ggufkit.inspection.diff import TensorChange, diff
+from ggufkit.inspection.diff import Deviation, diff
 from ggufkit.inspection.summary import summarize
+from ggufkit.models.model import Tensor
 from ggufkit.models.remote_resolvers import is_remote
 from ggufkit.system.threads import Progress
 from ggufkit.view.compare_page import compared_keys
@@ -27,23 +28,30 @@ MAX_ROWS: Final = 5000  # of a table
 CONTEXTS: Final = (2048, 8192, 32768, 131072)  # tokens, where the model allows as many
 
 
+class Damage(NamedTuple):
+    """A tensor of both models that differs, and by how much."""
+
+    before: Tensor
+    after: Tensor
+    deviation: Deviation
+
+
 @dataclass(frozen=True)
 class Errors:
-    """How far a model is from the first one: tensors by damage, and how many are the same."""
+    """How far a model is from the first one: the most damaged first, and how many are the same."""
 
-    changes: list[TensorChange]
+    damaged: list[Damage]
     same: int
 
     @property
     def relative(self) -> float | None:
         """The error of the tensors that differ, as a share of their values (root mean square)."""
-        if not self.changes:
+        if not self.damaged:
             return 0.0
         noise = signal = 0.0
-        for change in self.changes:
-            deviation, tensor = change.deviation, change.before
-            if deviation and tensor and math.isfinite(deviation.snr_db):
-                squares = deviation.rmse * deviation.rmse * tensor.elements
+        for before, _, deviation in self.damaged:
+            if math.isfinite(deviation.snr_db):
+                squares = deviation.rmse * deviation.rmse * before.elements
                 noise += squares
                 signal += squares * 10 ** min(deviation.snr_db / 10, 200)
         return math.sqrt(noise / signal) if signal and math.isfinite(signal) else None
@@ -70,9 +78,9 @@ class Contents:
     metadata: dict[str, Any]
     tensors: list[dict[str, Any]]
     templates: dict[str, str]
-    comparisons: list[dict[str, Any]] = field(default_factory=list)
-    errors: list[Errors] = field(default_factory=list)
-    qualities: list[QualityRow] = field(default_factory=list)
+    comparisons: list[dict[str, Any]]
+    errors: list[Errors]
+    qualities: list[QualityRow]
 
 
 def gather(  # noqa: PLR0913 (options of one report)
@@ -128,8 +136,12 @@ def _errors(
     first: PageModel, other: PageModel, threads: int | None, progress: Progress | None
 ) -> Errors:
     total = diff(first.model, other.model, threads=threads, progress=progress)
-    changed = [change for change in total.tensors if change.deviation]
-    changed.sort(key=lambda change: change.deviation.snr_db if change.deviation else 0.0)
+    damaged = [
+        Damage(change.before, change.after, change.deviation)
+        for change in total.tensors
+        if change.before and change.after and change.deviation
+    ]
+    damaged.sort(key=lambda damage: damage.deviation.snr_db)
     both = sum(name in other.number_of for name in first.tensor_names)
     differ = sum(change.before is not None and change.after is not None for change in total.tensors)
-    return Errors(changed, both - differ)
+    return Errors(damaged, both - differ)

@@ -101,7 +101,7 @@ def _compared(contents: Contents) -> Iterator[Element]:
         counts = zip(contents.files[1:], contents.errors, strict=True)
         lines = [
             element("p", name(file.name), f": equal tensors: {errors.same:,}, "
-                    f"different: {len(errors.changes):,}")
+                    f"different: {len(errors.damaged):,}")
             for file, errors in counts
         ]  # fmt: skip
         rows = _names_first(words.error_rows(contents))

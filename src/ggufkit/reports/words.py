@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from ggufkit.evaluation.quality_rows import QualityRow
-from ggufkit.inspection.diff import TensorChange
-from ggufkit.reports.contents import MAX_ROWS, Contents
+from ggufkit.reports.contents import MAX_ROWS, Contents, Damage
 
 FACTS: Final = ("fact", "value")
 FILES: Final = ("file", "MB on disk", "bits per weight", "perplexity", "mean KLD", "error")
@@ -77,33 +76,30 @@ def _qualities(quality: QualityRow | None) -> tuple[str, str]:
 
 def error_rows(contents: Contents) -> list[tuple[str, ...]]:
     """Return the tensors of all compared models with their errors, the most damaged first."""
-    damaged = (
-        (file.name, change)
+    damaged = [
+        (file.name, damage)
         for file, errors in zip(contents.files[1:], contents.errors, strict=False)
-        for change in errors.changes
+        for damage in errors.damaged
+    ]
+    damaged.sort(key=lambda row: row[1].deviation.snr_db)
+    return [_error_row(name, damage) for name, damage in damaged[:MAX_ROWS]]
+
+
+def _error_row(file: str, damage: Damage) -> tuple[str, ...]:
+    before, after, deviation = damage
+    return (
+        before.name,
+        file,
+        before.type.name,
+        after.type.name,
+        f"{deviation.rmse:.3g}",
+        f"{deviation.max_abs:.3g}",
+        f"{deviation.snr_db:.2f}",
+        f"{deviation.cosine:.6f}",
     )
-    ranked = sorted(damaged, key=lambda row: row[1].deviation.snr_db if row[1].deviation else 0.0)
-    return [error_row(name, change) for name, change in ranked[:MAX_ROWS]]
 
 
 def memory_rows(estimates: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
     """Yield the memory that each context takes."""
     for row in estimates:
         yield f"{row['context']:,}", *(megabytes(row[part]) for part in MEMORY[1:])
-
-
-def error_row(file: str, change: TensorChange) -> tuple[str, ...]:
-    """Return a tensor of both models with its error."""
-    deviation, before, after = change.deviation, change.before, change.after
-    types = (before.type.name if before else "", after.type.name if after else "")
-    if deviation is None:
-        return (change.name, file, *types, "", "", "", "")
-    errors = (f"{deviation.rmse:.3g}", f"{deviation.max_abs:.3g}")
-    return (
-        change.name,
-        file,
-        *types,
-        *errors,
-        f"{deviation.snr_db:.2f}",
-        f"{deviation.cosine:.6f}",
-    )
