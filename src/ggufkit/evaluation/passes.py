@@ -148,9 +148,9 @@ class Passes(contextlib.AbstractContextManager["Passes"]):
             return self._read_base_model(task.base)
         if task.base_logits is not None:
             base = self._open_base(task.base_logits, task.chunks)
-            if self._task.context not in (None, base.context):
+            if task.context not in (None, base.context):
                 raise ValueTypeError(
-                    f"the base file has chunks of {base.context} tokens, not {self._task.context}",
+                    f"the base file has chunks of {base.context} tokens, not {task.context}",
                     remedy="Leave out the context, or write another base file",
                 )
             self._tokens = base.tokens

@@ -28,7 +28,7 @@ class Scores:
 
     @staticmethod
     def empty(chunks: int, context: int) -> Scores:
-        """Return scores of zero for each position of a text."""
+        """Return scores to be filled for each position of a text."""
         return Scores(np.full((chunks, counted(context), len(FIELDS)), np.nan))
 
     def field(self, name: str) -> ScoreValues:

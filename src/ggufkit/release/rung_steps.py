@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Container, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +108,8 @@ class RungSteps:
     def prove(self, group: Sequence[Rung]) -> list[Rung]:
         """Return the rungs that are sound: check them, run them, measure them on each text."""
         running = [rung for rung in group if self._are_proven(rung, is_measured=False)]
-        if self.run.executor:
-            self._begin_measuring(running)
+        if executor := self.run.executor:
+            self._begin_measuring(running, executor)
         return [rung for rung in running if self._are_proven(rung, is_measured=True)]
 
     def _are_proven(self, rung: Rung, *, is_measured: bool) -> bool:
@@ -146,7 +146,7 @@ class RungSteps:
         place = identity_of(Path(text))
         return place, settings.text_chunks, settings.context, self.base["content"]
 
-    def _begin_measuring(self, rungs: Sequence[Rung]) -> None:
+    def _begin_measuring(self, rungs: Sequence[Rung], executor: Executor) -> None:
         """Submit to the cluster what is not measured yet; `_measured` waits for it."""
         for rung in rungs:
             for step, inputs, _, text in self._proofs(rung):
@@ -156,14 +156,7 @@ class RungSteps:
                     paths = (path, Path(text), self._logits(text))
                     # Tasks for one file would share the checkpoint next to it.
                     options = self._options | {"resume": False}
-                    self._tasks[path, text] = self._submit(_measure, paths, options)
-
-    def _submit(
-        self, measure: Measure, paths: Sequence[Path], options: dict[str, Any]
-    ) -> Future[Facts]:
-        executor = self.run.executor
-        assert executor is not None  # noqa: S101 (for mypy)
-        return executor.submit(measure, [path.absolute() for path in paths], options)
+                    self._tasks[path, text] = _submit(executor, _measure, paths, options)
 
     def _measured(self, text: str, path: Path) -> Facts:
         """Return the figures of a file on a text, compared with the base model."""
@@ -175,8 +168,8 @@ class RungSteps:
     def _figures(
         self, measure: Measure, doing: str, paths: Sequence[Path], options: dict[str, Any]
     ) -> Facts:
-        if self.run.executor:
-            return self.run.results([self._submit(measure, paths, options)], doing)[0]
+        if executor := self.run.executor:
+            return self.run.results([_submit(executor, measure, paths, options)], doing)[0]
         with self.run.bar(doing, in_bytes=False) as progress:
             return measure(paths, options | {"progress": progress})
 
@@ -195,6 +188,12 @@ class RungSteps:
         if not logits.exists():
             self.run.journal.steps.pop(step, None)  # the file went with those of an earlier run
         self.run.step(step, self._reading(text), make)
+
+
+def _submit(
+    executor: Executor, measure: Measure, paths: Sequence[Path], options: dict[str, Any]
+) -> Future[Facts]:
+    return executor.submit(measure, [path.absolute() for path in paths], options)
 
 
 def _read_base(paths: Sequence[Path], options: dict[str, Any]) -> Facts:

@@ -65,7 +65,7 @@ class Rung:
 
     @property
     def memory(self) -> int | None:
-        """The bytes that llama.cpp takes with CONTEXT tokens, None if not names_by_types."""
+        """The bytes that llama.cpp takes with CONTEXT tokens, None if ggufkit cannot tell."""
         try:
             return estimate(self.result.model, context=CONTEXT).total
         except GGUFError:
