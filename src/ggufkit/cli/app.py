@@ -57,7 +57,8 @@ SUMMARIES: Final = {  # of each command, by the sections of the help, in its ord
         "lora": "Convert, merge or extract LoRA adapters.",
     },
 }
-COMMANDS: Final = tuple(sorted(name for section in SUMMARIES.values() for name in section))
+_SUMMARY_OF: Final = {name: line for lines in SUMMARIES.values() for name, line in lines.items()}
+COMMANDS: Final = tuple(sorted(_SUMMARY_OF))
 
 
 # Commands that lose nothing when the reader of their output closes it.
@@ -85,9 +86,7 @@ class Commands(click.Group):
             return None
         module = importlib.import_module(f"ggufkit.cli.commands.{cmd_name.replace('-', '_')}")
         command = _with_common(module.command)
-        command.short_help = next(
-            lines[cmd_name] for lines in SUMMARIES.values() if cmd_name in lines
-        )
+        command.short_help = _SUMMARY_OF[cmd_name]
         return command
 
     def invoke(self, ctx: click.Context) -> object:
@@ -148,13 +147,12 @@ _DIALECT_OPTION: Final = click.Option(
     callback=_set_dialect,
     help="The program that GGUF files are for, if the sizes of tensors do not tell their types.",
 )
-_COMMON: Final = (_DIALECT_OPTION, _QUIET_OPTION)
 
 
 def _with_common(command: click.Command) -> click.Command:
     """Return a command, and its subcommands, with the options that all commands have."""
     copied = copy.copy(command)
-    copied.params = [*command.params, *_COMMON]
+    copied.params = [*command.params, _DIALECT_OPTION, _QUIET_OPTION]
     if isinstance(command, click.Group) and isinstance(copied, click.Group):
         copied.commands = {name: _with_common(cmd) for name, cmd in command.commands.items()}
     return copied

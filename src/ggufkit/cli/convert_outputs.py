@@ -20,24 +20,17 @@ from ggufkit.format.file_name import NO_BASENAME, build_name
 from ggufkit.lora.task_adapters import ARCHITECTURE
 from ggufkit.models.model import Model, bits_per_weight
 
-OPTION_GROUPS: Final[dict[str, tuple[str, ...]]] = {
-    "Types": (
-        *("--outtype", "--quantize", "--imatrix", "--search", "--fp8-as-q8", "--keep-quantized"),
-    ),
-    "Text models": (
-        *("--pre", "--vocab-only", "--mtp", "--dspark", "--target-model-dir", "--strict"),
-        "--exactly",
-        *("--fuse-qkv", "--fuse-gate-up-exps", "--sentence-transformers-dense-modules"),
-        *("--mistral-format", "--disable-mistral-community-chat-template"),
-    ),
-    "Projectors": ("--mmproj", "--with-mmproj"),
-    "Image and video models": ("--arch", "--for", "--part"),
-    "Names and metadata": ("--model-name", "--metadata", "--arch-path", "--follow-links"),
-    "Output": (
-        *("--output", "--bigendian", "--split-max-size", "--split-max-tensors"),
-        *("--no-tensor-first-split", "--dry-run", "--json", "--no-clobber"),
-    ),
-    "Work": ("--threads", "--resume"),
+OPTION_GROUPS: Final[dict[str, str]] = {
+    "Types": "--outtype --quantize --imatrix --search --fp8-as-q8 --keep-quantized",
+    "Text models": "--pre --vocab-only --mtp --dspark --target-model-dir --strict --exactly "
+    "--fuse-qkv --fuse-gate-up-exps --sentence-transformers-dense-modules "
+    "--mistral-format --disable-mistral-community-chat-template",
+    "Projectors": "--mmproj --with-mmproj",
+    "Image and video models": "--arch --for --part",
+    "Names and metadata": "--model-name --metadata --arch-path --follow-links",
+    "Output": "--output --bigendian --split-max-size --split-max-tensors "
+    "--no-tensor-first-split --dry-run --json --no-clobber",
+    "Work": "--threads --resume",
 }
 # What stands for the type in the name of an output, as in the converter's templates.
 TYPE_WORDS: Final[dict[str, Callable[[str], str]]] = {
@@ -103,34 +96,31 @@ def adapter_outputs(
 
 
 def _plain(model: Model, target: str) -> dict[str, Any]:
-    tensors = list(model.tensors.values())
     return {
         "path": target,
         "architecture": model.metadata.get("general.architecture"),
-        "nbytes": sum(tensor.nbytes for tensor in tensors),
-        "bits_per_weight": bits_per_weight(tensors),
+        "nbytes": model.nbytes,
+        "bits_per_weight": bits_per_weight(model.tensors.values()),
         "tensors": [
             {"name": t.name, "type": t.type.name, "shape": list(t.shape), "nbytes": t.nbytes}
-            for t in tensors
+            for t in model.tensors.values()
         ],
     }
 
 
 def _print(outputs: list[tuple[Model, str]]) -> None:
     """Print the tensors of the first output, and a line for each output."""
-    for model, _ in outputs[:1]:
-        rows = (
-            (printable(t.name), dims(t.shape), t.type.name, grouped(t.nbytes))
-            for t in model.tensors.values()
-        )
-        table(("TENSOR", "SHAPE", "TYPE", "BYTES"), rows, right="lllr")
-        click.echo()
+    rows = (
+        (printable(t.name), dims(t.shape), t.type.name, grouped(t.nbytes))
+        for t in outputs[0][0].tensors.values()
+    )
+    table(("TENSOR", "SHAPE", "TYPE", "BYTES"), rows, right="lllr")
+    click.echo()
     for model, target in outputs:
-        tensors = list(model.tensors.values())
-        bits = bits_per_weight(tensors)
+        bits = bits_per_weight(model.tensors.values())
         rate = "" if bits is None else f", {bits:.2f} bits per weight"
-        nbytes = size(sum(tensor.nbytes for tensor in tensors))
-        click.echo(f"{printable(target)}: {counted(len(tensors), 'tensor')}, {nbytes}{rate}")
+        tensors = counted(len(model.tensors), "tensor")
+        click.echo(f"{printable(target)}: {tensors}, {size(model.nbytes)}{rate}")
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
@@ -35,10 +35,8 @@ REST: Final = "Options"
 class Command(click.Command):
     """A command with an argument OUT, which -o names too, and perhaps with groups of options."""
 
-    def __init__(
-        self, *args: Any, groups: Mapping[str, Sequence[str]] = {}, **settings: Any
-    ) -> None:
-        """Keep the groups: the names of their options, by heading, in the order of the help."""
+    def __init__(self, *args: Any, groups: Mapping[str, str] = {}, **settings: Any) -> None:
+        """Keep the groups: the names of their options, by heading, as the help shows them."""
         super().__init__(*args, **settings)
         self.groups = groups
         option = click.Option(
@@ -69,7 +67,7 @@ class Command(click.Command):
         }
         for heading, options in self.groups.items():
             with formatter.section(heading):
-                formatter.write_dl([records.pop(option) for option in options])
+                formatter.write_dl([records.pop(option) for option in options.split()])
         with formatter.section(REST):
             formatter.write_dl(list(records.values()))
 

@@ -76,7 +76,7 @@ def keys_of(name: str, parse_float: Callable[[str], float] = float) -> dict[str,
     return document
 
 
-def require_file(name: str) -> None:
+def refuse_pipe(name: str) -> None:
     """Refuse to change a model in place if it came through a pipe."""
     if isinstance(name, Piped):
         raise click.UsageError(

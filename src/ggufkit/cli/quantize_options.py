@@ -79,19 +79,16 @@ def target_of(requested: Mapping[str, Any]) -> dict[str, Any] | None:
     return targets | {"sensitivity": requested["sensitivity"]}
 
 
-def aimed(  # noqa: PLR0913 (what a target may be, and what its size counts)
+def aimed(
     model: Model,
+    path: str,
     target: dict[str, Any],
     options: QuantizeOptions,
-    threads: int | None,
-    repair: tuple[str, str, int | None] | None,
-    *,
-    provenance: bool = False,
+    requested: Mapping[str, Any],
 ) -> QuantizeOptions:
     """Return `options` with types for a target; show progress on a terminal.
 
-    `repair` is the model's path, and the text and the number of chunks to try types on. With
-    `provenance`, the size counts its keys.
+    `requested` are the options of the command: with `provenance`, the size counts its keys.
     """
     from ggufkit.quantization.target import CANDIDATES, eligible  # noqa: PLC0415 (most runs have no target)
     from ggufkit.quantization.target import target as types_for  # noqa: PLC0415
@@ -106,14 +103,15 @@ def aimed(  # noqa: PLR0913 (what a target may be, and what its size counts)
     if options.get("search"):
         keys[SEARCH_KEY] = options["search"]
     choices: QuantizeOptions = {**options, "imatrix": opened}
-    if provenance:
+    if requested["provenance"]:
         from ggufkit.quantization.provenance import unread_keys  # noqa: PLC0415 (slow to import)
 
         longest = dict.fromkeys((t.name for t in eligible(model)), max(CANDIDATES, key=len))
         keys |= unread_keys(KEEP_ALL, {**choices, "types": longest})
-    if repair:
+    if requested["repair"]:
         whole: QuantizeOptions = {**options, "imatrix": imatrix, "override_kv": keys}
-        return {**choices, "types": _repaired(target, whole, threads, *repair)}
+        return {**choices, "types": _repaired(path, target, whole, requested)}
+    threads = requested["threads"]
     with progress_bar("measuring", in_bytes=False) as progress:
         types = types_for(
             model, **target, imatrix=imatrix, override_kv=keys, threads=threads, progress=progress
@@ -121,24 +119,19 @@ def aimed(  # noqa: PLR0913 (what a target may be, and what its size counts)
     return {**choices, "types": types}
 
 
-def _repaired(  # noqa: PLR0913 (the options)
-    target: dict[str, Any],
-    options: QuantizeOptions,
-    threads: int | None,
-    path: str,
-    text: str,
-    chunks: int | None,
+def _repaired(
+    path: str, target: dict[str, Any], options: QuantizeOptions, requested: Mapping[str, Any]
 ) -> dict[str, TensorType]:
     """Return the types that predict a text best, and tell what was tried."""
     from ggufkit.quantization.repair import repair  # noqa: PLC0415 (needs an extra)
 
     with progress_bar("trying", in_bytes=False) as progress:
         repaired = repair(
-            *(path, text),
+            *(path, requested["repair"]),
             **target,
             **options,
-            chunks=chunks or REPAIR_CHUNKS,
-            threads=threads,
+            chunks=requested["repair_chunks"] or REPAIR_CHUNKS,
+            threads=requested["threads"],
             progress=progress,
         )
     for trial in repaired.trials:

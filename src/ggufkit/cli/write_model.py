@@ -23,7 +23,7 @@ from ggufkit.models.model import Model
 from ggufkit.output.layout import layout
 from ggufkit.system.cancellation import shield
 from ggufkit.system.descriptors import naming
-from ggufkit.system.staging import require_file
+from ggufkit.system.staging import exists_already, require_file
 
 
 def stem_of(source: str) -> str:
@@ -45,7 +45,7 @@ def write_out(model: Model, out: str, **options: Any) -> list[Path]:
     `options` go to `ggufkit.write`; `cluster` is an address. Returns the paths of the
     files written, none for a stream.
     """
-    refuse_option_file(out)
+    refuse_input(out, files_read())
     with contextlib.ExitStack() as opened:
         target = _stream(out, opened)
         if target and (options.get("resume") or options.get("cluster")):
@@ -61,7 +61,7 @@ def write_all(outputs: Sequence[tuple[Model, str]], **options: Any) -> list[list
     if len(outputs) == 1:
         return [write_out(*outputs[0], **options)]
     for _, target in outputs:
-        refuse_option_file(target)
+        refuse_input(target, files_read())
     with working(**options) as work:
         return ggufkit.write_many(outputs, **work)
 
@@ -91,13 +91,8 @@ def deliver(
         (PIPE if out == PIPE else str(folder / f.name), len(f.extents), f.nbytes) for f in files
     ]
     if as_json:
-        emit(
-            {
-                "files": [
-                    dict(zip(("path", "tensors", "nbytes"), row, strict=True)) for row in listed
-                ]
-            }
-        )
+        names = ("path", "tensors", "nbytes")
+        emit({"files": [dict(zip(names, row, strict=True)) for row in listed]})
         return
     rows = [(printable(path), f"{tensors:,}", size(nbytes)) for path, tensors, nbytes in listed]
     with paged():
@@ -143,9 +138,7 @@ def require_place(out: str) -> None:
     if not path.parent.is_dir():
         raise OutputError(f"the folder {path.parent} does not exist", remedy="Create it first")
     if path.exists() and not may_replace():
-        raise OutputError(
-            f"{out} exists already", remedy="Use another name, or leave out --no-clobber"
-        )
+        raise exists_already(path)
 
 
 def refuse_input(out: str, inputs: Iterable[str]) -> None:
@@ -153,11 +146,6 @@ def refuse_input(out: str, inputs: Iterable[str]) -> None:
     path = Path(out)
     if path.exists() and any(path.samefile(source) for source in inputs if Path(source).exists()):
         raise OutputError(f"{out} is also an input", remedy="Write to another name")
-
-
-def refuse_option_file(out: str) -> None:
-    """Raise OutputError if `out` is a file that an option of this command names."""
-    refuse_input(out, files_read())
 
 
 def report(paths: list[Path]) -> None:

@@ -13,7 +13,7 @@ from ggufkit.cli import streams
 from ggufkit.cli.model_argument import MODEL
 from ggufkit.cli.options import flag, new_command, option, threads_option
 from ggufkit.cli.output import counted, emit, paged
-from ggufkit.cli.pipes import require_file
+from ggufkit.cli.pipes import refuse_pipe
 from ggufkit.cli.progress import progress_bar
 from ggufkit.errors import MissingKeyError, printable
 from ggufkit.remote.url import UrlPath
@@ -82,7 +82,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     is_quiet = as_json or sarif
     if fix:
         for file in files if not dry_run else ():
-            require_file(file)
+            refuse_pipe(file)
         for file in dict.fromkeys(files):
             _fix(file, dry_run=dry_run, is_quiet=is_quiet)
     checked: dict[str, list[Finding]] = {}

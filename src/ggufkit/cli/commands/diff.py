@@ -151,9 +151,9 @@ def _print(compared: _Compared) -> None:
     if difference.keys and difference.tensors:
         click.echo()
     if difference.tensors:
-        arranged_difference = show_deviations.arranged(difference, compared.sort, compared.top)
+        visible = show_deviations.arranged(difference, compared.sort, compared.top).tensors
         header = ("", "TENSOR", "SHAPE", "TYPE", "RMSE", "LARGEST", "COSINE", "SNR dB")
-        rows = [_row(change) for change in arranged_difference.tensors]
+        rows = [_row(change) for change in visible]
         if (
             difference.total
             and sum(change.deviation is not None for change in difference.tensors) > 1
@@ -162,7 +162,7 @@ def _print(compared: _Compared) -> None:
                 ("", show_deviations.ALL, "", "", *show_deviations.figures(difference.total))
             )
         table(header, rows, right="llllrrrr")
-        show_deviations.left_out(difference, arranged_difference)
+        show_deviations.print_left_out(len(difference.tensors) - len(visible))
     _note_strange(difference, "B")
     click.echo(f"\n{_summary(difference, *compared.models)}" if difference else "no difference")
 

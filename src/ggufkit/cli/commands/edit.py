@@ -25,7 +25,7 @@ from ggufkit.cli.options import (
     threads_option,
 )
 from ggufkit.cli.output import emit, note
-from ggufkit.cli.pipes import keys_of, require_file, text_of
+from ggufkit.cli.pipes import keys_of, refuse_pipe, text_of
 from ggufkit.cli.progress import progress_bar
 from ggufkit.cli.reports.show_changes import as_json, show
 from ggufkit.cli.streams import PIPE
@@ -114,7 +114,7 @@ def command(  # noqa: PLR0913 (click passes each option)
     if is_json and output == PIPE and not dry_run:
         raise click.UsageError("--json and the model cannot both go to stdout")
     if output is None and not dry_run:
-        require_file(file)
+        refuse_pipe(file)
     if undo or redo:
         _apply(plan_undo(file, force=force, again=redo), dry_run=dry_run, is_json=is_json)
         return

@@ -93,13 +93,15 @@ def command(
 def _hash_model(
     ctx: click.Context, file: str, manifest: str | None, options: dict[str, Any]
 ) -> int:
-    """Print or check the digests of tensors; return the exit code."""
+    """Print or check the digests of tensors; return the exit code.
+
+    Without a requested hash it is the manifest's strongest one, or else the fast one.
+    """
     name = options["name"]
-    chosen = {algorithm: options[algorithm] for algorithm in ALGORITHMS}
     expected = _expected(ctx, manifest) if manifest is not None else None
-    algorithms = _chosen(
-        chosen | dict.fromkeys(BY_TENSOR, True) if options["all_"] else chosen, expected
-    )
+    everything = BY_TENSOR if options["all_"] else ()
+    chosen = [name for name in ALGORITHMS if options[name] or name in everything]
+    algorithms = chosen or ([expected.algorithms[0]] if expected else ["xxh64"])
     with ggufkit.open(file) as model, progress_bar("hashing") as progress:
         if program := program_of(model.tensors.values()):
             note(f"only {program} reads this file, so llama-gguf-hash fails for it")
@@ -137,12 +139,6 @@ def _expected(ctx: click.Context, manifest: str) -> Manifest:
     except OSError as error:
         report(error)
         ctx.exit(Verdict.FILE_ERROR.code)
-
-
-def _chosen(options: dict[str, bool], expected: Manifest | None) -> list[str]:
-    """Return the requested hashes, else the manifest's strongest one, else the fast one."""
-    chosen = [name for name in ALGORITHMS if options[name]]
-    return chosen or ([expected.algorithms[0]] if expected else ["xxh64"])
 
 
 def _lines(hashes: Digests, name: str) -> Iterator[Line]:

@@ -12,7 +12,7 @@ import ggufkit
 from ggufkit.cli.model_argument import MODEL, look_at
 from ggufkit.cli.options import flag, new_command, option
 from ggufkit.cli.output import emit, note, table
-from ggufkit.cli.pipes import require_file
+from ggufkit.cli.pipes import refuse_pipe
 from ggufkit.edits.conventional_name import FIRST_VERSION, new_paths, rename
 from ggufkit.errors import printable
 from ggufkit.format import file_name
@@ -55,7 +55,7 @@ def command(
     if dry_run and not is_rename:
         raise click.UsageError("--dry-run needs --rename: without it nothing is renamed")
     if is_rename and not dry_run:
-        require_file(file)
+        refuse_pipe(file)
     chosen = {part: _part(part, text) for part, text in texts.items() if text is not None}
     if Path(file).exists() or is_name(file) or is_remote(file) or is_rename:
         with ggufkit.open(file) if is_rename else look_at(file) as model:

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -28,33 +27,18 @@ from ggufkit.quantization.quantize import QuantizeOptions, decide, refuse
 from ggufkit.quantization.recipes import ALIASES, ALL_RECIPES
 
 # Options that name files.
-_READ: Final = (
-    "imatrix",
-    "hessian",
-    "sensitivity",
-    "repair",
-    "tensor_type_file",
-    "like",
-)
+_READ: Final = ("imatrix", "hessian", "sensitivity", "repair", "tensor_type_file", "like")
 _WORK: Final = ("threads", "resume", "cluster")
-GROUPS: Final[dict[str, tuple[str, ...]]] = {
-    "Quality": (
-        *("--imatrix", "--include-weights", "--exclude-weights", "--promote-uncovered"),
-        *("--search", "--hessian"),
-    ),
-    "Types of tensors": (
-        *("--pure", "--leave-output-tensor", "--output-tensor-type", "--token-embedding-type"),
-        *("--tensor-type", "--custom-q", "--tensor-type-file", "--like"),
-    ),
-    "Target size": (
-        *("--target-size", "--target-bpw", "--sensitivity", "--repair", "--repair-chunks"),
-    ),
-    "Changes": (
-        *("--prune-layers", "--override-kv", "--keep-split", "--keep-order"),
-        *("--allow-requantize", "--requantize-smaller", "--provenance"),
-    ),
-    "Output": ("--output", "--dry-run", "--explain", "--json", "--no-clobber"),
-    "Work": ("--threads", "--resume", "--cluster"),
+GROUPS: Final[dict[str, str]] = {
+    "Quality": "--imatrix --include-weights --exclude-weights --promote-uncovered --search "
+    "--hessian",
+    "Types of tensors": "--pure --leave-output-tensor --output-tensor-type --token-embedding-type "
+    "--tensor-type --custom-q --tensor-type-file --like",
+    "Target size": "--target-size --target-bpw --sensitivity --repair --repair-chunks",
+    "Changes": "--prune-layers --override-kv --keep-split --keep-order --allow-requantize "
+    "--requantize-smaller --provenance",
+    "Output": "--output --dry-run --explain --json --no-clobber",
+    "Work": "--threads --resume --cluster",
 }
 PLACE: Final = "{recipe}"  # in the name of an output, stands for the recipe's name
 # The encoding at the end of a file's name.
@@ -218,9 +202,7 @@ def command(source: str, out: str | None, recipe: str | None, **values: Any) -> 
         model = opened.enter_context(open_any(source))
         options = _options(values, model, opened)
         if target:
-            tries = (source, values["repair"], values["repair_chunks"])
-            goal = (target, options, threads, tries if values["repair"] else None)
-            options = quantize_options.aimed(model, *goal, provenance=values["provenance"])
+            options = quantize_options.aimed(model, source, target, options, values)
         results = [decide(model, recipe, **options) for recipe in recipes]
         allowed = values["allow_requantize"] or values["requantize_smaller"]
         for result in results:
@@ -234,8 +216,9 @@ def command(source: str, out: str | None, recipe: str | None, **values: Any) -> 
         paths = _write(results, targets, work)
         quantize_report.warn_of_feedback(results)
         pairs = zip(results, paths, strict=True) if values["explains"] else ()
-        explained = partial(quantize_report.explained, threads=threads, aimed=bool(target))
-        explanations = [explained(*pair) for pair in pairs]
+        explanations = [
+            quantize_report.explained(*pair, threads, aimed=bool(target)) for pair in pairs
+        ]
         quantize_report.report_quantized(
             results, paths, dry_run=dry_run, as_json=as_json, explanations=explanations
         )
@@ -308,8 +291,6 @@ def _write(
 ) -> list[list[Path]]:
     if not targets:
         return [[] for _ in results]
-    for target in targets:
-        write_model.refuse_option_file(target)
     for target in targets if len(targets) > 1 else ():
         Path(target).parent.mkdir(parents=True, exist_ok=True)
     outputs = [(result.model, target) for result, target in zip(results, targets, strict=True)]

@@ -38,9 +38,8 @@ def arranged(difference: Difference, sort: str | None, top: int | None) -> Diffe
     return replace(difference, tensors=tuple(tensors[:top]))
 
 
-def left_out(difference: Difference, arranged_difference: Difference) -> None:
-    """Say how many tensors `--top` left out."""
-    count = len(difference.tensors) - len(arranged_difference.tensors)
+def print_left_out(count: int) -> None:
+    """Print how many tensors `--top` left out, if any."""
     if count:
         click.echo(f"... and {counted(count, 'tensor')} more")
 
@@ -76,8 +75,7 @@ def print_side_by_side(
         rows.append((ALL, "", *(cell for total in totals for cell in ("", *_short(total)))))
     if names:
         table(header, rows, right="ll" + "lrr" * len(sides))
-    if len(names) > len(names[:top]):
-        click.echo(f"... and {counted(len(names) - len(names[:top]), 'tensor')} more")
+    print_left_out(len(names[top:]) if top else 0)
 
 
 def _row(before: Model, name: str, sides: Sequence[Mapping[str, TensorChange]]) -> tuple[str, ...]:
