@@ -186,6 +186,8 @@ def _summed(tensor: Tensor, start: int) -> _Sums:
     values = decoded(data, kind)
     finite = values[np.isfinite(values)]
     nan = int(np.count_nonzero(np.isnan(values)))
+    with np.errstate(over="ignore"):  # the squares of huge doubles are infinite
+        total, squares = float(finite.sum()), float(np.square(finite).sum())
     scales, levels = _block_counts(data, tensor) if kind.is_quantized else (NO_BINS, _NO_LEVELS)
     return _Sums(
         elements=values.size,
@@ -194,8 +196,8 @@ def _summed(tensor: Tensor, start: int) -> _Sums:
         zeros=values.size - int(np.count_nonzero(values)),
         min=float(finite.min(initial=math.inf)),
         max=float(finite.max(initial=-math.inf)),
-        sum=float(finite.sum()),
-        squares=float(np.square(finite).sum()),
+        sum=total,
+        squares=squares,
         bins=FineBins.of(finite),
         scales=scales,
         levels=levels,
