@@ -27,7 +27,6 @@ from ggufkit.conversion.checkpoint.folder import (
     Checkpoint,
     checking_types,
     open_checkpoint,
-    opened_config,
     shown_as,
 )
 from ggufkit.conversion.checkpoint.fp4 import SCALES, is_nvfp4, with_modelopt_settings
@@ -232,7 +231,7 @@ def opened_checkpoint(
                 checkpoint = with_dense_modules(checkpoint)
             if choices.target is not None:
                 target, _ = local_folder(small_files, choices.target)
-                checkpoint = replace(checkpoint, target=opened_config(target))
+                checkpoint = replace(checkpoint, target=open_checkpoint(target, tensors=Tensors()))
                 checkpoint = with_mask_embedding(checkpoint)
             elif choices.dspark:  # the draft model is in the folder of its target
                 checkpoint = replace(checkpoint, target=checkpoint)

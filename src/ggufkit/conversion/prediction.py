@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ggufkit.conversion.architecture.architecture import Architecture
 from ggufkit.conversion.architecture.config import ConfigFacts
+from ggufkit.conversion.architecture.of_checkpoint import LAYER
 from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.errors import CheckpointError
 from ggufkit.models.model import Tensor, Tensors
@@ -19,7 +20,6 @@ MTP: Final = "mtp.*"  # in `skip`: these layers are never in a file with the oth
 _DSPARK: Final = "DeepseekV4DSparkModel"
 _LAYERS: Final = ("num_hidden_layers", "n_layers", "n_layer", "num_layers")
 _NAMED: Final = ("mtp.", "model.mtp.")
-_NUMBERED: Final = re.compile(r"(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.")
 _BLOCK: Final = re.compile(r"blk\.(\d+)\.")
 # Tensors that these layers share with the rest of the model.
 SHARED: Final = ("token_embd.weight", "output_norm.weight", "output.weight", "rope_freqs.weight")
@@ -90,6 +90,6 @@ def _without_counts(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _predicts(name: str, main_layers: object) -> bool:
-    match = _NUMBERED.match(name)
+    match = LAYER.match(name)
     is_beyond = match and isinstance(main_layers, int) and int(match[1]) >= main_layers
     return name.startswith(_NAMED) or bool(is_beyond)

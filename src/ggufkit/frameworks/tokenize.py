@@ -10,7 +10,7 @@ from typing import Final
 
 from ggufkit.conversion.tokenizer.keys import VocabularyKeys
 from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceType
-from ggufkit.conversion.tokenizer.token_text import BYTE_OF
+from ggufkit.conversion.tokenizer.token_text import BYTE_OF, BYTE_TOKEN
 from ggufkit.conversion.tokenizer.tokenizer_json import OF_CHARACTERS
 from ggufkit.errors import CheckpointError, ValueTypeError
 from ggufkit.frameworks.llama_tokens import found_by_text, ordinary
@@ -22,7 +22,6 @@ _KEEPING_SPACES: Final = frozenset({"sarvam-moe"})  # pre-tokenizers over charac
 _AS_WRITTEN: Final = frozenset(
     (PieceType.CONTROL, PieceType.UNKNOWN, PieceType.USER_DEFINED)
 )  # their text is what they stand for
-_BYTE_TOKEN: Final = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _GAPS: Final = (
     (re.compile(rb" (?=[?!.,])"), b""),
     (re.compile(rb" ' "), b"'"),
@@ -58,7 +57,7 @@ class TokenPieces:
         if number in self._controls or kind in _AS_WRITTEN:
             return _utf8(text)
         if kind == PieceType.BYTE:
-            match = _BYTE_TOKEN.fullmatch(text)
+            match = BYTE_TOKEN.fullmatch(text)
             return bytes([int(match[1], 16)]) if match else b""
         if kind != PieceType.NORMAL:
             return b""

@@ -18,13 +18,13 @@ from ggufkit.conversion.checkpoint.folder import (
     Checkpoint,
     CheckpointFolder,
     checking_types,
-    opened_config,
+    open_checkpoint,
 )
 from ggufkit.conversion.checkpoint.local_folder import local_folder
 from ggufkit.conversion.map_tensors import map_items
 from ggufkit.conversion.tensors.moves import transpose
 from ggufkit.conversion.tensors.storage_type import automatic, outtype_type, stored
-from ggufkit.errors import AdapterError, brief
+from ggufkit.errors import AdapterError, brief, first_names
 from ggufkit.format.coerce import typed
 from ggufkit.format.file_types import QUANTIZATION_VERSION
 from ggufkit.format.metadata import Metadata
@@ -36,7 +36,6 @@ from ggufkit.system.descriptors import AnyPath
 from ggufkit.system.threads import Notify
 
 FORMS: Final = (("", "adapter", ".safetensors"),)  # of the files that have its tensors
-_SHOWN: Final = 5  # names in a note
 HEAD: Final = "lm_head.weight"
 ABSORBED: Final = ("attn_k_b.weight", "attn_v_b.weight")  # halves of MLA's kv_b_proj
 INVOCATION: Final = "adapter.alora.invocation_tokens"
@@ -92,7 +91,7 @@ def _converted(  # noqa: PLR0913 (the arguments of `convert_lora`)
     if problems:
         raise AdapterError(f"{adapter.folder} cannot be converted", problems)
     if placement.skipped:
-        say(f"skipped as llama.cpp does: {', '.join(placement.skipped[:_SHOWN])}")
+        say(f"skipped as llama.cpp does: {first_names(placement.skipped)}")
     if any(item.name.endswith(ABSORBED) for item in placement.tensors):
         say("llama.cpp does not apply an adapter to attn_k_b and attn_v_b; merge this one instead")
     kind = outtype_type(outtype) or automatic(t for pair in pairs for t in (pair.a, pair.b))
@@ -136,7 +135,7 @@ def _opened_base(adapter: PeftAdapter, base: AnyPath | None) -> Checkpoint:
             f"the base model of the adapter is not given{model}",
             remedy="Download its config.json, and name its folder (base=...)",
         )
-    return opened_config(base)
+    return open_checkpoint(base, tensors=Tensors())
 
 
 def _parameters(tensors: Sequence[Tensor]) -> int:

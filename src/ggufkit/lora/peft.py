@@ -9,22 +9,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ggufkit.conversion.checkpoint.folder import CheckpointFolder, opened_file, tensors_in
+from ggufkit.conversion.checkpoint.folder import (
+    CheckpointFolder,
+    TensorFiles,
+    opened_file,
+    tensors_in,
+)
 from ggufkit.conversion.tensors.moves import renamed, transpose
 from ggufkit.conversion.tensors.operations import perform
 from ggufkit.errors import AdapterError, GGUFError, ValueTypeError, brief, first_names
 from ggufkit.lora.pairs import Pair, checked
 from ggufkit.models.model import Tensor
 from ggufkit.models.rows import AnyFile, closing_on_error
-from ggufkit.remote.range_file import RangeFile
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.threads import Notify
 from ggufkit.validation.patterns import compile_untrusted, matches
 from ggufkit.validation.typed_values import MAX_FLOAT32, finite_number, json_object
 
 CONFIG: Final = "adapter_config.json"
-FILES: Final = ("adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors")
 MLX: Final = "adapters.safetensors"
+FILES: Final = ("adapter_model.safetensors", "adapter_model.bin", MLX)
 # The factor in a name, as PEFT (with or without the adapter's name), mergekit and MLX write it.
 _FACTOR: Final = re.compile(
     r"(?P<stem>.+)\.(lora_(?P<peft>[AB])(\.\w+)??\.weight|lora_embedding_(?P<embedding>[AB])(\.\w+)?"
@@ -48,9 +52,7 @@ class PeftAdapter:
     file: AnyFile = field(repr=False)
 
 
-def read_peft(
-    folder: AnyPath, say: Notify, remote_files: Mapping[str, RangeFile | Path] = {}
-) -> PeftAdapter:
+def read_peft(folder: AnyPath, say: Notify, remote_files: TensorFiles) -> PeftAdapter:
     """Open the folder of an adapter; its tensors are lazy.
 
     `remote_files` are files of tensors that belong to it but are on a server, by name. Raises

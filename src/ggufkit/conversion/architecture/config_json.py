@@ -27,12 +27,12 @@ from ggufkit.conversion.architecture.pooling import pooling_files
 from ggufkit.conversion.architecture.rope import rope_fields
 from ggufkit.conversion.checkpoint.folder import Checkpoint
 from ggufkit.conversion.checkpoint.safetensors import as_json
+from ggufkit.conversion.tokenizer.special_tokens import NAMES
 from ggufkit.errors import CheckpointError, GGUFError, brief
 from ggufkit.format.coerce import plain
 from ggufkit.format.key_types import SPECIAL_TOKENS
 from ggufkit.models.model import Model, Tensors
 
-_ROLES: Final = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _NULL: Final = "None"  # an expression that ends so writes null
 _UNKNOWN_LEFT: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Add: operator.sub,
@@ -99,7 +99,7 @@ def rebuilt(model: Model, architecture: Architecture, files: Mapping[str, bytes]
     bare = ConfigFacts(empty, architecture)
     functions = {**bare.functions, **bound(MODEL, model)}
     solver = Solver(functions, architecture.defaults, _favoured(architecture))
-    for role in _ROLES:
+    for role in NAMES:
         key = f"tokenizer.ggml.{SPECIAL_TOKENS[role]}_token_id"
         number = plain(model.metadata.get(key, ""))
         if type(number) is int:

@@ -18,7 +18,7 @@ from ggufkit.models.model import Tensor
 
 _SLOPES: Final = "transformer.relative_pe.slopes"  # of Jais, one for each head
 # The layers of the text model, not of an encoder in the same checkpoint.
-_LAYER: Final = re.compile(r"(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.")
+LAYER: Final = re.compile(r"(?:model\.)?(?:language_model\.)?(?:model\.)?layers\.(\d+)\.")
 
 
 class Configuration(Protocol):
@@ -129,7 +129,7 @@ def tensor(facts: Configuration, name: str) -> Tensor | None:
 def all_layers(facts: Configuration, layers: int, predicting: int) -> int:
     """Return the number of layers, with as many predicting ones as have tensors."""
     most = layers + predicting
-    matches = (_LAYER.match(name) for name in facts.checkpoint.tensors)
+    matches = (LAYER.match(name) for name in facts.checkpoint.tensors)
     numbers = [int(match[1]) + 1 for match in matches if match]
     return min(most, max(layers, *numbers)) if numbers else most
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ggufkit.conversion.checkpoint.pytorch import read_pytorch
 from ggufkit.conversion.checkpoint.safetensors import INDEX, read_tensors
-from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, brief
+from ggufkit.errors import MISFORMED, CheckpointError, GGUFError, brief, first_names
 from ggufkit.models.model import Tensor, Tensors
 from ggufkit.models.rows import AnyFile
 from ggufkit.remote.range_file import RangeFile
@@ -27,6 +27,7 @@ VERSIONED: Final = ".model.v"  # in the names of Mistral's SentencePiece models
 MASK_EMBEDDING: Final = "mask_embedding.pt"  # of a draft model, for the token that marks drafts
 PARAMS: Final = "params.json"  # the configuration in Mistral's own format
 Forms = Sequence[tuple[str, str, str]]
+TensorFiles = Mapping[str, RangeFile | Path]  # by their names in the folder
 # Index, prefix and suffix of the names of files with tensors; the first row that exists counts.
 FORMS: Final = (
     (INDEX, "model", ".safetensors"),
@@ -50,7 +51,6 @@ _TEXT_CONFIGS: Final = (
 _BARE: Final = {"flow_lm.bos_emb": {"architectures": ["PocketTTSModel"], "model_type": "pockettts"}}
 _QUANT_METHODS: Final = {"fp8_e4m3": "fp8"}  # by their names in params.json
 CONFIGS: Final = ("config.json", PARAMS, "generation_config.json", "modules.json", "README.md")
-SHOWN: Final = 5  # names in a message
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Checkpoint(CheckpointFolder):
     config: dict[str, Any]
     tensors: Tensors
     files: tuple[AnyFile, ...] = field(default=(), repr=False)
-    remote_files: Mapping[str, RangeFile | Path] = field(default_factory=dict, repr=False)
+    remote_files: TensorFiles = field(default_factory=dict, repr=False)
     target: Checkpoint | None = field(default=None, repr=False)  # of a draft model
 
     @property
@@ -158,7 +158,7 @@ class Checkpoint(CheckpointFolder):
 
 def open_checkpoint(  # noqa: PLR0913 (where the files are, and which)
     folder: AnyPath,
-    remote_files: Mapping[str, RangeFile | Path] | None = None,
+    remote_files: TensorFiles | None = None,
     *,
     follow_links: bool = False,
     may_lack_tensors: bool = False,
@@ -170,8 +170,8 @@ def open_checkpoint(  # noqa: PLR0913 (where the files are, and which)
     `remote_files` are files of tensors that belong to the folder but are on a server, by name.
     `follow_links` allows links in the folder that lead out of it. With `may_lack_tensors` a folder
     without files of tensors, or with only some of them, can be opened. With `mistral_format` the
-    configuration is params.json, and the tensors are in consolidated*.safetensors. `tensors` are
-    given for a checkpoint in memory, whose folder has no files of tensors.
+    configuration is params.json, and the tensors are in consolidated*.safetensors. `tensors`
+    take the place of files of tensors: those of a checkpoint in memory, or none at all.
 
     Tensors come in llama.cpp's order: by file, then by name, or in the order of a PyTorch file.
     Raises CheckpointError, whose `problems` list everything wrong with the files, and OSError as
@@ -210,7 +210,7 @@ def _recognized(place: CheckpointFolder, tensors: Iterable[Tensor]) -> dict[str,
             remedy="Use `ggufkit convert --mistral-format`",
         )
     raise CheckpointError(
-        f"{place.folder} has no config.json", remedy="Give a folder with config.json and weights"
+        f"{place.folder} has no config.json", remedy="Give the folder of the model"
     )
 
 
@@ -228,15 +228,6 @@ def _mistral_config(place: CheckpointFolder) -> dict[str, Any]:
         method = _QUANT_METHODS.get(kind, kind) if isinstance(kind, str) else brief(kind)
         config["quantization_config"] = {"quant_method": method}
     return config
-
-
-def opened_config(folder: AnyPath) -> Checkpoint:
-    """Open a folder for its configuration and tokenizer, without its tensors."""
-    place = as_path(folder)
-    config = CheckpointFolder(place).json("config.json") if place.is_dir() else None
-    if config is None:
-        raise CheckpointError(f"{place} has no config.json", remedy="Give the folder of the model")
-    return Checkpoint(place, with_text_config(config), Tensors([]))
 
 
 def with_text_config(config: dict[str, Any]) -> dict[str, Any]:
@@ -263,7 +254,7 @@ def _inner(config: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401 (as JSO
 
 def _tensors(
     place: CheckpointFolder,
-    remote_files: Mapping[str, RangeFile | Path],
+    remote_files: TensorFiles,
     opened: contextlib.ExitStack,
     forms: Forms,
 ) -> tuple[list[Tensor], list[AnyFile], list[str]]:
@@ -330,8 +321,7 @@ def _about_index(index: str, homes: dict[str, str], tensors: dict[str, Tensor]) 
         (tensors.keys() - homes.keys(), "does not list tensors that the files contain"),
     ):
         if names:
-            listed = ", ".join(sorted(names)[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
-            yield f"{index} {what}: {listed} ({len(names)} in all)"
+            yield f"{index} {what}: {first_names(sorted(names))} ({len(names)} in all)"
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 from ggufkit.conversion.checkpoint.folder import (
     FORMS,
@@ -21,6 +21,7 @@ from ggufkit.conversion.checkpoint.folder import (
     TOKENIZER_SUFFIXES,
     VERSIONED,
     Forms,
+    TensorFiles,
     shown_as,
 )
 from ggufkit.errors import CheckpointError
@@ -29,10 +30,7 @@ from ggufkit.models.hub.names import HubName, parse_hub_name
 from ggufkit.remote.hub.hub import Repository
 from ggufkit.remote.hub.repo_file import RepoFile
 from ggufkit.remote.range_coalescing import in_parallel
-from ggufkit.remote.range_file import RangeFile
 from ggufkit.system.cancellation import shield
-
-TensorFiles: TypeAlias = "dict[str, RangeFile | Path]"  # by their names in the folder
 
 # What configurations, tokenizers and model cards are in; pictures and other formats stay away.
 SMALL: Final = (*TOKENIZER_SUFFIXES, ".md")

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from pathlib import Path
 
-from ggufkit.conversion.checkpoint.folder import Forms
+from ggufkit.conversion.checkpoint.folder import Forms, TensorFiles
 from ggufkit.models.hub.names import is_hub_name
-from ggufkit.remote.range_file import RangeFile
 from ggufkit.system.descriptors import AnyPath
 
 
 def local_folder(
     small_files: contextlib.ExitStack, folder: AnyPath, forms: Forms = ()
-) -> tuple[AnyPath, Mapping[str, RangeFile | Path]]:
+) -> tuple[AnyPath, TensorFiles]:
     """Return a folder, and its files of tensors on the Hub by name; none for a folder on this disk.
 
     Of a repository ("hf://org/repo") the small files are fetched, and removed when `small_files`

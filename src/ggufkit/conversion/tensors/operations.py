@@ -75,13 +75,11 @@ def reshaping(
 ) -> Operation:
     """Return an operation that changes the shape only; `back` gives the old shape."""
 
-    def do(tensor: Tensor, *arguments: int) -> Tensor:
-        return reshape(tensor, shape(tensor, *arguments))
+    def reshaped(rule: Callable[..., Sequence[int]], tensor: Tensor, *arguments: int) -> Tensor:
+        return reshape(tensor, rule(tensor, *arguments))
 
-    def undo(tensor: Tensor, *arguments: int) -> Tensor:
-        return reshape(tensor, back(tensor, *arguments) if back else ())
-
-    return Operation(do, undo if back else None, keeps_columns=True)
+    undo = functools.partial(reshaped, back) if back else None
+    return Operation(functools.partial(reshaped, shape), undo, keeps_columns=True)
 
 
 def elementwise(do: Callable[..., AnyFloats], undo: Callable[..., AnyFloats]) -> Operation:

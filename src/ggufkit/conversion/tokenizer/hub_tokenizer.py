@@ -14,7 +14,7 @@ from typing import Any
 
 import ggufkit._toml as _toml
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
-from ggufkit.conversion.tokenizer.special_tokens import NAMES, merges_of_text
+from ggufkit.conversion.tokenizer.special_tokens import NAMES, merges_of_text, token_content
 from ggufkit.conversion.tokenizer.token_text import decode
 from ggufkit.errors import CheckpointError
 
@@ -90,7 +90,7 @@ def hub_tokenizer(files: TokenizerFiles) -> HubTokenizer:
     specials_of_class = _classes().get(name, {}).get("specials", {})
     defaults = {f"{role}_token": text for role, text in specials_of_class.items()}
     tokens = {**defaults, **settings, **_mapped(files)}
-    texts = {role: _content(tokens.get(f"{role}_token")) for role in NAMES}
+    texts = {role: token_content(tokens.get(f"{role}_token")) for role in NAMES}
     specials = {role: text for role, text in texts.items() if text is not None}
     added = _added(files, rules, vocabulary, specials)
     rules = _as_class(rules, name, settings, specials)
@@ -105,11 +105,6 @@ def _vocabulary(model: Mapping[str, Any]) -> dict[str, int]:
     if not isinstance(ids, dict) or not all(isinstance(n, int) for n in ids.values()):
         raise CheckpointError("tokenizer.json has no vocabulary that maps texts to ids")
     return ids
-
-
-def _content(token: object) -> str | None:
-    text = token.get("content") if isinstance(token, dict) else token
-    return text if isinstance(text, str) else None
 
 
 def _mapped(files: TokenizerFiles) -> dict[str, Any]:
@@ -129,7 +124,7 @@ def _added(
     added: dict[int, AddedToken] = {}
     _add(added, vocabulary, [AddedToken.of(token) for token in rules.get("added_tokens") or []])
     extra = [
-        _content(token)
+        token_content(token)
         for place in (files.settings, _mapped(files))
         for token in place.get("additional_special_tokens") or []
     ]

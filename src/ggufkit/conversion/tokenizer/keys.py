@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from ggufkit.conversion.tokenizer.entries import ID_KEYS, PREFIX
-from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import rules_of_name
+from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import DEFAULT, rules_of_name
 from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceType
 from ggufkit.errors import CheckpointError, brief
 from ggufkit.format.coerce import plain
@@ -123,7 +123,7 @@ class VocabularyKeys:
     @cached_property
     def pre(self) -> str:
         """The name of the pre-tokenizer."""
-        return str(self.get("pre") or "default")
+        return str(self.get("pre") or DEFAULT)
 
     @cached_property
     def cleans_spaces(self) -> bool:

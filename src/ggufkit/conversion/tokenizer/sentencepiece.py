@@ -13,6 +13,7 @@ from ggufkit.conversion.tokenizer.own.ranks import TEKKEN, mistral
 from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import DEFAULT
 from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceModel, PieceType
 from ggufkit.conversion.tokenizer.special_tokens import Specials, merges_of
+from ggufkit.conversion.tokenizer.token_text import BYTE_TOKEN
 
 SENTENCE_PIECE: Final = "tokenizer.model"
 # Vocabulary sizes by which the converter's Llama class recognizes two families of models.
@@ -25,7 +26,6 @@ _GEMMA_VISIBLE: Final = frozenset(
     f"<|{word}>" for word in ("channel", "tool_call", "tool_response", '"|')
 ) | frozenset(f"<{word}|>" for word in ("channel", "tool_call", "tool_response"))
 _UNUSED_SCORE: Final = -10000.0  # of tokens that Arctic adds
-_HEX: Final = frozenset("0123456789ABCDEFabcdef")
 
 
 def sentence_pieces(files: TokenizerFiles, entries: TokenEntries) -> None:
@@ -139,18 +139,13 @@ def _fallback_tokens(tokenizer: HubTokenizer) -> Tokens:
     for number in range(base):
         is_special = texts[number] in special
         kind = PieceType.CONTROL if is_special else PieceType.NORMAL
-        kind = PieceType.BYTE if _is_byte(texts[number]) else kind
+        kind = PieceType.BYTE if BYTE_TOKEN.fullmatch(texts[number]) else kind
         tokens.put(number, texts[number], ADDED_SCORE, kind)
     for row, number in enumerate(added, base):
         text = tokenizer.added[number].content
         kind = PieceType.CONTROL if text in special else PieceType.USER_DEFINED
         tokens.put(row, text, ADDED_SCORE, kind)
     return tokens
-
-
-def _is_byte(text: str) -> bool:
-    digits = text[3:5]
-    return len(text) == 6 and text == f"<0x{digits}>" and all(c in _HEX for c in digits)  # noqa: PLR2004 ("<0x0A>")
 
 
 def xverse(files: TokenizerFiles, entries: TokenEntries) -> None:
@@ -160,7 +155,7 @@ def xverse(files: TokenizerFiles, entries: TokenEntries) -> None:
     for number, text in tokenizer.texts.items():
         token = tokenizer.added_texts.get(text)
         kind = PieceType.NORMAL
-        if _is_byte(text):
+        if BYTE_TOKEN.fullmatch(text):
             kind = PieceType.BYTE
         elif token:
             kind = PieceType.CONTROL if token.special else PieceType.USER_DEFINED

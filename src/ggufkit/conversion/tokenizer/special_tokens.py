@@ -17,7 +17,7 @@ from ggufkit.conversion.tokenizer.files import TokenizerFiles
 _ADDED: Final = ("bos", "eos", "sep")  # llama.cpp can add these to a text
 NAMES: Final = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 # Stands for a space inside a half of a merge, where a space separates the halves.
-SPACE: Final = chr(ord(" ") + 256)
+MERGE_SPACE: Final = chr(ord(" ") + 256)
 
 
 class Specials:
@@ -90,9 +90,8 @@ class Specials:
             setting = self._settings.get(f"add_{name}_token")
             if isinstance(setting, bool):
                 self.adds.setdefault(name, setting)
-            token = self._settings.get(f"{name}_token")
-            text = token.get("content") if isinstance(token, dict) else token
-            if isinstance(text, str):
+            text = token_content(self._settings.get(f"{name}_token"))
+            if text is not None:
                 self.offer(name, numbers.get(text))
 
     # Tokens that the post-processor of tokenizer.json adds to a text.
@@ -175,6 +174,12 @@ class Specials:
             self._settings["sep_token"] = self._around["eos"]
 
 
+def token_content(token: object) -> str | None:
+    """Return the text of a special token, which files give alone or in an object."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
+
+
 def merges_of(files: TokenizerFiles) -> list[str]:
     """Return the merges of a BPE tokenizer, each as two halves with a space between."""
     merges = files.model.get("merges")
@@ -182,7 +187,9 @@ def merges_of(files: TokenizerFiles) -> list[str]:
         if isinstance(merges[0], str):
             return merges
         return [
-            text if text.count(" ") == 1 else " ".join(part.replace(" ", SPACE) for part in pair)
+            text
+            if text.count(" ") == 1
+            else " ".join(part.replace(" ", MERGE_SPACE) for part in pair)
             for text, pair in zip(map(" ".join, merges), merges, strict=True)
         ]
     return merges_of_text(files.checkpoint.text("merges.txt") or "")

@@ -16,7 +16,7 @@ CHAR_OF: Final = {
 }
 BYTE_OF: Final = {char: byte for byte, char in CHAR_OF.items()}
 
-_BYTE_TOKEN: Final = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+BYTE_TOKEN: Final = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 # Spaces that transformers' clean-up of English removes.
 _GLUED: Final = (
     *((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" ' ", "'"), (" n't", "n't")),
@@ -52,7 +52,7 @@ def _byte_level(token: str, _: DecoderRule) -> str:
 
 
 def _byte_fallback(token: str, _: DecoderRule) -> str:
-    match = _BYTE_TOKEN.fullmatch(token)
+    match = BYTE_TOKEN.fullmatch(token)
     return bytes([int(match[1], 16)]).decode(errors="replace") if match else token
 
 

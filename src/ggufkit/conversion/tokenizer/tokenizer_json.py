@@ -16,7 +16,7 @@ from ggufkit.conversion.tokenizer.pre.pre_tokenizer_name import (
     rules_of_name,
 )
 from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceType
-from ggufkit.conversion.tokenizer.special_tokens import SPACE as MERGE_SPACE
+from ggufkit.conversion.tokenizer.special_tokens import MERGE_SPACE
 from ggufkit.system.threads import Notify
 
 TokenizerRules = dict[str, Any]

@@ -69,8 +69,8 @@ def split(text: str, rule: SplitRule | None, *, is_first: bool = True) -> list[s
         for part in rule.get("pretokenizers") or []:
             words = [
                 (word, first and i == 0)
-                for is_whole, first in words
-                for i, word in enumerate(split(is_whole, part, is_first=first))
+                for outer, first in words
+                for i, word in enumerate(split(outer, part, is_first=first))
             ]
         return [word for word, _ in words]
     if kind not in _SPLITTERS:
