@@ -69,10 +69,9 @@ def name_of_pooling(number: Any) -> str | None:  # noqa: ANN401 (as metadata is)
 
 def classifier_pooling(name: Any) -> int:  # noqa: ANN401 (as JSON is)
     """Return the number of a classifier's pooling type."""
-    number = number_of_pooling(name) if name in _CLASSIFIERS else None
-    if number is None:
+    if name not in _CLASSIFIERS:
         raise CheckpointError(f"a classifier pools by {brief(name)}, not by cls or mean")
-    return number
+    return NUMBERS[name]
 
 
 def pooling_files(number: Any, width: Any) -> dict[str, Any]:  # noqa: ANN401 (as metadata is)

@@ -53,7 +53,6 @@ def original_shape(tensor: Tensor, metadata: Metadata) -> tuple[int, ...]:
     return tuple(shape)
 
 
-_UNKNOWN: Final = "ggufkit does not know the names that diffusers gives the tensors of"
 _BLOCK: Final = re.compile(r"(\w+)\.(\d+)\.")
 
 
@@ -139,7 +138,10 @@ def with_diffusers_names(model: Model) -> list[Tensor]:
     title = architecture.title if architecture else "this file"
     names = architecture.diffusers if architecture else None
     if names is None:
-        raise CheckpointError(f"{_UNKNOWN} {title}", remedy="Leave out `--names diffusers`")
+        raise CheckpointError(
+            f"ggufkit does not know the names that diffusers gives the tensors of {title}",
+            remedy="Leave out `--names diffusers`",
+        )
     if problems := [f"{brief(n)} has no name there" for n in tensors if not names.sources(n)]:
         raise CheckpointError(f"{title} has other tensors than in diffusers", problems)
     last = last_blocks(tensors)
@@ -154,11 +156,13 @@ def _diffusers_parts(
         tensor = swapped(tensor)
     shape = shape_of(name, names.diffusers_shapes)
     tensor = reshape(tensor, shape) if shape else tensor
+    if len(sources) == 1:
+        yield renamed(tensor, sources[0])
+        return
     start = 0
     for source, rows in zip(sources, rows_of_parts(name, len(sources), shapes), strict=True):
-        if len(sources) > 1:
-            part = take(tensor, np.arange(start, start + rows), (rows, *tensor.shape[1:]))
-        yield renamed(part if len(sources) > 1 else tensor, source)
+        part = take(tensor, np.arange(start, start + rows), (rows, *tensor.shape[1:]))
+        yield renamed(part, source)
         start += rows
 
 

@@ -278,7 +278,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "divide_rows": Operation(arithmetic.divided_rows),
     "every": Operation(_every, parts=Parts(row_axis, in_turns=True), keeps_columns=True),
     "exchange": reordering(moves.two_exchanged),
-    "flatten": reverse(reshaping(_first_axis_cut, _first_axes_merged)),
+    "flatten": reshaping(_first_axes_merged, _first_axis_cut),
     "int32": Operation(
         functools.partial(_resized_integers, _I32),
         functools.partial(_resized_integers, _I64),

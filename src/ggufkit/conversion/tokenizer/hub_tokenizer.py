@@ -6,11 +6,10 @@ the Python class that it names. llama.cpp's converter reads the result of all of
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import ggufkit._toml as _toml
 from ggufkit.conversion.tokenizer.files import TokenizerFiles
@@ -18,11 +17,8 @@ from ggufkit.conversion.tokenizer.special_tokens import NAMES, merges_of_text, t
 from ggufkit.conversion.tokenizer.token_text import decode
 from ggufkit.errors import CheckpointError
 
-
-@functools.cache
-def _classes() -> Mapping[str, Mapping[str, Any]]:
-    """Return what each tokenizer class of transformers adds to the files, by its name."""
-    return _toml.read(__file__, "tokenizer_classes.toml")
+# What each tokenizer class of transformers adds to the files, by its name.
+_CLASSES: Final[Mapping[str, Mapping[str, Any]]] = _toml.read(__file__, "tokenizer_classes.toml")
 
 
 @dataclass(frozen=True)
@@ -82,12 +78,12 @@ def hub_tokenizer(files: TokenizerFiles) -> HubTokenizer:
     config = files.checkpoint.config
     name = settings.get("tokenizer_class") or config.get("tokenizer_class")
     if not isinstance(name, str):
-        rows, model_type = _classes().items(), config.get("model_type")
+        rows, model_type = _CLASSES.items(), config.get("model_type")
         name = next((own for own, row in rows if model_type in row.get("types", ())), "")
     name = name.removesuffix("Fast")
     rules = files.tokenizer or _rules_of_parts(files, name)
     vocabulary = _vocabulary(rules.get("model") or {})
-    specials_of_class = _classes().get(name, {}).get("specials", {})
+    specials_of_class = _CLASSES.get(name, {}).get("specials", {})
     defaults = {f"{role}_token": text for role, text in specials_of_class.items()}
     tokens = {**defaults, **settings, **_mapped(files)}
     texts = {role: token_content(tokens.get(f"{role}_token")) for role in NAMES}
@@ -199,7 +195,7 @@ def _word_piece_rules(text: str) -> dict[str, Any]:
 def _as_class(
     rules: Mapping[str, Any], name: str, settings: Mapping[str, Any], specials: Mapping[str, str]
 ) -> dict[str, Any]:
-    changed, about_class = dict(rules), _classes().get(name, {})
+    changed, about_class = dict(rules), _CLASSES.get(name, {})
     pre, normalizer = rules.get("pre_tokenizer") or {}, rules.get("normalizer") or {}
     if "add_prefix_space" in pre:
         prefix = bool(settings.get("add_prefix_space"))
