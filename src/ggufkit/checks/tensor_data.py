@@ -59,7 +59,7 @@ def audit(
 
     Opaque types are skipped. `progress(done, total)` counts bytes.
     """
-    workers = reading_threads([model], threads)
+    workers = reading_threads(model.inputs, threads)
     tally = Tally(progress)
     tensors = [
         t

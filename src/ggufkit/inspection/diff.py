@@ -130,7 +130,7 @@ def diff(
     FormatError if a file changes meanwhile.
     """
     with opened(before, "before") as old, opened(after, "after") as new:
-        workers = reading_threads([old, new], threads)
+        workers = reading_threads((*old.inputs, *new.inputs), threads)
         tally = Tally(progress) if data else None
         common = [(old.tensors[n], new.tensors[n]) for n in old.tensors if n in new.tensors]
         pairs = [pair for pair in common if pair[0].shape == pair[1].shape]

@@ -68,7 +68,7 @@ def digest(
         unknown = ", ".join(sorted(requested.difference(ALGORITHMS))) or "none given"
         raise ValueTypeError(f"unknown hash: {unknown}", remedy=f"Use {', '.join(ALGORITHMS)}")
     algorithm_names: list[str] = [name for name in ALGORITHMS if name in requested]
-    workers = reading_threads([model], threads)
+    workers = reading_threads(model.inputs, threads)
     by_tensor: list[str] = [name for name in BY_TENSOR if name in algorithm_names and tensors]
     inner = (
         [*by_tensor, "sha256"]

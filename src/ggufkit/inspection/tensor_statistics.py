@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ggufkit.errors import ValueTypeError
-from ggufkit.models.byte_ranges import Tally, decoded, little_endian_bytes, tensor_threads
+from ggufkit.models.byte_ranges import Tally, decoded, little_endian_bytes, reading_threads
 from ggufkit.models.model import Tensor
 from ggufkit.models.sources import separable
 from ggufkit.models.tensors.tensor import require_decodable
@@ -163,7 +163,8 @@ def tensor_statistics(
     tensor = separable(tensor)
     if bins < 2:  # noqa: PLR2004 (negative numbers and others)
         raise ValueTypeError(f"{bins} bins are too few", remedy="Use two or more")
-    workers = tensor_threads(tensor, threads)
+    span = tensor.source.span
+    workers = reading_threads([span.file] if span else [], threads)
     tally = Tally(progress)
     tally.expect(tensor.nbytes)
     total = _NOTHING

@@ -13,8 +13,8 @@ import numpy as np
 
 from ggufkit.format.byte_order import to_byte_order
 from ggufkit.format.types import TensorType
-from ggufkit.models.model import Model, Tensor
-from ggufkit.models.rows import rows_and_width
+from ggufkit.models.model import Tensor
+from ggufkit.models.rows import AnyFile, rows_and_width
 from ggufkit.models.sources import in_order, separable
 from ggufkit.quants import codec
 from ggufkit.quants.parallel import Doubles, Floats
@@ -65,21 +65,11 @@ def decoded(data: Bytes, type: TensorType) -> Doubles:
     return codec.dequantize(data, type, threads=1).astype(np.float64)
 
 
-def reading_threads(models: Iterable[Model], threads: int | None) -> int:
-    """Return the number of threads to read models with: as given, else as many as is useful.
+def reading_threads(files: Iterable[AnyFile], threads: int | None) -> int:
+    """Return the number of threads to read files with: as given, else as many as is useful.
 
     Reading from a server is mostly waiting, so more threads than cores are useful for it.
     """
-    return _threads_for((file for model in models for file in model.inputs), threads)
-
-
-def tensor_threads(tensor: Tensor, threads: int | None) -> int:
-    """Return the number of threads to read a tensor with, as `reading_threads` does."""
-    span = tensor.source.span
-    return _threads_for([span.file] if span else [], threads)
-
-
-def _threads_for(files: Iterable[object], threads: int | None) -> int:
     count = worker_count(threads)
     if threads is None and any(isinstance(file, RangeFile) for file in files):
         return max(count, REMOTE_THREADS)

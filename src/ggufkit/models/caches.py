@@ -26,6 +26,7 @@ from ggufkit.models.hub.repository import (
     CachedModel,
     files_in,
     model_sets,
+    snapshot_of,
 )
 from ggufkit.remote.hub.settings import cache_folder, cache_home, folder_of
 from ggufkit.system.text_file import Most, read_small
@@ -34,7 +35,6 @@ SHOWN: Final = 8  # names in a message
 OLLAMA_REGISTRY: Final = ("registry.ollama.ai", "library")  # left out of names
 OLLAMA_MODEL: Final = "application/vnd.ollama.image.model"
 _DIGEST: Final = re.compile(r"sha256[:-]([0-9a-f]{64})")
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 
 def find_models(pattern: str = "") -> tuple[CachedModel, ...]:
@@ -142,13 +142,10 @@ def _hugging_face() -> Iterator[CachedModel]:
 
 def _snapshot(repository: Path) -> Path | None:
     """Return the folder of the main branch, or of another branch if there is no main."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError):
         heads = sorted((repository / "refs").iterdir(), key=lambda ref: ref.name != "main")
-        commits = (
-            read_small(ref, Most.POINTER).decode("ascii").strip() for ref in heads if ref.is_file()
-        )
-        snapshots = (repository / "snapshots" / c for c in commits if _COMMIT.fullmatch(c))
-        return next((folder for folder in snapshots if folder.is_dir()), None)
+        snapshots = (snapshot_of(repository, ref.name) for ref in heads)
+        return next(filter(None, snapshots), None)
     return None
 
 

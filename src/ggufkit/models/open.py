@@ -85,8 +85,7 @@ def _open(path: AnyPath | Content, shards: bool, partial: bool) -> Model:  # noq
                 _raise_first(about_set(parts))
         model = model_of(parts)
         opened.pop_all()
-    flaws += [flaw for part in parts for flaw in _with_counts(part) if flaw.rule in excused]
-    model.missing = tuple(flaws)
+    model.missing = (*flaws, *_excused_flaws(parts, excused))
     files = [part.file for part in parts]
     options = {"shards": shards, "partial": partial, "dialect": dialects.chosen()}
     return model.reading(files, (_reopened, (files, options)))
@@ -114,8 +113,7 @@ def open_files(
                 _raise_first(about_set(parts))
         model = model_of(parts)
         opened.pop_all()
-    flaws += [flaw for part in parts for flaw in _with_counts(part) if flaw.rule in excused]
-    model.missing = tuple(flaws)
+    model.missing = (*flaws, *_excused_flaws(parts, excused))
     return model.reading(part.file for part in parts)
 
 
@@ -246,15 +244,17 @@ def _about(part: ParsedFile) -> Iterator[Finding]:
     return (finding.at(part.file.path) for finding in part.header.findings)
 
 
-def _with_counts(part: ParsedFile) -> Iterator[Finding]:
-    """Yield the findings about a file; of a cut header they say how much is there."""
-    header = part.header
-    keys, tensors = header.announced
-    counts = f"{len(header.entries):,} of {keys:,} keys"
-    counts += f" and {len(_listed(header).infos.names):,} of {tensors:,} tensor infos are there"
-    for problem in _about(part):
-        is_cut = problem.rule in HEADER_CUT
-        yield replace(problem, message=f"{problem.message}; {counts}") if is_cut else problem
+def _excused_flaws(parts: Sequence[ParsedFile], excused: Collection[str]) -> Iterator[Finding]:
+    """Yield the excused findings about files; of a cut header they say how much is there."""
+    for part in parts:
+        header = part.header
+        keys, tensors = header.announced
+        counts = f"{len(header.entries):,} of {keys:,} keys"
+        counts += f" and {len(_listed(header).infos.names):,} of {tensors:,} tensor infos are there"
+        for flaw in _about(part):
+            if flaw.rule in excused:
+                is_cut = flaw.rule in HEADER_CUT
+                yield replace(flaw, message=f"{flaw.message}; {counts}") if is_cut else flaw
 
 
 def _raise_first(findings: Iterable[Finding], excused: Collection[str] = ()) -> list[Finding]:

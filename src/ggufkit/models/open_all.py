@@ -25,7 +25,7 @@ from ggufkit.models.range_header import read_header
 from ggufkit.remote.hub.hub import HubFile
 from ggufkit.remote.range_file import ByteRange, RangeFile
 from ggufkit.rules.findings import first_error
-from ggufkit.system.threads import in_turn, pool_of
+from ggufkit.system.threads import in_parallel, in_turn, pool_of
 
 SAME_BYTES: Final = 1 << 12  # compared at both ends of the shared middle
 LONG_BYTES: Final = 1 << 14  # values beyond this are worth sharing
@@ -56,9 +56,7 @@ def _warm(files: Sequence[RangeFile | Path]) -> None:
     first, *others = unread
     header = parse_ranges(first).header
     tasks = [functools.partial(read_alike, file, first, header) for file in others]
-    with pool_of(PARALLEL_HEADERS) as pool:
-        for _ in in_turn(pool, tasks, PARALLEL_HEADERS):
-            pass
+    in_parallel(tasks, PARALLEL_HEADERS)
 
 
 def read_alike(file: HubFile, model: RangeFile, header: Header) -> None:
@@ -87,7 +85,7 @@ def _shares_middle(file: HubFile, first_head: bytes, header: Header) -> bool:
     is_same = tail[:SAME_BYTES] == first_head[end - SAME_BYTES : end]
     if not (is_same and _is_sound(whole, file.nbytes)):
         return False
-    file.set_beginning(whole)
+    file.data = whole
     return True
 
 

@@ -16,7 +16,7 @@ from ggufkit.output.layout import PlannedFile
 from ggufkit.remote.range_file import RangeFile
 from ggufkit.system.cancellation import check_cancelled
 from ggufkit.system.descriptors import read_at
-from ggufkit.system.threads import in_turn, pool_of
+from ggufkit.system.threads import in_parallel
 
 READ_BYTES: Final = 1 << 20
 MOST_GAPS: Final = 1 << 20  # bytes between tensors; if more are missing, tensors were left out
@@ -50,10 +50,7 @@ def verify_copies(written: Iterable[tuple[PlannedFile, int]], threads: int) -> N
         gaps = (stop - start for start, stop in _gaps(file, runs) if start >= runs[0].start)
         if file.sha256 and sum(gaps) <= MOST_GAPS:
             checked.append(functools.partial(_verify, file, runs))
-    if checked:
-        with pool_of(max(1, min(threads, len(checked)))) as pool:
-            for _ in in_turn(pool, checked, threads):
-                pass
+    in_parallel(checked, threads)
 
 
 def _gaps(file: RangeFile, runs: list[CopiedRun]) -> Iterator[tuple[int, int]]:

@@ -86,7 +86,7 @@ def write(  # noqa: PLR0913 (who does it and how)
             "a stream is written in order by one process, so it cannot be resumed or use a cluster",
             remedy="Write to a file instead",
         )
-    threads = reading_threads([model], threads)
+    threads = reading_threads(model.inputs, threads)
     stream(layout(model, "model.gguf", **options), path, threads=threads, progress=progress)
     return []
 
@@ -122,7 +122,8 @@ def write_many(  # noqa: PLR0913 (as `write`)
                 raise exists_already(target)
         for model, (plan, folder) in itertools.product(models, orders):
             _refuse_inputs(model, plan, folder)
-        threads = reading_threads(models, threads)
+        files = [file for model in models for file in model.inputs]
+        threads = reading_threads(files, threads)
         return execute_all(
             orders,
             threads=threads,

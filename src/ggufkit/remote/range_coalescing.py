@@ -1,13 +1,12 @@
-"""Turn several ranges into requests, and send them in parallel."""
+"""Turn several ranges into requests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ggufkit.remote import limits
 from ggufkit.remote.range_file import ByteRange
-from ggufkit.system.threads import in_turn, pool_of
 
 
 class CoalescedRange(NamedTuple):
@@ -44,13 +43,3 @@ def parts_of(whole: ByteRange) -> Iterator[ByteRange]:
     for index in range(count):
         start, stop = whole.nbytes * index // count, whole.nbytes * (index + 1) // count
         yield ByteRange(whole.offset + start, stop - start)
-
-
-def in_parallel(tasks: Iterable[Callable[[], object]], most: int = limits.PARALLEL) -> None:
-    """Run all tasks, several at the same time; the first error cancels the others."""
-    queue = list(tasks)
-    if queue:
-        count = min(most, len(queue))
-        with pool_of(count) as pool:
-            for _ in in_turn(pool, queue, count):
-                pass

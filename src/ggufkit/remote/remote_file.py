@@ -21,13 +21,14 @@ from ggufkit.remote.get import (
     require_success,
     with_retries,
 )
-from ggufkit.remote.range_coalescing import coalesce, in_parallel, parts_of
+from ggufkit.remote.range_coalescing import coalesce, parts_of
 from ggufkit.remote.range_file import ByteRange, RangeFile
 from ggufkit.remote.trust import Zone
 from ggufkit.remote.url import Login, Url, UrlPath
 from ggufkit.system.cancellation import check_cancelled
 from ggufkit.system.descriptors import write_at
 from ggufkit.system.mapped_file import changed_error
+from ggufkit.system.threads import in_parallel
 
 Write: TypeAlias = "Callable[[int, memoryview], None]"  # takes a position in the file, and bytes
 
@@ -107,11 +108,12 @@ class RemoteFile(RangeFile):
         self.state  # noqa: B018 (the first request)
         groups = coalesce(ranges)
         buffers = [_RangeBuffer(group.whole) for group in groups]
-        in_parallel(
+        tasks = [
             partial(self.read_to, part, buffer.write)
             for group, buffer in zip(groups, buffers, strict=True)
             for part in parts_of(group.whole)
-        )
+        ]
+        in_parallel(tasks, limits.PARALLEL)
         results: list[memoryview] = [memoryview(b"")] * len(ranges)
         for group, buffer in zip(groups, buffers, strict=True):
             for index in group.members:
@@ -129,9 +131,8 @@ class RemoteFile(RangeFile):
         def write(position: int, data: memoryview) -> None:
             write_at(target, data, position - offset + target_offset)
 
-        in_parallel(
-            partial(self.read_to, part, write) for part in parts_of(ByteRange(offset, nbytes))
-        )
+        parts = parts_of(ByteRange(offset, nbytes))
+        in_parallel((partial(self.read_to, part, write) for part in parts), limits.PARALLEL)
 
     def read_to(self, requested: ByteRange, write: Write) -> None:
         """Give one range to `write`; after a broken connection, continue where it stopped."""

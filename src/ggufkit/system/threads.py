@@ -72,6 +72,16 @@ def in_turn(pool: Executor, tasks: Iterable[Callable[[], T]], ahead: int) -> Ite
             future.cancel()
 
 
+def in_parallel(tasks: Iterable[Callable[[], object]], most: int) -> None:
+    """Run all tasks, at most `most` at the same time; the first error cancels the others."""
+    queue = list(tasks)
+    if queue:
+        count = min(most, len(queue))
+        with pool_of(count) as pool:
+            for _ in in_turn(pool, queue, count):
+                pass
+
+
 def as_completed(tasks: Iterable[Callable[[], Future[T]]], in_flight: int) -> Iterator[T]:
     """Start tasks, at most `in_flight` at once, and yield their results as they come."""
     finished: SimpleQueue[Future[T] | None] = SimpleQueue()

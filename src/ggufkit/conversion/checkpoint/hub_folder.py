@@ -27,10 +27,11 @@ from ggufkit.conversion.checkpoint.folder import (
 from ggufkit.errors import CheckpointError
 from ggufkit.models.hub.find import folder_of_name
 from ggufkit.models.hub.names import HubName, parse_hub_name
+from ggufkit.remote import limits
 from ggufkit.remote.hub.hub import Repository
 from ggufkit.remote.hub.repo_file import RepoFile
-from ggufkit.remote.range_coalescing import in_parallel
 from ggufkit.system.cancellation import shield
+from ggufkit.system.threads import in_parallel
 
 # What configurations, tokenizers and model cards are in; pictures and other formats stay away.
 SMALL: Final = (*TOKENIZER_SUFFIXES, ".md")
@@ -91,18 +92,20 @@ def _fetch(hub_name: HubName, folder: Path, prefixes: tuple[str, ...]) -> Tensor
             remedy=f"Download it first: hf download {hub_name.repository}",
         )
     cached = {file: path for file in files if (path := _cached(snapshot, file))}
-    in_parallel(
+    saves = (
         functools.partial(_save, repository, file, folder / places[file], cached.get(file))
         for file in small
     )
+    in_parallel(saves, limits.PARALLEL)
     remote = {file: repository.file(file.path, file) for file in tensors if file not in cached}
     for ranges in remote.values():
         ranges.first_bytes = FIRST_BYTES
-    in_parallel(
+    loads = (
         functools.partial(ranges.load, FIRST_BYTES)
         for file, ranges in remote.items()
         if places[file].startswith(prefixes)
     )
+    in_parallel(loads, limits.PARALLEL)
     return {places[file]: cached.get(file) or remote[file] for file in tensors}
 
 

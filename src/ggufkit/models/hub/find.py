@@ -7,7 +7,6 @@ without any request. Its state is `@revision`, or the commit in the cache.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -25,16 +24,15 @@ from ggufkit.models.hub.repository import (
     names_of,
     names_of_set,
     sibling,
+    snapshot_of,
 )
 from ggufkit.remote.hub.hub import HubFile, Repository, missing_file
 from ggufkit.remote.hub.repo_file import RepoFile
 from ggufkit.remote.hub.settings import cache_folder, offline_reason
 from ggufkit.remote.url import UrlPath
-from ggufkit.system.text_file import Most, read_small
 
 MAX_NAMES: Final = 40  # quants in a message: repositories have 25
 FILES: Final = (".gguf", ".safetensors", ".sft")  # names that end so mean files, not folders
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 
 def hub_files(name: str, *, shards: bool) -> Files:
@@ -181,11 +179,4 @@ def _resolve_in_cache(hub_name: HubName, files: Sequence[RepoFile]) -> ModelSet 
 
 def _snapshot(hub_name: HubName) -> Path | None:
     folder = cache_folder() / f"models--{hub_name.repository.replace('/', '--')}"
-    with contextlib.suppress(OSError, ValueError):
-        commit = hub_name.revision
-        if not _COMMIT.fullmatch(commit):
-            ref = folder / "refs" / Path(*PurePosixPath(hub_name.revision).parts)
-            commit = read_small(ref, Most.POINTER).decode("ascii").strip()
-        snapshot = folder / "snapshots" / commit
-        return snapshot if _COMMIT.fullmatch(commit) and snapshot.is_dir() else None
-    return None
+    return snapshot_of(folder, hub_name.revision)

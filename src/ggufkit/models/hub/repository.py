@@ -16,12 +16,14 @@ from ggufkit.errors import LimitError
 from ggufkit.format.file_name import parse_name, parse_shard_name, shard_name
 from ggufkit.remote.hub.repo_file import RepoFile
 from ggufkit.remote.range_file import RangeFile
+from ggufkit.system.text_file import Most, read_small
 
 Files: TypeAlias = "Sequence[RangeFile | Path]"  # of one model, shards in order
 
 MAX_SHARDS: Final = 1000  # that one name may stand for: each takes a request
 PREFERRED: Final = ("Q4_K_M", "Q8_0")  # what llama.cpp takes from a repository without a tag
 SIDECARS: Final = ("mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-")  # no models
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,18 @@ class ModelSet:
         """Whether it belongs to a model, and is not a model itself."""
         name = PurePosixPath(self.path).name
         return any(part in name for part in SIDECARS)
+
+
+def snapshot_of(repository: Path, revision: str) -> Path | None:
+    """Return the folder of a branch, tag or commit in a repository's cache; None if it has none."""
+    with contextlib.suppress(OSError, ValueError):
+        commit = revision
+        if not _COMMIT.fullmatch(commit):
+            ref = repository / "refs" / Path(*PurePosixPath(revision).parts)
+            commit = read_small(ref, Most.POINTER).decode("ascii").strip()
+        snapshot = repository / "snapshots" / commit
+        return snapshot if _COMMIT.fullmatch(commit) and snapshot.is_dir() else None
+    return None
 
 
 def files_in(folder: Path) -> list[RepoFile]:
