@@ -26,12 +26,13 @@ from ggufkit.imatrix.hessian_file import (
     unfolded,
     width_of,
 )
-from ggufkit.imatrix.matrix import HESSIAN_REMEDY, STACK_AXES, Counts, Entry, Imatrix, is_selected
+from ggufkit.imatrix.matrix import HESSIAN_REMEDY, Counts, Entry, Imatrix, is_selected
 from ggufkit.imatrix.moments import PARTS
 from ggufkit.models.layers import tensor_names
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.open import open as open_model
 from ggufkit.models.rows import closing_on_error
+from ggufkit.quants.kernels import EXPERT_AXES
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.validation.typed_values import integer
@@ -208,7 +209,7 @@ class Hessian:
 
     def _fits(self, name: str, tensor: Tensor) -> bool:
         moments = self.entries[name]
-        stacked = tensor.shape[-STACK_AXES] if len(tensor.shape) >= STACK_AXES else 1
+        stacked = tensor.shape[-EXPERT_AXES] if len(tensor.shape) >= EXPERT_AXES else 1
         return (stacked, tensor.shape[-1]) == (moments.matrices, moments.width)
 
 

@@ -22,7 +22,7 @@ from ggufkit.errors import FormatError, ShapeError, ValueTypeError
 from ggufkit.format.coerce import frozen, typed
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import DEFAULT_ALIGNMENT, MAGIC
-from ggufkit.format.values import Strings, require_uint32
+from ggufkit.format.values import Strings, uint32_of
 from ggufkit.imatrix.dat_file import (
     MAX_INT32,
     DatEntry,
@@ -37,6 +37,7 @@ from ggufkit.models.rows import rows_and_width
 from ggufkit.models.tensors.in_memory import as_tensor
 from ggufkit.output.execute import Order, execute_all
 from ggufkit.output.layout import Layout, PlannedFile, layout
+from ggufkit.quants.kernels import EXPERT_AXES
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.system.mapped_file import MappedFile
@@ -46,7 +47,6 @@ Counts = npt.NDArray[np.int64]
 
 CHUNK_SIZE: Final = 512  # tokens: llama-imatrix's default context; legacy files do not store it
 MAX_COUNT: Final = 2**48  # tokens, more than any text has: sums of several still fit 64 bits
-STACK_AXES: Final = 3  # of a tensor that stacks experts
 SUMS: Final = ".in_sum2"
 COUNTS: Final = ".counts"
 TOKEN_EMBEDDINGS: Final = ("token_embd.weight", "per_layer_token_embd.weight")
@@ -125,8 +125,8 @@ class Imatrix:
         return self._fitted(name, means, shape)
 
     def _fitted(self, name: str, means: Floats, shape: tuple[int, ...]) -> Floats | None:
-        width, is_stack = rows_and_width(shape)[1], len(shape) >= STACK_AXES
-        experts = shape[-STACK_AXES] if is_stack else 1
+        width, is_stack = rows_and_width(shape)[1], len(shape) >= EXPERT_AXES
+        experts = shape[-EXPERT_AXES] if is_stack else 1
         if means.size == width * experts:
             return means.reshape((experts, width) if is_stack else width)
         if name in TOKEN_EMBEDDINGS or name not in self.entries:
@@ -262,7 +262,7 @@ def _read_gguf(path: Path) -> Imatrix:
 
 
 def _required(model: Model, key: str, path: Path) -> int:
-    number = require_uint32(model.metadata.typed(key)) if key in model.metadata else None
+    number = uint32_of(model.metadata.typed(key)) if key in model.metadata else None
     if number is None:
         raise _no_imatrix(path, key)
     return number

@@ -104,7 +104,7 @@ class QuantizedSource(ComputedRows):
     @property
     def passes_floats(self) -> bool:
         """Whether rows pass through float32: all do except integers that stay integers."""
-        return not (self.type.dtype or "").startswith("i")
+        return not kernels.is_integer(self.type)
 
     def requantize(self, blocks: Bytes, start: int, out: Bytes, tile: Floats) -> None:
         """Fill `out` from rows of the origin; `start` is the number of the first row.

@@ -77,6 +77,10 @@ class Blocks:
         """Return the half at a byte as float32, one in a row."""
         return self.floats(self.library.bits(self.data[:, offset : offset + 2], "float16"))
 
+    def single(self, offset: int) -> AnyArray:
+        """Return the float32 at a byte, one in a row."""
+        return self.library.bits(self.data[:, offset : offset + 4], "float32")
+
     def signed(self, start: int, stop: int) -> AnyArray:
         """Return bytes as signed numbers."""
         return self.library.bits(self.data[:, start:stop], "int8")
@@ -166,3 +170,13 @@ def by_group(elements: AnyArray, groups: AnyArray) -> AnyArray:
 
 
 BlockLayout = Callable[[Blocks], BlockParts]
+
+
+def signed_bytes(scale: Callable[[Blocks, int], AnyArray], start: int, stop: int) -> BlockLayout:
+    """Return the layout of blocks that begin with a scale, and have a signed byte per element."""
+
+    def split(blocks: Blocks) -> BlockParts:
+        d = scale(blocks, 0)
+        return BlockParts({"d": d}, d, blocks.signed(start, stop))
+
+    return split

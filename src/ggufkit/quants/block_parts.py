@@ -22,6 +22,7 @@ from ggufkit.quants.block_fields import (
     Blocks,
     by_group,
     separate_blocks,
+    signed_bytes,
 )
 from ggufkit.quants.ik_blocks import IK_LAYOUTS
 from ggufkit.system.mapped_file import Bytes
@@ -92,14 +93,9 @@ def _q8_1(blocks: Blocks) -> BlockParts:
 
 
 def _q8_k(blocks: Blocks) -> BlockParts:
-    d = blocks.library.bits(blocks.data[:, :4], "float32")
+    d = blocks.single(0)
     sums = blocks.library.bits(blocks.data[:, 260:], "int16")
     return BlockParts({"d": d, "bsums": sums}, d, blocks.signed(4, 260))
-
-
-def _q8_0(blocks: Blocks) -> BlockParts:
-    d = blocks.half(0)
-    return BlockParts({"d": d}, d, blocks.signed(2, 34))
 
 
 def _iq4_nl(blocks: Blocks) -> BlockParts:
@@ -286,7 +282,7 @@ LAYOUTS: Final[dict[str, BlockLayout]] = {
     "Q4_1": _single_scale(lambda blocks: blocks.fields(4, 20, 4, 16), offset=True),
     "Q5_0": _single_scale(_fifths(2), -16),
     "Q5_1": _single_scale(_fifths(4), offset=True),
-    "Q8_0": _q8_0, "Q8_1": _q8_1, "Q1_0": _ones,
+    "Q8_0": signed_bytes(Blocks.half, 2, 34), "Q8_1": _q8_1, "Q1_0": _ones,
     "Q2_0": _twos(18), "PQ2_0": _twos(34), "Q2_0_G128": _twos(34), "Q1_0_G32": _ones,
     "TQ1_0": _trits(32, 48, 52), "PTQ1_0": _trits(16, 24, 26),
     "TQ2_0": _single_scale(lambda blocks: blocks.fields(0, 64, 2, 32), -1, start=64),

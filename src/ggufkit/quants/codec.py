@@ -22,7 +22,6 @@ from ggufkit.quants.block_fields import NUMPY, separate_blocks
 from ggufkit.quants.block_parts import LAYOUTS
 from ggufkit.quants.ik_interleaved import (
     OWN_LAYOUTS,
-    is_interleaved,
     require_groups,
     separated,
     separated_type,
@@ -241,7 +240,7 @@ def can_decode(type: TensorType) -> bool:
     """Whether `dequantize` takes a type."""
     if type.program is None:
         return kernels.has_kernel(type)
-    return type.name in LAYOUTS or is_interleaved(type)
+    return type.name in LAYOUTS or type.interleaved > 1
 
 
 def check_requantize(source: AnyType, target: AnyType) -> None:

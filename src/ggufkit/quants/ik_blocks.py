@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from ggufkit.quants.block_fields import AnyArray, BlockLayout, BlockParts, Blocks, by_group
+from ggufkit.quants.block_fields import (
+    AnyArray,
+    BlockLayout,
+    BlockParts,
+    Blocks,
+    by_group,
+    signed_bytes,
+)
 
 
 def _chosen(
@@ -31,10 +38,6 @@ def _scaled(
     d, scales = scaled
     fields = {"d": d, "scales": scales}
     return BlockParts(fields, d * blocks.floats(scales), levels, codes=(codes,))
-
-
-def _row_float(blocks: Blocks) -> AnyArray:
-    return blocks.library.bits(blocks.data[:, :4], "float32")
 
 
 def _q6_0(blocks: Blocks) -> BlockParts:
@@ -87,13 +90,13 @@ def _odd_scales(blocks: Blocks, stored: AnyArray) -> tuple[AnyArray, AnyArray]:
 def _iq4_ks(blocks: Blocks) -> BlockParts:
     scales, is_moved = _odd_scales(blocks, blocks.data[:, 4:12])
     codes = blocks.ints(blocks.fields(12, 140, 4, 16))
-    return _chosen(blocks, "iq4k", (_row_float(blocks), scales), codes, is_moved)
+    return _chosen(blocks, "iq4k", (blocks.single(0), scales), codes, is_moved)
 
 
 def _iq5_ks(blocks: Blocks) -> BlockParts:
     scales, is_moved = _odd_scales(blocks, blocks.data[:, 4:12])
     codes = blocks.fields(12, 140, 4, 32) | (blocks.fields(140, 172, 1, 32) << 4)
-    return _chosen(blocks, "iq5k", (_row_float(blocks), scales), blocks.ints(codes), is_moved)
+    return _chosen(blocks, "iq5k", (blocks.single(0), scales), blocks.ints(codes), is_moved)
 
 
 def _iq4_kss(blocks: Blocks) -> BlockParts:
@@ -105,7 +108,7 @@ def _iq4_kss(blocks: Blocks) -> BlockParts:
     pairs = (words[..., None] >> blocks.library.steps(words, 16, 8)) & 255
     pairs = blocks.library.cast(pairs.reshape(-1, 128), "uint8")
     codes = blocks.ints(blocks.spread(pairs, 4, 16))
-    return _chosen(blocks, "iq4k", (_row_float(blocks), scales), codes, is_moved)
+    return _chosen(blocks, "iq4k", (blocks.single(0), scales), codes, is_moved)
 
 
 def _iq2_ks(blocks: Blocks) -> BlockParts:
@@ -130,13 +133,8 @@ def _iq2_kl(blocks: Blocks) -> BlockParts:
     return _scaled(blocks, (d, scales), levels, codes)
 
 
-def _q8_kv(blocks: Blocks) -> BlockParts:
-    d = _row_float(blocks)
-    return BlockParts({"d": d}, d, blocks.signed(8, 40))
-
-
 def _iq2_bn(blocks: Blocks) -> BlockParts:
-    d, codes = _row_float(blocks), blocks.fields(4, 20, 2, 16)
+    d, codes = blocks.single(0), blocks.fields(4, 20, 2, 16)
     return BlockParts({"d": d}, d, blocks.around(codes, 1), codes=(codes,))
 
 
@@ -155,7 +153,7 @@ def _iq1_kt(blocks: Blocks) -> BlockParts:
     upper = blocks.ints(blocks.fields(44, 60, 4, 16)) << 8
     top = blocks.ints(blocks.spread(stored, 1, 1).reshape(-1, 8, 8)[:, :, 4:].reshape(-1, 32)) << 12
     points = blocks.ints(blocks.data[:, 12:44]) | upper | top
-    d, scales = _row_float(blocks), blocks.library.lookup("iq4k", stored & 15)
+    d, scales = blocks.single(0), blocks.library.lookup("iq4k", stored & 15)
     levels = blocks.library.lookup("trellis", points).reshape(-1, 256)
     return _scaled(blocks, (d, scales), levels, points)
 
@@ -164,7 +162,7 @@ def _iq2_kt(blocks: Blocks) -> BlockParts:
     scales = blocks.library.lookup("iq4k", blocks.fields(4, 8, 4, 4))
     points = blocks.words(8, 72, 2)
     levels = blocks.library.lookup("trellis", points).reshape(-1, 256)
-    return _scaled(blocks, (_row_float(blocks), scales), levels, points)
+    return _scaled(blocks, (blocks.single(0), scales), levels, points)
 
 
 def _iq3_kt(blocks: Blocks) -> BlockParts:
@@ -172,7 +170,7 @@ def _iq3_kt(blocks: Blocks) -> BlockParts:
     levels = abs(blocks.library.lookup("trellis", points).reshape(-1, 256))
     is_negative = blocks.fields(72, 104, 1, 32) != 0
     levels = blocks.library.where(is_negative, -levels, levels)
-    return _scaled(blocks, (_row_float(blocks), blocks.fields(4, 8, 4, 4)), levels, points)
+    return _scaled(blocks, (blocks.single(0), blocks.fields(4, 8, 4, 4)), levels, points)
 
 
 def _iq4_kt(blocks: Blocks) -> BlockParts:
@@ -185,12 +183,13 @@ def _iq4_kt(blocks: Blocks) -> BlockParts:
     points = by_group(points, words) | (tops << 12) | ((words & 1) << 15)[..., None]
     levels = blocks.library.lookup("trellis", points)[..., :4].reshape(-1, 256)
     scales = ((words & 255) >> 1) - 64
-    return _scaled(blocks, (_row_float(blocks), scales), levels, points)
+    return _scaled(blocks, (blocks.single(0), scales), levels, points)
 
 
 IK_LAYOUTS: Final[dict[str, BlockLayout]] = {
     "Q6_0": _q6_0, "IQ2_K": _iq2_k, "IQ3_K": _iq3_k, "IQ4_K": _iq4_k, "IQ5_K": _iq5_k,
     "IQ6_K": _iq6_k, "IQ4_KS": _iq4_ks, "IQ5_KS": _iq5_ks, "IQ4_KSS": _iq4_kss,
-    "IQ2_KS": _iq2_ks, "IQ3_KS": _iq3_ks, "IQ2_KL": _iq2_kl, "Q8_KV": _q8_kv, "IQ2_BN": _iq2_bn,
+    "IQ2_KS": _iq2_ks, "IQ3_KS": _iq3_ks, "IQ2_KL": _iq2_kl,
+    "Q8_KV": signed_bytes(Blocks.single, 8, 40), "IQ2_BN": _iq2_bn,
     "IQ1_BN": _iq1_bn, "IQ1_KT": _iq1_kt, "IQ2_KT": _iq2_kt, "IQ3_KT": _iq3_kt, "IQ4_KT": _iq4_kt,
 }  # fmt: skip

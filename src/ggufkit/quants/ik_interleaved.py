@@ -14,7 +14,14 @@ import numpy.typing as npt
 
 from ggufkit.errors import ShapeError, TensorTypeError
 from ggufkit.format.types import TensorType, tensor_type
-from ggufkit.quants.block_fields import AnyArray, BlockLayout, BlockParts, Blocks, by_group
+from ggufkit.quants.block_fields import (
+    AnyArray,
+    BlockLayout,
+    BlockParts,
+    Blocks,
+    by_group,
+    signed_bytes,
+)
 from ggufkit.system.mapped_file import Bytes
 
 # The fields of a row's block, in order: its bytes (and which bits of each, if not all), the bit
@@ -74,11 +81,6 @@ _SIGNS: Final = {
     "IQ2_XS_R4": slice(9, 264, 2),
 }
 _PLAIN_SIGNS: Final = np.array([byte ^ (byte << 1 & 0xFC) for byte in range(256)], np.uint8)
-
-
-def is_interleaved(type: TensorType) -> bool:
-    """Whether `type` interleaves rows; all such types can be separated."""
-    return type.interleaved > 1
 
 
 def separated_type(type: TensorType) -> TensorType:
@@ -197,25 +199,15 @@ def _iq1_m_r4(blocks: Blocks) -> BlockParts:
     return _on_grid(blocks, blocks.fields(8, 9, 4, 1), points, upper >> 3)
 
 
-def _q8_k_r8(blocks: Blocks) -> BlockParts:
-    d = blocks.half(0)
-    return BlockParts({"d": d}, d, blocks.signed(2, 258))
-
-
 def _q8_k_r16(blocks: Blocks) -> BlockParts:
     d = blocks.half(0)
     return BlockParts({"d": d}, d, blocks.data[:, 2:], d * -128)
 
 
-def _q8_kv_r8(blocks: Blocks) -> BlockParts:
-    d = blocks.library.bits(blocks.data[:, :4], "float32")
-    return BlockParts({"d": d}, d, blocks.signed(4, 36))
-
-
 OWN_LAYOUTS: Final[dict[str, BlockLayout]] = {
     "IQ1_S_R4": _iq1_s_r4,
     "IQ1_M_R4": _iq1_m_r4,
-    "Q8_K_R8": _q8_k_r8,
+    "Q8_K_R8": signed_bytes(Blocks.half, 2, 258),
     "Q8_K_R16": _q8_k_r16,
-    "Q8_KV_R8": _q8_kv_r8,
+    "Q8_KV_R8": signed_bytes(Blocks.single, 4, 36),
 }

@@ -48,11 +48,10 @@ from ggufkit.quantization.recipes import (
     Patterns,
     Recipe,
 )
-from ggufkit.quants.kernels import is_integer
+from ggufkit.quants.kernels import EXPERT_AXES, is_integer
 from ggufkit.validation.patterns import matches
 
 PER_LAYER_EMBEDDING: Final = "per_layer_token_embd.weight"
-STACK_AXES: Final = 3  # of a tensor that stacks experts
 BY_NAME: Final = "this type is given for its name"
 EIGHT_EXPERTS: Final = 8
 _LAYER: Final = re.compile(r"blk\.\s*([+-]?\d{1,18})")  # as sscanf reads "blk.%d."
@@ -300,7 +299,7 @@ class _Walk:
             self.imatrix,
             tensor.shape[-1],
             base.block_size,
-            is_stack=len(tensor.shape) >= STACK_AXES and tensor.shape[-STACK_AXES] > 1,
+            is_stack=len(tensor.shape) >= EXPERT_AXES and tensor.shape[-EXPERT_AXES] > 1,
         )
 
 
