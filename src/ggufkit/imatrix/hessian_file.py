@@ -102,15 +102,12 @@ def save_hessian(
 
 def moments_tensors(name: str, sums: Floats, counts: Counts) -> tuple[Tensor, Tensor]:
     """Return the tensors of one owner; `sums` have the shape (parts, matrices, width, columns)."""
-    return _folded(name + MOMENTS, sums), as_tensor(name + MOMENT_COUNTS, counts)
-
-
-def _folded(name: str, sums: Floats) -> Tensor:
     parts, matrices, width, columns = sums.shape
     stack = (matrices,) if matrices > 1 else ()
     source = FoldedTriangles(sums.reshape(-1, width, columns))
     shape = (parts, *stack, *folded_shape(width, columns))
-    return Tensor.over(name, tensor_type("F32"), shape, source)
+    moments = Tensor.over(name + MOMENTS, tensor_type("F32"), shape, source)
+    return moments, as_tensor(name + MOMENT_COUNTS, counts)
 
 
 def folded_shape(width: int, columns: int) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,9 +70,9 @@ def merge_hessians(paths: Sequence[AnyPath], target: AnyPath, *, clobber: bool =
             [hessian.metadata.get(f"hessian.{key}") for hessian in hessians]
             for key in ("text", "dataset", "token_count")
         )
-        is_one_text = len(set(texts)) == 1
+        is_one_text, digests = len(set(texts)) == 1, "".join(map(str, texts)).encode()
         keys = {
-            "hessian.text": texts[0] if is_one_text else _digest(map(str, texts)),
+            "hessian.text": texts[0] if is_one_text else hashlib.sha256(digests).hexdigest(),
             "hessian.dataset": ", ".join(dict.fromkeys(map(str, datasets))),
             "hessian.token_count": typed("uint64", sum(whole_number(n) or 0 for n in tokens)),
         }
@@ -109,7 +109,3 @@ def _sum(tensor: Tensor, hessians: Sequence[Hessian]) -> Tensor:
     if tensor.name.endswith(MOMENT_COUNTS):
         return as_tensor(tensor.name, np.sum([t.numpy() for t in tensors], axis=0))
     return tensor
-
-
-def _digest(digests: Iterable[str]) -> str:
-    return hashlib.sha256("".join(digests).encode()).hexdigest()

@@ -62,7 +62,7 @@ class _Trials:
     """The best choice so far, and how others are tried."""
 
     divergence_of: Callable[[Types], ScoreValues]
-    progress: Callable[[], None]
+    progress: Callable[[int], None]
     types: dict[str, TensorType] = field(default_factory=dict)
     best: ScoreValues | None = None
     trials: list[Trial] = field(default_factory=list)
@@ -77,7 +77,7 @@ class _Trials:
         if is_kept:
             self.best, self.types = divergence, dict(types)
         self.trials.append(Trial(what, float(divergence.mean()), is_kept))
-        self.progress()
+        self.progress(len(self.trials))
         return is_kept
 
 
@@ -144,10 +144,9 @@ def repair(  # noqa: PLR0913 (the options of `target` and `evaluate`)
         starts = _first_choices(opened, problem.options)
         recipes = list(_recipes_that_fit(model, problem, options))
         total = len(starts) + len(recipes) + steps
-        counter = iter(range(1, total + 1))
         tried = _Trials(
             _LoadedTypes(variants, model, options).divergence,
-            lambda: progress(next(counter), total) if progress else None,
+            lambda count: progress(count, total) if progress else None,
         )
         survivors = [
             losses for what, losses in starts.items() if tried.attempt(what, problem.types(losses))

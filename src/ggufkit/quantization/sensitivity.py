@@ -28,7 +28,7 @@ from ggufkit.models.open import open as open_model
 from ggufkit.quantization.choice.type_choice import fitting
 from ggufkit.quantization.losses.relative_errors import relative_error
 from ggufkit.quantization.losses.sensitivities import Group, Level, Sensitivity, kind_of
-from ggufkit.quantization.quantize import decide
+from ggufkit.quantization.quantize import decide, opened_imatrix
 from ggufkit.quantization.target import eligible
 from ggufkit.system.descriptors import AnyPath
 from ggufkit.system.readers_limit import ReadersLimit
@@ -66,7 +66,7 @@ def measure_sensitivity(  # noqa: PLR0913 (the options of `evaluate`)
     """
     if sections < 1:
         raise ValueTypeError(f"{sections} sections are too few", remedy="Use at least 1")
-    data = imatrix if isinstance(imatrix, Imatrix | None) else Imatrix.open(imatrix)
+    data = opened_imatrix(imatrix)
     with (
         open_model(path) as model,
         nullcontext() if quant is None else open_model(quant) as other,

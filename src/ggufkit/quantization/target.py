@@ -24,7 +24,7 @@ from ggufkit.output.layout import layout
 from ggufkit.quantization.choice.type_choice import facts_of, is_converted
 from ggufkit.quantization.losses.relative_errors import Option, allocate, measure
 from ggufkit.quantization.losses.sensitivities import Losses, Sensitivity, losses_by_kind
-from ggufkit.quantization.quantize import decide
+from ggufkit.quantization.quantize import decide, opened_imatrix
 from ggufkit.quants import codec
 from ggufkit.quants.codec import AnyType
 from ggufkit.system.cpu import worker_count
@@ -124,7 +124,7 @@ def size_problem(  # noqa: PLR0913 (as in `target`)
     """Measure the error of each tensor as each type; the arguments work as in `target`."""
     if (nbytes is None) == (bpw is None):
         raise ValueTypeError("a target is a size or bits per weight, not both", remedy="Give one")
-    data = imatrix if isinstance(imatrix, Imatrix | None) else Imatrix.open(imatrix)
+    data = opened_imatrix(imatrix)
     kinds = [codec.encodable(kind) for kind in candidates or CANDIDATES]
     options = _measured(eligible(model), kinds, data, worker_count(threads), progress)
 
