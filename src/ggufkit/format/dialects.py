@@ -21,6 +21,7 @@ from ggufkit.format.types import (
     DIALECTS,
     GGML_TYPES,
     TensorType,
+    opaque_type,
     padded,
     tensor_type,
 )
@@ -65,7 +66,7 @@ def dialect_of(types: set[TensorType]) -> str | None:
 
 def is_of_one_dialect(types: set[TensorType]) -> bool:
     """Whether one program gives the numbers of these types these meanings; unclear ones fit any."""
-    clear = {kind for kind in types if kind.id in SHARED and kind != _unclear(kind.id)}
+    clear = {kind for kind in types if kind.id in SHARED and kind != opaque_type(kind.id)}
     meanings = _meanings(frozenset(kind.id for kind in clear))
     return any(all(rows[kind.id] == kind for kind in clear) for rows in meanings.values())
 
@@ -146,11 +147,7 @@ def resolved(infos: Infos, section: DataSection, findings: Findings) -> Infos:
             layouts=", ".join(sorted(kinds)),
             fit="several layouts" if best else misfit,
         )
-    return replace(infos, rows={**agreed, **{number: _unclear(number) for number in unclear}})
-
-
-def _unclear(number: int) -> TensorType:
-    return TensorType(number, f"TYPE_{number}", 0, 0, "")
+    return replace(infos, rows={**agreed, **{number: opaque_type(number) for number in unclear}})
 
 
 def _meanings(numbers: frozenset[int]) -> dict[str, dict[int, TensorType]]:

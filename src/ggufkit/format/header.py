@@ -26,7 +26,7 @@ from ggufkit.format.tensor_infos import (
     about_places,
     about_shapes,
 )
-from ggufkit.format.values import Strings, require_uint32
+from ggufkit.format.values import Strings, uint32_of
 from ggufkit.rules.findings import Finding, Findings, first_error
 from ggufkit.system.mapped_file import Data
 
@@ -148,10 +148,13 @@ def parse(data: Data, nbytes: int) -> Header:
             section = DataSection(data, types.padded(end, alignment), nbytes, alignment)
             infos = resolved(infos, section, findings)
             places = _places(infos, end, alignment, nbytes, findings)
-    all_findings = findings.all()
-    order = encoding.byte_order
-    placed = (end, places, all_findings, unplaced, (keys, tensors))
-    return Header(nbytes, version, order, entries, alignment, *placed)
+    return Header(
+        *(nbytes, version, encoding.byte_order, entries, alignment, end),
+        places=places,
+        findings=findings.all(),
+        unplaced=unplaced,
+        announced=(keys, tensors),
+    )
 
 
 def _entries(
@@ -216,7 +219,7 @@ def _alignment(entries: dict[str, Encoded], findings: Findings) -> int:
     if entry.type is not types.ValueType.UINT32:
         findings.add("alignment-type", entry.start, type=entry.type_name)
         return types.DEFAULT_ALIGNMENT
-    number = require_uint32(entry.decode()) or 0
+    number = uint32_of(entry.decode()) or 0
     if is_alignment(number):
         return number
     findings.add("alignment-value", entry.value_at, number=number)

@@ -39,13 +39,7 @@ _TYPES: Final = (
     (re.compile(r"tokenizer\.ggml\.(add_\w+|remove_extra_whitespaces|normalizer\.\w+)"), "bool"),
     (TOKEN_ID, "uint32"),
 )
-_DTYPES: Final = {
-    "uint16": np.uint16,
-    "uint32": np.uint32,
-    "int32": np.int32,
-    "float32": np.float32,
-    "bool": np.bool_,
-}
+_NUMBERS: Final = ("uint16", "uint32", "int32", "float32", "bool")  # NumPy has the same names
 
 
 def known_type(key: str) -> str | None:
@@ -57,12 +51,12 @@ def same_value(value: TypedValue, type_name: str) -> object | None:
     """Return the same number or numbers in another type; None if that type cannot hold them."""
     item = type_name.removeprefix("array[").removesuffix("]")
     is_array = isinstance(value, np.ndarray)
-    if item not in _DTYPES or is_array != (item != type_name):
+    if item not in _NUMBERS or is_array != (item != type_name):
         return None
     if not isinstance(value, np.ndarray | np.generic | bool):
         return None
     before = np.asarray(value)
     with np.errstate(all="ignore"):
-        after: np.ndarray[Any, Any] = before.astype(_DTYPES[item])
+        after: np.ndarray[Any, Any] = before.astype(item)
         is_same = (after == before) & (after.astype(before.dtype) == before)
     return after[()] if is_same.all() else None

@@ -25,8 +25,8 @@ from ggufkit.format.values import (
     decode_scalar,
     encode,
     python_value,
-    require_uint32,
     type_name,
+    uint32_of,
 )
 from ggufkit.system.mapped_file import Data, view
 
@@ -372,7 +372,7 @@ def alignment_of(metadata: Metadata) -> int:
     """Return general.alignment, or 32; raises FormatError for an impossible value."""
     if "general.alignment" not in metadata:
         return DEFAULT_ALIGNMENT
-    number = require_uint32(metadata.typed("general.alignment"))
+    number = uint32_of(metadata.typed("general.alignment"))
     if number is None or not is_alignment(number):
         raise FormatError(
             f"general.alignment is {metadata['general.alignment']}",

@@ -257,6 +257,11 @@ def padded(number: int, alignment: int) -> int:
     return number + -number % alignment
 
 
+def opaque_type(number: int) -> TensorType:
+    """Return the type of a number whose layout is unknown."""
+    return TensorType(number, f"TYPE_{number}", 0, 0, "")
+
+
 def tensor_type(id_or_name: int | str | TensorType) -> TensorType:
     """Return the row of a tensor type given by ggml number, by name in any case, or as a row.
 
@@ -267,7 +272,7 @@ def tensor_type(id_or_name: int | str | TensorType) -> TensorType:
         return id_or_name
     if hasattr(id_or_name, "__index__"):
         number = operator.index(id_or_name)
-        return TENSOR_TYPES.get(number) or TensorType(number, f"TYPE_{number}", 0, 0, "")
+        return TENSOR_TYPES.get(number) or opaque_type(number)
     row = _BY_NAME.get(id_or_name.upper()) if isinstance(id_or_name, str) else None
     if row is None:
         names = ", ".join(kind.name for kind in _ROWS if not kind.is_opaque)

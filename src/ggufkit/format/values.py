@@ -360,6 +360,6 @@ def dtype_type(dtype: np.dtype[Any]) -> ValueType:
     return kind
 
 
-def require_uint32(value: object) -> int | None:
+def uint32_of(value: object) -> int | None:
     """Return the number of a uint32 value, None for a value of another type."""
     return int(value) if isinstance(value, np.uint32) else None
