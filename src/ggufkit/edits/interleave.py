@@ -46,8 +46,9 @@ def deinterleaved(model: Model) -> Model:
 
 def _interleaved(tensor: Tensor) -> Tensor:
     kind = _BY_PLAIN.get(tensor.type.name)
-    can = kind is not None and sources.can_interleave(tensor, kind)
-    return sources.interleaved(tensor, kind) if kind and can else tensor
+    if kind is None or not sources.can_interleave(tensor, kind):
+        return tensor
+    return sources.interleaved(tensor, kind)
 
 
 def _renamed(model: Model, names: Mapping[str, str]) -> Model:

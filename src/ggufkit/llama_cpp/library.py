@@ -34,8 +34,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ggufkit.errors import GGUFError, MissingExtraError, TensorTypeError
-from ggufkit.models.model import Tensor
+from ggufkit.errors import GGUFError, MissingExtraError
 
 BINDING: Final = "xllamacpp"
 LOG_ERROR: Final = 4  # ggml_log_level
@@ -204,18 +203,6 @@ class Library:
     def _keep(self, level: int, text: bytes, _data: object) -> None:
         if level == LOG_ERROR:
             self.errors = [*self.errors, text.decode(errors="replace").strip()][-SHOWN_ERRORS:]
-
-    def require_multiplied(self, tensor: Tensor, remedy: str) -> None:
-        """Raise TensorTypeError for a matrix that ggml cannot multiply: it would crash.
-
-        llama.cpp must have loaded the tensor: ggml reads beyond its tables for a number of a type
-        that it does not know.
-        """
-        if not self.functions.ggml_get_type_traits_cpu(tensor.type.id).contents.vec_dot:
-            raise TensorTypeError(
-                f"the type of {tensor.name} is {tensor.type.name}, which llama.cpp cannot multiply",
-                remedy=remedy,
-            )
 
     def array(self, tensor: GraphTensor, dtype: type[Any]) -> npt.NDArray[Any]:
         """Return a node's elements in NumPy's order of axes; only device memory is copied."""

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ggufkit.errors import ValueTypeError
+from ggufkit.errors import TensorTypeError, ValueTypeError
 from ggufkit.llama_cpp.library import (
     Batch,
     ContextParameters,
@@ -231,8 +231,18 @@ class Session:
 
 
 def _require_multiplied(path: Path, llama: Library) -> None:
+    """Raise TensorTypeError for a matrix that ggml cannot multiply: it would crash.
+
+    llama.cpp must have loaded the model: ggml reads beyond its tables for a number of a type that
+    it does not know.
+    """
     with open_model(path) as model:
         for tensor in model.tensors.values():
             is_matrix = len(tensor.shape) > 1 and tensor.name.endswith(".weight")
-            if is_matrix and TABLE not in tensor.name:
-                llama.require_multiplied(tensor, "Convert the model again")
+            if not is_matrix or TABLE in tensor.name:
+                continue
+            if not llama.functions.ggml_get_type_traits_cpu(tensor.type.id).contents.vec_dot:
+                raise TensorTypeError(
+                    f"the type of {tensor.name} is {tensor.type}, which llama.cpp cannot multiply",
+                    remedy="Convert the model again",
+                )

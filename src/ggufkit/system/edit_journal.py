@@ -240,12 +240,10 @@ def publish(target: Path, journal: EditJournal) -> None:
             f"the header of {target} is too large to be edited in place",
             remedy="Write a copy with `ggufkit edit IN --output OUT`",
         )
-    undo = hidden_files.hidden(target, hidden_files.UNDO)
-    with contextlib.suppress(FileNotFoundError):
-        hidden_files.require_own(undo.lstat(), undo)
-    path = hidden_files.hidden(target, hidden_files.EDIT)
-    with contextlib.suppress(FileNotFoundError):
-        hidden_files.require_own(path.lstat(), path)
+    for suffix in (hidden_files.UNDO, hidden_files.EDIT):
+        path = hidden_files.hidden(target, suffix)
+        with contextlib.suppress(FileNotFoundError):
+            hidden_files.require_own(path.lstat(), path)
     write_whole(path, content, limit=PRIVATE_LIMIT)
     sync_folder(target.parent)
 

@@ -22,7 +22,7 @@ from ggufkit.compat.gguf.field_bytes import FileBytes, InfoBytes, KeyBytes, Part
 from ggufkit.errors import FormatError, TruncatedError
 from ggufkit.format.header import KEY_RECORD, TENSOR_RECORD
 from ggufkit.format.magic import HEAD_BYTES, identify
-from ggufkit.format.types import DEFAULT_ALIGNMENT, MAGIC, MAX_DIMS, padded
+from ggufkit.format.types import DEFAULT_ALIGNMENT, GGML_TYPES, MAGIC, MAX_DIMS, padded
 from ggufkit.rules.findings import finding
 
 
@@ -92,15 +92,7 @@ _HOOKS: Final = (
     *("_get", "_get_str", "_get_field_parts", "_get_tensor_info_field", "_push_field"),
     *("_build_fields", "_build_tensor_info"),
 )
-_ELEMENTS: Final = {
-    "F16": np.float16,
-    "F32": np.float32,
-    "F64": np.float64,
-    "I8": np.int8,
-    "I16": np.int16,
-    "I32": np.int32,
-    "I64": np.int64,
-}
+_DTYPES: Final = {kind.name: kind.dtype for kind in GGML_TYPES.values() if kind.dtype}
 
 
 class DuplicateKeyError(FormatError, KeyError):
@@ -221,9 +213,9 @@ class GGUFReader(InstalledReader):
                 remedy="Download the file again; it is incomplete",
                 path=self._path,
             )
-        if kind.name not in _ELEMENTS:
+        if kind.name not in _DTYPES:
             shape = self._byte_shape(field, shape, kind)
-        dtype = np.dtype(_ELEMENTS.get(kind.name, np.uint8)).newbyteorder(self.byte_order)
+        dtype = np.dtype(_DTYPES.get(kind.name, "u1")).newbyteorder(self.byte_order)
         data = self.data[start : start + nbytes].view(dtype).reshape(shape)
         return ReaderTensor(field.name, kind, info.dims, elements, nbytes, start, data, field)
 
