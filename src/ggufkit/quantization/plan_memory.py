@@ -38,7 +38,11 @@ def plan_memory(
     work as in `estimate`. Raises as `estimate` does, and TensorTypeError for an unknown recipe.
     """
     lengths = list(contexts)
-    variants = _smaller(model) if recipes is None else [_quantized(model, r) for r in recipes]
+    all_recipes = [recipe for recipe in RECIPES.values() if recipe != KEEP_ALL]
+    variants = [_quantized(model, r) for r in (all_recipes if recipes is None else recipes)]
+    if recipes is None:
+        smaller = (variant for variant in variants if variant[1].nbytes < model.nbytes)
+        variants = sorted(smaller, key=lambda variant: -variant[1].nbytes)
     rows: list[PlannedMemory] = []
     for name, quantized in variants:
         for context in lengths:
@@ -67,10 +71,3 @@ def _quantized(model: Model, recipe: str | Recipe | None) -> tuple[str | None, M
         return None, model
     result = decide(model, recipe)
     return result.recipe.name, result.model
-
-
-def _smaller(model: Model) -> list[tuple[str | None, Model]]:
-    variants = [_quantized(model, recipe) for recipe in RECIPES.values() if recipe != KEEP_ALL]
-    own = model.nbytes
-    smaller = [variant for variant in variants if variant[1].nbytes < own]
-    return sorted(smaller, key=lambda variant: -variant[1].nbytes)

@@ -226,10 +226,10 @@ class _Walk:
             chosen = tensor_type(chosen.plain)
         if self.facts.is_sd_cpp:
             is_fitting = tensor.shape[-1:] != () and tensor.shape[-1] % chosen.block_size == 0
-            return _choice(chosen if is_fitting else tensor.type, chosen, why)
+            return Choice(chosen if is_fitting else tensor.type, chosen, why)
         is_diffusion = self.facts.diffusion is not None
         fits = fitting(tensor, chosen, self.recipe.fallbacks, diffusion=is_diffusion)
-        return _choice(fits, chosen, why)
+        return Choice(fits, chosen, why)
 
     def _chosen_type(self, tensor: Tensor, role: str) -> tuple[TensorType, str]:
         if tensor.name in self.requests.types and not is_integer(tensor.type):
@@ -301,9 +301,6 @@ class _Walk:
             base.block_size,
             is_stack=len(tensor.shape) >= EXPERT_AXES and tensor.shape[-EXPERT_AXES] > 1,
         )
-
-
-_choice = lru_cache(Choice)  # many tensors share one choice
 
 
 def require_names(names: Collection[str], requests: TypeRequests, types: Iterable[str]) -> None:
