@@ -36,17 +36,15 @@ def as_in_llama_cpp(rules: TokenizerRules, keys: VocabularyKeys) -> TokenizerRul
     for number in found_by_text(keys):
         token = added.get(number) or {"id": number, **added_token(keys, number)}
         added[number] = {**token, "special": True, "normalized": False}
-    ordinary_texts = ordinary(keys)
-    tokens = [
-        _with_spaces(added[n], keys) for n in sorted(added) if keys.texts[n] not in ordinary_texts
-    ]
+    ordinary = _ordinary(keys)
+    tokens = [_with_spaces(added[n], keys) for n in sorted(added) if keys.texts[n] not in ordinary]
     normalizer = rules["normalizer"]
     if keys.model == "bert":
         normalizer = {"type": "Sequence", "normalizers": [*_letters(normalizer), normalizer]}
     return {**rules, "added_tokens": tokens, "normalizer": normalizer}
 
 
-def ordinary(keys: VocabularyKeys) -> frozenset[str]:
+def _ordinary(keys: VocabularyKeys) -> frozenset[str]:
     """Return the tokens that are ordinary in Gemma 4, although they end texts in other models."""
     return frozenset({_S_END}) if _GEMMA4_END in keys.texts else frozenset()
 
@@ -57,6 +55,7 @@ def found_by_text(keys: VocabularyKeys) -> Iterator[int]:
     for role, names in _TOKENS["roles"].items():
         if keys.get(f"{role}_token_id") is None:
             texts.update(names)
+    texts -= _ordinary(keys)
     yield from (number for number, text in enumerate(keys.texts) if text in texts)
 
 

@@ -13,7 +13,7 @@ from ggufkit.conversion.tokenizer.sentencepiece_model import SPACE, PieceType
 from ggufkit.conversion.tokenizer.token_text import BYTE_OF, BYTE_TOKEN
 from ggufkit.conversion.tokenizer.tokenizer_json import OF_CHARACTERS
 from ggufkit.errors import CheckpointError, ValueTypeError
-from ggufkit.frameworks.llama_tokens import found_by_text, ordinary
+from ggufkit.frameworks.llama_tokens import found_by_text
 from ggufkit.frameworks.tokenizer import errors_of_library, tokenizer
 from ggufkit.models.any_model import AnyModel, opened
 
@@ -76,9 +76,7 @@ class TokenPieces:
     @cached_property
     def _controls(self) -> frozenset[int]:
         """The tokens that llama.cpp takes for control tokens by their text."""
-        normal = ordinary(self._keys)
-        numbers = found_by_text(self._keys)
-        return frozenset(number for number in numbers if self._keys.texts[number] not in normal)
+        return frozenset(found_by_text(self._keys))
 
     @property
     def _is_byte_level(self) -> bool:

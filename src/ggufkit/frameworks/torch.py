@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -66,10 +66,7 @@ def load(  # noqa: PLR0913 (one argument for each choice of a user)
         if place.type == "cpu":
             arrays = _mapped(tensors, types) if mmap else {}
             rest = [tensor for tensor in tensors if tensor.name not in arrays]
-            kinds = [decoded_type(tensor, floats) for tensor in rest]
-            decoded = decoded_arrays(rest, kinds, threads=threads, progress=progress)
-            for tensor, kind, array in zip(rest, kinds, decoded, strict=True):
-                arrays[tensor.name] = as_torch(array, kind)
+            arrays |= decoded_tensors(rest, floats, threads=threads, progress=progress)
         else:
             arrays = {
                 tensor.name: _on_device(tensor, kind, place)
@@ -164,6 +161,18 @@ def as_gguf(name: str, value: object) -> Tensor:
 
 
 # In the processor's memory.
+
+
+def decoded_tensors(
+    tensors: Sequence[Tensor], floats: str | None, *, threads: int | None, progress: Progress | None
+) -> dict[str, torch.Tensor]:
+    """Return new torch tensors by name: floats become the type `floats`, if there is one."""
+    kinds = [decoded_type(tensor, floats) for tensor in tensors]
+    arrays = decoded_arrays(tensors, kinds, threads=threads, progress=progress)
+    return {
+        tensor.name: as_torch(array, kind)
+        for tensor, kind, array in zip(tensors, kinds, arrays, strict=True)
+    }
 
 
 def as_torch(array: Numbers, type: TensorType) -> torch.Tensor:

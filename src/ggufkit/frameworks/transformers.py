@@ -13,9 +13,9 @@ from ggufkit.conversion.export import checkpoint_in_memory
 from ggufkit.errors import CheckpointError, brief, first_names
 from ggufkit.format.types import DTYPES
 from ggufkit.frameworks.extras import library
-from ggufkit.frameworks.fill import decoded_arrays, decoded_type, float_type
+from ggufkit.frameworks.fill import float_type
 from ggufkit.frameworks.tokenizer import errors_of_library
-from ggufkit.frameworks.torch import as_torch, packed_tensors
+from ggufkit.frameworks.torch import decoded_tensors, packed_tensors
 from ggufkit.models.any_model import AnyModel, opened
 from ggufkit.models.layers import block_count
 from ggufkit.models.model import Model
@@ -69,14 +69,11 @@ def load(  # noqa: PLR0913 (one argument for each choice of a user)
         matrices = {t.name for t in source.values() if quantized and t.ndim == MATRIX_AXES}
         draft = checkpoint_in_memory(source, "f32", packed=matrices, arch_path=arch_path, say=say)
         packed = {t.name: t for t in draft.tensors.values() if quantized and t.type.is_quantized}
-        tensors = [tensor for tensor in draft.tensors.values() if tensor.name not in packed]
-        types = [decoded_type(tensor, floats) for tensor in tensors]
-        arrays = decoded_arrays(tensors, types, threads=threads, progress=progress)
-        state: dict[str, torch.Tensor] = {**packed_tensors(packed, DTYPES[floats])}
-    state |= {
-        tensor.name: as_torch(array, kind)
-        for tensor, kind, array in zip(tensors, types, arrays, strict=True)
-    }
+        rest = [tensor for tensor in draft.tensors.values() if tensor.name not in packed]
+        state = {
+            **packed_tensors(packed, DTYPES[floats]),
+            **decoded_tensors(rest, floats, threads=threads, progress=progress),
+        }
     with errors_of_library("transformers refuses the model"):
         loaded = _model(draft, state, floats, options)
     loaded.config.name_or_path = str(source.path or "")
