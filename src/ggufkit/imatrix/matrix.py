@@ -34,6 +34,7 @@ from ggufkit.imatrix.dat_file import (
 from ggufkit.models.model import Model, Tensor, Tensors
 from ggufkit.models.open import open as open_model
 from ggufkit.models.rows import rows_and_width
+from ggufkit.models.sources import TOKEN_EMBEDDINGS
 from ggufkit.models.tensors.in_memory import as_tensor
 from ggufkit.output.execute import Order, execute_all
 from ggufkit.output.layout import Layout, PlannedFile, layout
@@ -49,7 +50,6 @@ CHUNK_SIZE: Final = 512  # tokens: llama-imatrix's default context; legacy files
 MAX_COUNT: Final = 2**48  # tokens, more than any text has: sums of several still fit 64 bits
 SUMS: Final = ".in_sum2"
 COUNTS: Final = ".counts"
-TOKEN_EMBEDDINGS: Final = ("token_embd.weight", "per_layer_token_embd.weight")
 SD_CPP_PREFIX: Final = "model.diffusion_model."
 FORMATS: Final = ("gguf", "dat")
 HESSIAN_REMEDY: Final = "Compute the Hessian of this model: `ggufkit imatrix compute --hessian`"

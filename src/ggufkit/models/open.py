@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from ggufkit.errors import FormatError, ShardError
+from ggufkit.errors import FormatError, ShardError, first_names
 from ggufkit.format import dialects
 from ggufkit.format.file_name import parse_shard_name, shard_name
 from ggufkit.format.header import CUT, HEADER_CUT, Header, parse
@@ -37,7 +37,6 @@ from ggufkit.system.threads import in_turn, pool_of
 
 # Rules that a file may break with `partial=True`.
 EXCUSED: Final = (CUT, *HEADER_CUT, "shard-missing", "shard-name")
-SHOWN_FILES: Final = 5  # names in a message
 PARALLEL_HEADERS: Final = 64  # fetched at the same time: as many as connections to a server
 
 
@@ -184,7 +183,7 @@ def locate(path: Path) -> Path:
     sets = first_files(path)
     if len(sets) == 1:
         return next(iter(sets.values()))
-    names = ", ".join(sorted(sets)[:SHOWN_FILES])
+    names = first_names(sorted(sets))
     content = f"{len(sets)} GGUF models ({names}), not exactly one" if sets else "no GGUF model"
     raise ShardError(f"the folder {path} holds {content}", remedy="Name the file")
 
@@ -301,8 +300,7 @@ def about_siblings(part: ParsedFile) -> Iterator[Finding]:
 
 
 def _missing_details(names: Sequence[str], total: int, folder: str) -> dict[str, object]:
-    listed = ", ".join(names[:SHOWN_FILES]) + (", ..." if len(names) > SHOWN_FILES else "")
-    return {"count": len(names), "total": total, "names": listed, "folder": folder}
+    return {"count": len(names), "total": total, "names": first_names(names), "folder": folder}
 
 
 def about_set(parts: list[ParsedFile]) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ from ggufkit.quants.parallel import Floats
 from ggufkit.quants.search import Search
 from ggufkit.system.mapped_file import Bytes
 
-READ_BY_ROW: Final = ("token_embd.weight", "per_layer_token_embd.weight")
+TOKEN_EMBEDDINGS: Final = ("token_embd.weight", "per_layer_token_embd.weight")
 _TYPE_OF_DTYPE: Final = {np.dtype(t.dtype): t for t in TENSOR_TYPES.values() if t.dtype}
 
 
@@ -218,7 +218,7 @@ def can_interleave(tensor: Tensor, type: TensorType) -> bool:
     """
     height, width = tensor.shape[-2:] if len(tensor.shape) > 1 else (1, 0)
     is_odd = type.block_size == 1 and width % 2  # BF16_R16 has pairs of columns
-    return tensor.name not in READ_BY_ROW and not height % type.interleaved and not is_odd
+    return tensor.name not in TOKEN_EMBEDDINGS and not height % type.interleaved and not is_odd
 
 
 def interleaved(tensor: Tensor, type: TensorType) -> Tensor:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ggufkit.imatrix.matrix import Imatrix
 
 MAX_FILE_TYPE: Final = (1 << 32) - 1  # the key is a uint32
+IMATRIX_FILE: Final = "quantize.imatrix.file"
+HESSIAN_FILE: Final = "quantize.hessian.file"
 SEARCH_KEY: Final = "quantize.search"  # ggufkit's own: the search for better blocks
 MAX_TEXT: Final = 127  # bytes that llama-quantize keeps of a path or dataset
 
@@ -82,7 +84,7 @@ def imatrix_keys(data: tuple[Imatrix, str] | None) -> Iterator[tuple[str, TypedV
         return
     imatrix, path = data
     if path:
-        yield "quantize.imatrix.file", _cut(path)
+        yield IMATRIX_FILE, _cut(path)
     if imatrix.datasets:
         yield "quantize.imatrix.dataset", _cut(imatrix.datasets[0])
     yield "quantize.imatrix.entries_count", np.uint32(len(imatrix.entries))
@@ -101,7 +103,7 @@ def hessian_keys(hessian: Hessian | None) -> Iterator[tuple[str, TypedValue]]:
     """Yield the keys that describe the Hessian."""
     if hessian is None:
         return
-    yield "quantize.hessian.file", _cut(str(hessian.path))
+    yield HESSIAN_FILE, _cut(str(hessian.path))
     for key in ("dataset", "token_count", "model"):
         if f"hessian.{key}" in hessian.metadata:
             yield f"quantize.hessian.{key}", hessian.metadata.typed(f"hessian.{key}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
 from ggufkit.errors import MISFORMED, GGUFError, MissingImportanceError, ValueTypeError
 from ggufkit.format.metadata import Metadata
@@ -14,6 +13,7 @@ from ggufkit.inspection.diff import KeyChange, TensorChange, diff
 from ggufkit.models.any_model import AnyModel, opened
 from ggufkit.models.rows import AnyFile
 from ggufkit.output.layout import PlannedFile, layout
+from ggufkit.quantization.file_keys import HESSIAN_FILE, IMATRIX_FILE
 from ggufkit.quantization.provenance import (
     Provenance,
     content_digest,
@@ -25,9 +25,6 @@ from ggufkit.quantization.provenance import (
 from ggufkit.quantization.quantize import decide, opened_imatrix
 from ggufkit.system.descriptors import AnyPath
 from ggufkit.system.threads import Progress
-
-IMATRIX_FILE: Final = "quantize.imatrix.file"
-HESSIAN_FILE: Final = "quantize.hessian.file"
 
 
 @dataclass(frozen=True)

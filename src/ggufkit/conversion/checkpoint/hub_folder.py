@@ -97,7 +97,7 @@ def _fetch(hub_name: HubName, folder: Path, prefixes: tuple[str, ...]) -> Tensor
         for file in small
     )
     in_parallel(saves, limits.PARALLEL)
-    remote = {file: repository.file(file.path, file) for file in tensors if file not in cached}
+    remote = {file: repository.file(file) for file in tensors if file not in cached}
     for ranges in remote.values():
         ranges.first_bytes = FIRST_BYTES
     loads = (
@@ -121,7 +121,7 @@ def _save(repository: Repository, file: RepoFile, target: Path, cached: Path | N
     if cached is not None:
         shutil.copyfile(cached, target)
         return
-    with contextlib.closing(repository.file(file.path, file)) as remote:
+    with contextlib.closing(repository.file(file)) as remote:
         if remote.nbytes != file.nbytes:
             raise CheckpointError(
                 f"{file.path} of {repository} has {remote.nbytes:,} bytes, but {file.nbytes:,} in "

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from ggufkit.errors import RemoteMissingError
+from ggufkit.errors import RemoteMissingError, first_names
 from ggufkit.models.hub.names import HubName, parse_hub_name
 from ggufkit.models.hub.repository import (
     PREFERRED,
@@ -70,7 +70,7 @@ def _cached_paths(snapshot: Path | None, model: ModelSet) -> list[Path]:
 
 
 def _unread(repository: Repository, model: ModelSet) -> list[HubFile]:
-    return [repository.file(file.path, file) for file in model.files]
+    return [repository.file(file) for file in model.files]
 
 
 def _models(hub_name: HubName) -> list[tuple[CachedModel, ModelSet]]:
@@ -112,7 +112,7 @@ def folder_of_name(hub_name: HubName) -> tuple[Repository, list[RepoFile], Path 
 def _remote(hub_name: HubName, *, shards: bool) -> Files:
     repository = _repository(hub_name)
     if hub_name.path.lower().endswith(FILES):
-        return [repository.file(path) for path in _set_of(hub_name, shards=shards)]
+        return [repository.file(RepoFile(path, -1)) for path in _set_of(hub_name, shards=shards)]
     model = _resolve(hub_name, repository.files())
     if model is None:
         raise _no_quant(hub_name, model_sets(repository.files()))
@@ -144,12 +144,11 @@ def _no_quant(hub_name: HubName, sets: Sequence[ModelSet]) -> RemoteMissingError
             remedy=f"{repository.page} shows what it has; `ggufkit convert hf://{repository} OUT` "
             "converts a checkpoint",
         )
-    more = ", ..." if len(names) > MAX_NAMES else ""
     reason = (
         f"no quant {hub_name.tag}" if hub_name.tag else f"not exactly one model in {hub_name.path}"
     )
     return RemoteMissingError(
-        f"{repository} has {reason}", remedy=f"It has {', '.join(names[:MAX_NAMES])}{more}"
+        f"{repository} has {reason}", remedy=f"It has {first_names(names, MAX_NAMES)}"
     )
 
 

@@ -81,10 +81,10 @@ class Repository:
             raise RemoteError(f"{url}: the list of files has more than {MAX_PAGE_BYTES:,} bytes")
         return list(_entries(body, url)), _next_page(url, link[1]) if link else None
 
-    def file(self, path: str, listed: RepoFile | None = None) -> HubFile:
-        """Return a file, unread; `listed` is what a list says about it."""
-        require_online(f"{self}/{path}")
-        return HubFile(self, listed or RepoFile(path, -1))
+    def file(self, file: RepoFile) -> HubFile:
+        """Return a file, unread; its size is -1 if no list says it."""
+        require_online(f"{self}/{file.path}")
+        return HubFile(self, file)
 
 
 def require_online(what: str) -> None:
