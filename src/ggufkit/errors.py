@@ -200,6 +200,16 @@ def first_names(names: Sequence[str], count: int = 5) -> str:
     return ", ".join(names[:count]) + (", ..." if len(names) > count else "")
 
 
+def did_you_mean(
+    name: str, names: Iterable[str], otherwise: str = "", *, cutoff: float = 0.6
+) -> str:
+    """Return the remedy for an unknown name: the nearest of `names`, or `otherwise`."""
+    import difflib  # noqa: PLC0415 (slow to import)
+
+    near = difflib.get_close_matches(name, [*names], 1, cutoff)
+    return f"Did you mean {near[0]!r}?" if near else otherwise
+
+
 def brief(value: object) -> str:
     """Return the repr of any value, short enough for a message."""
     writer = reprlib.Repr()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypedDict
@@ -12,7 +11,7 @@ import numpy as np
 from ggufkit.checks.model_view import TOKENS
 from ggufkit.edits.header_slack import require_slack, slack, visible
 from ggufkit.edits.loadability import obstacles
-from ggufkit.errors import FormatError, MissingKeyError, ValueTypeError, brief
+from ggufkit.errors import FormatError, MissingKeyError, ValueTypeError, brief, did_you_mean
 from ggufkit.format.arguments import mapping, texts
 from ggufkit.format.coerce import typed, typed_value
 from ggufkit.format.key_types import SPECIAL_TOKENS
@@ -243,9 +242,9 @@ def _id_of(metadata: Metadata, text: str) -> int:
     tokens = tokens_value.tolist() if isinstance(tokens_value, Strings) else []
     if text in tokens:
         return int(tokens.index(text))
-    near = difflib.get_close_matches(text, [t for t in tokens if t[:1] == text[:1]], 1)
-    hint = f"Did you mean {near[0]!r}?" if near else "Give its id"
-    raise MissingKeyError(f"the vocabulary has no token {text!r}", remedy=hint)
+    alike = [token for token in tokens if token[:1] == text[:1]]
+    remedy = did_you_mean(text, alike, "Give its id")
+    raise MissingKeyError(f"the vocabulary has no token {text!r}", remedy=remedy)
 
 
 def _tagged(metadata: Metadata, tags: tuple[str, ...]) -> Metadata:

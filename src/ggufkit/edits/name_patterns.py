@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from ggufkit.errors import MissingKeyError, MissingTensorError, ValueTypeError
+from ggufkit.errors import MissingKeyError, MissingTensorError, ValueTypeError, did_you_mean
 from ggufkit.validation.patterns import compile_pattern
 
 REGEX: Final = "re:"
@@ -122,8 +121,6 @@ def matching(names: Iterable[str], chosen: Pattern, *, of_keys: bool = False) ->
     matches = [name for name in listed if chosen.match(name)]
     if matches:
         return matches
-    near = difflib.get_close_matches(chosen.text, listed, 1)
     kind, error = ("key", MissingKeyError) if of_keys else ("tensor", MissingTensorError)
-    raise error(
-        f"no {kind} matches {chosen.text!r}", remedy=f"Did you mean {near[0]!r}?" if near else ""
-    )
+    remedy = did_you_mean(chosen.text, listed)
+    raise error(f"no {kind} matches {chosen.text!r}", remedy=remedy)

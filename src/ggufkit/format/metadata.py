@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeVar, overload
 
 import numpy as np
 
-from ggufkit.errors import FormatError, MissingKeyError, ValueTypeError, brief
+from ggufkit.errors import FormatError, MissingKeyError, ValueTypeError, brief, did_you_mean
 from ggufkit.format.arguments import texts
 from ggufkit.format.coerce import plain_exactly, typed, typed_value
 from ggufkit.format.encoding import CANONICAL, Encoding, is_utf8
@@ -302,8 +301,7 @@ class Metadata(Mapping[str, Value]):
         try:
             return self._entries[key]
         except KeyError:
-            near = difflib.get_close_matches(str(key), self._entries, 1)
-            remedy = f"Did you mean {near[0]!r}?" if near else ""
+            remedy = did_you_mean(str(key), self._entries)
             raise MissingKeyError(f"the model has no key {key!r}", remedy=remedy) from None
 
 

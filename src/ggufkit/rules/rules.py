@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from ggufkit import errors
-from ggufkit.errors import FormatError, MissingKeyError
+from ggufkit.errors import FormatError, MissingKeyError, did_you_mean
 
 Severity = Literal["error", "warning", "note"]
 Authority = Literal["GGUF", "llama.cpp", ""]
@@ -56,7 +55,6 @@ def all_rules() -> Mapping[str, Rule]:
 def explain(id: str) -> Rule:
     """Return a rule; MissingKeyError with the nearest one for an unknown id."""
     if id not in all_rules():
-        near = difflib.get_close_matches(id, all_rules(), 1)
-        remedy = f"Did you mean {near[0]!r}?" if near else "docs/check.md lists all rules"
+        remedy = did_you_mean(id, all_rules(), "docs/check.md lists all rules")
         raise MissingKeyError(f"unknown rule {id!r}", remedy=remedy)
     return all_rules()[id]

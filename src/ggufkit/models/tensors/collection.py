@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from ggufkit.errors import MissingTensorError, ShapeError
+from ggufkit.errors import MissingTensorError, ShapeError, did_you_mean
 from ggufkit.format.html import SHOWN_ROWS, table
 from ggufkit.models.tensors.tensor import Tensor
 
@@ -42,8 +41,7 @@ class Tensors(Mapping[str, Tensor]):
         try:
             entry = self._by_name[name]
         except KeyError:
-            near = difflib.get_close_matches(str(name), self._by_name, 1)
-            remedy = f"Did you mean {near[0]!r}?" if near else ""
+            remedy = did_you_mean(str(name), self._by_name)
             raise MissingTensorError(f"the model has no tensor {name!r}", remedy=remedy) from None
         if isinstance(entry, Tensor):
             return entry

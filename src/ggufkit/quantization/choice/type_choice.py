@@ -5,7 +5,6 @@ Only names, shapes, types and metadata are read.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -16,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from ggufkit.diffusion.architecture import architecture_of, general_names, is_without_keys
-from ggufkit.errors import MissingTensorError
+from ggufkit.errors import MissingTensorError, did_you_mean
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import TensorType, tensor_type
 from ggufkit.format.values import Strings, whole_number
@@ -312,10 +311,9 @@ def require_names(names: Collection[str], requests: TypeRequests, types: Iterabl
     ]
     unknown += [name for name in types if name not in names]
     if unknown:
-        near = difflib.get_close_matches(unknown[0], names, 1, cutoff=0.4)
         raise MissingTensorError(
             f"no tensor has the name {unknown[0]!r}, for which a type is given",
-            remedy=f"Did you mean {near[0]!r}?" if near else "`ggufkit inspect` shows the names",
+            remedy=did_you_mean(unknown[0], names, "`ggufkit inspect` shows the names", cutoff=0.4),
         )
 
 
