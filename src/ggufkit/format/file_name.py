@@ -146,10 +146,10 @@ def parse_spoken(name: str, parameters: int = 0) -> ModelId:
     A much smaller size ("128K" after "7B") is the length of a context.
     """
     sizes = re.findall(_NUMBERED_SIZE, parse_model_id(name).size_label or "")
-    match = (
+    counts = (
         int(count or 1) * float(size) * 1000 ** " KMBT".find(unit) for count, size, unit in sizes
     )
-    return parse_model_id(name, max(parameters, *map(int, match), 0))
+    return parse_model_id(name, max(parameters, *map(int, counts), 0))
 
 
 def parse_model_id(model_id: str, parameters: int = 0) -> ModelId:

@@ -24,7 +24,6 @@ from ggufkit.system.threads import Progress, in_turn, pool_of
 
 PIECE: Final = 1 << 20  # elements: large enough that a read is cheap, far smaller than any model
 AHEAD: Final = 4  # pieces per thread that are decoded while the first is waited for
-BITS16: Final = np.dtype(np.uint16)  # NumPy has no bfloat16: its bits take the place
 FLOATS: Final = {DTYPES[kind]: kind for kind in ("F32", "F16", "BF16", "F64")}
 Wrapped = TypeVar("Wrapped")
 
@@ -61,7 +60,7 @@ def dtype_of(type: TensorType) -> np.dtype[Any]:
 
     Types that NumPy and GGUF lack are bytes.
     """
-    return np.dtype(type.dtype or (np.uint8 if type.id < 0 else BITS16))
+    return np.dtype(type.dtype or (np.uint8 if type.id < 0 else np.uint16))
 
 
 def decoded_model(

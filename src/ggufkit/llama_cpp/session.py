@@ -26,7 +26,7 @@ from ggufkit.llama_cpp.library import (
 from ggufkit.models.open import open as open_model
 
 MICRO_BATCH: Final = 512  # tokens that llama.cpp computes at once by default
-TABLE: Final = "tid2eid"  # DeepSeek-V4's experts by token, which llama.cpp only looks up
+LOOKUP_TABLE: Final = "tid2eid"  # DeepSeek-V4's experts by token, which llama.cpp only looks up
 DATA_TOO: Final = True
 _BEYOND_UNICODE: Final = re.compile(rb"(?:\xf4[\x90-\xbf]|[\xf5-\xf7][\x80-\xbf])[\x80-\xbf]{2}")
 
@@ -239,7 +239,7 @@ def _require_multiplied(path: Path, llama: Library) -> None:
     with open_model(path) as model:
         for tensor in model.tensors.values():
             is_matrix = len(tensor.shape) > 1 and tensor.name.endswith(".weight")
-            if not is_matrix or TABLE in tensor.name:
+            if not is_matrix or LOOKUP_TABLE in tensor.name:
                 continue
             if not llama.functions.ggml_get_type_traits_cpu(tensor.type.id).contents.vec_dot:
                 raise TensorTypeError(

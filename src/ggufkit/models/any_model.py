@@ -22,6 +22,7 @@ from ggufkit.system.descriptors import AnyPath
 
 AnyModel: TypeAlias = "Model | AnyPath | Content"
 Opening: TypeAlias = "Callable[[AnyModel, str], Model]"
+_OPENABLE: Final = (str, bytes, bytearray, memoryview, os.PathLike, SeekableFile)
 Options = ParamSpec("Options")
 Returned = TypeVar("Returned")
 # What is computed from a model, by general.type, which is also the option that takes it.
@@ -32,7 +33,7 @@ def as_model(model: AnyModel, argument: str = "model") -> Model:
     """Return a model itself, or open what `open` takes; ValueTypeError (a TypeError) if not."""
     if isinstance(model, Model):
         return model
-    if isinstance(model, str | bytes | os.PathLike | bytearray | memoryview | SeekableFile):
+    if isinstance(model, _OPENABLE):
         return open_model(model)
     raise ValueTypeError(
         f"`{argument}` is {brief(model)}, which is neither a model nor a path nor a file object",
@@ -85,9 +86,7 @@ class Opener(contextlib.ExitStack):
         opening: Opening = as_model,
     ) -> tuple[Model, ...]:
         """Return one or several models; a single path is one model."""
-        if isinstance(
-            models, Model | str | bytes | bytearray | memoryview | os.PathLike | SeekableFile
-        ):
+        if isinstance(models, (Model, *_OPENABLE)):
             return (self.open(models, argument, opening),)
         if not isinstance(models, Iterable):
             raise refusal(argument, models, "a model, a path, or several of them")

@@ -142,7 +142,7 @@ def requantize(  # noqa: PLR0913 (two types, and the options of `quantize`)
     rows = parallel.as_rows(result)
 
     def run(piece: ArrayPiece) -> None:
-        view = kernels.decoded(piece.view, source, target)
+        view = kernels.decoded_for(target, piece.view, source)
         column = piece.column // source.block_bytes * source.block_size
         decoded = replace(piece, view=view, column=column)
         _encode_piece(kernels.encoder(view.dtype, target), target, rows, decoded)

@@ -153,7 +153,7 @@ def _effort(search: str | None, target: TensorType) -> int:
     return EFFORTS.get(search_for(search, target) or "", 0)
 
 
-def decoded(view: Bytes, source: TensorType, target: TensorType) -> Numbers:
+def decoded_for(target: TensorType, view: Bytes, source: TensorType) -> Numbers:
     """Decode a piece for `target`: to float32, or exact integers."""
     if is_integer(target) and source.dtype is not None:
         return np.ascontiguousarray(view).view(np.dtype(source.dtype))
