@@ -85,7 +85,7 @@ def _shares_middle(file: HubFile, first_head: bytes, header: Header) -> bool:
     is_same = tail[:SAME_BYTES] == first_head[end - SAME_BYTES : end]
     if not (is_same and _is_sound(whole, file.nbytes)):
         return False
-    file.data = whole
+    file.set_beginning(whole)
     return True
 
 

@@ -107,9 +107,9 @@ class RemoteFile(RangeFile):
         """Return the bytes of all ranges: near ones in one request, large ones in parallel."""
         self.state  # noqa: B018 (the first request)
         groups = coalesce(ranges)
-        buffers = [memoryview(bytearray(group.whole.nbytes)) for group in groups]
+        buffers = [_RangeBuffer(group.whole) for group in groups]
         tasks = [
-            partial(self.read_to, part, partial(_fill, buffer, group.whole.offset))
+            partial(self.read_to, part, buffer.write)
             for group, buffer in zip(groups, buffers, strict=True)
             for part in parts_of(group.whole)
         ]
@@ -117,8 +117,7 @@ class RemoteFile(RangeFile):
         results: list[memoryview] = [memoryview(b"")] * len(ranges)
         for group, buffer in zip(groups, buffers, strict=True):
             for index in group.members:
-                start = ranges[index].offset - group.whole.offset
-                results[index] = buffer[start : start + ranges[index].nbytes]
+                results[index] = buffer.view(ranges[index])
         return results
 
     def copy(self, offset: int, nbytes: int, target: int, target_offset: int) -> None:
@@ -210,9 +209,19 @@ class RemoteFile(RangeFile):
         return _state_of(answer, nbytes)
 
 
-def _fill(buffer: memoryview, start: int, position: int, data: memoryview) -> None:
-    """Put bytes from `position` in a file into a buffer that begins at `start`."""
-    buffer[position - start : position - start + len(data)] = data
+class _RangeBuffer:
+    """Memory for a range of a file."""
+
+    def __init__(self, whole: ByteRange) -> None:
+        self._start = whole.offset
+        self._memory = memoryview(bytearray(whole.nbytes))
+
+    def view(self, part: ByteRange) -> memoryview:
+        start = part.offset - self._start
+        return self._memory[start : start + part.nbytes]
+
+    def write(self, position: int, data: memoryview) -> None:
+        self.view(ByteRange(position, len(data)))[:] = data
 
 
 def reopened(open_again: Callable[[], RemoteFile], state: FileState) -> RemoteFile:

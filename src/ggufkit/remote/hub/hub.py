@@ -193,6 +193,10 @@ class HubFile(RemoteFile):
         self.repository = repository
         self.file = file
 
+    def set_beginning(self, beginning: bytes) -> None:
+        """Take a beginning that another file of the repository completed."""
+        self.data = beginning
+
     def __reduce__(self) -> tuple[Callable[..., RemoteFile], tuple[object, ...]]:
         """Pickle the names; the reading process logs in with the token of its own machine."""
         again = partial(HubFile, self.repository, self.file, first_bytes=1)
