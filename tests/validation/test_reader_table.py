@@ -86,9 +86,8 @@ TABLE = {
     "lora/image_adapter.py": (MAPPED, "lora/test_merge_lora.py"),
     "lora/peft.py": ("validation.patterns:MOST_BITS", "adapter"),
     "models/caches.py": (VALUES, "cache"),
-    "models/hub/find.py": (VALUES, "cache"),
     "models/hub/names.py": (OWN, OWN),
-    "models/hub/repository.py": (OWN, OWN),
+    "models/hub/repository.py": (VALUES, "cache"),
     "models/open.py": (MAPPED, "model"),
     "output/chunks.py": (OWN, "system/test_cluster.py"),  # from a scheduler that the user trusts
     "quantization/losses/sensitivities.py": (VALUES, "results"),
