@@ -81,7 +81,7 @@ def test_gguf_pys_test_of_types_finds_that_they_match_ggml(gguf_py, name):
     assert all("matches exactly" in line for line in lines)
 
 
-@pytest.mark.matrix
+@pytest.mark.exhaustive
 def test_gguf_pys_test_of_all_types_finds_that_they_match_ggml(gguf_py):
     lines = _quants(gguf_py)
     wrong = [line for line in lines if "matches exactly" not in line]

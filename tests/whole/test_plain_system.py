@@ -71,7 +71,7 @@ def run_plainly(*arguments):
 
 
 @pytest.mark.parametrize(
-    "tests", [FAST, pytest.param(WHOLE, marks=pytest.mark.matrix)], ids=["fast", "whole"]
+    "tests", [FAST, pytest.param(WHOLE, marks=pytest.mark.exhaustive)], ids=["fast", "whole"]
 )
 def test_tests_pass_without_the_calls_of_one_system(tests):
     names = [f"({re.escape(name)})" for reason in WITHOUT.values() for name in reason]
