@@ -7,6 +7,7 @@ import pytest
 
 import ggufkit
 from ggufkit.errors import ValueTypeError
+from ggufkit.imatrix.matrix import Entry
 from ggufkit.output.layout import layout
 from ggufkit.output.resume import digest
 from ggufkit.quantization.provenance import quantize_with_provenance
@@ -73,6 +74,27 @@ def test_decisions_name_the_search_of_each_tensor(source):
         "norm.bias": None,
     }
     assert [decision.after.name for decision in done.unsearched] == ["blk.0.ffn_up.weight"]
+
+
+def first_changed(model, **options):
+    return next(decision for decision in decide(model, **options).decisions if decision.is_changed)
+
+
+@pytest.mark.parametrize(
+    ("search", "left"), [("better", {"Q4_0", "Q5_0", "Q3_K"}), ("best", {"Q4_0"})]
+)
+def test_types_that_gain_little_are_not_searched_with_importance_data(source, search, left):
+    weights = np.ones(512, np.float32)
+    imatrix = ggufkit.Imatrix({n: Entry(weights[None], np.ones(1, np.int64)) for n in TENSORS})
+    with ggufkit.open(source) as model:
+        for kind in ("Q4_0", "Q5_0", "Q3_K", "Q4_K"):
+            types = dict.fromkeys(["blk.0.ffn_up.weight"], kind)
+            for data in (None, imatrix):
+                done = first_changed(model, search=search, types=types, imatrix=data)
+                assert done.search == (None if data and kind in left else search)
+                plain = first_changed(model, types=types, imatrix=data)
+                is_same = plain.after.numpy().tobytes() == done.after.numpy().tobytes()
+                assert is_same == (done.search is None)
 
 
 def test_a_model_without_searched_tensors_does_not_claim_a_search(source):

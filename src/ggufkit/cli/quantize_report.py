@@ -27,6 +27,7 @@ from ggufkit.quantization.decision import Decision, Quantization
 from ggufkit.quantization.explain import Explanation, explain
 from ggufkit.quantization.quantize import QuantizeOptions, decide, refuse
 from ggufkit.quantization.recipes import Recipe
+from ggufkit.quants.search import is_searched
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -192,7 +193,8 @@ def _notes(quantized: Quantization, *, allowed: bool) -> Iterator[str]:
         tensors = tensor_names([d.after.name for d in quantized.uncovered])
         yield f"importance data is missing, and without it this is refused: {tensors}"
     for kind, number in Counter(d.after.type for d in quantized.unsearched).items():
-        yield f"{counted(number, 'tensor')} without a search: {kind} has none"
+        why = "gains little with importance data" if is_searched(kind) else "has none"
+        yield f"{counted(number, 'tensor')} without a search: {kind} {why}"
     others = [d.after.name for d in quantized.unweighted if not d.needs_imatrix]
     if others:
         imatrix, hessian = (quantized.model.metadata.get(f"quantize.{key}.file") for key in _DATA)

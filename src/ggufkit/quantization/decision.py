@@ -76,7 +76,7 @@ class Quantization:
 
     @property
     def unsearched(self) -> list[Decision]:
-        """The quantized tensors whose types have no search, although one was asked for."""
+        """The quantized tensors that are not searched, although a search was asked for."""
         quantized = [d for d in self.decisions if d.is_changed and d.after.type.is_quantized]
         return [d for d in quantized if self.search and d.search is None]
 

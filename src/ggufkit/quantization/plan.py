@@ -28,8 +28,8 @@ class Plan:
     `fallbacks` counts the tensors whose rows do not fit the chosen type, which costs
     `fallback_nbytes` more bytes; `uncovered` those that could not be quantized because importance
     data is missing. `nominal_bits` are the bits per weight of the recipe's base type, and
-    `fallback_widths` the widths of the rows that do not fit. `unsearched` counts those whose type
-    has no search, if one is to be used.
+    `fallback_widths` the widths of the rows that do not fit. `unsearched` counts those that a
+    search leaves as they are.
     """
 
     recipe: str

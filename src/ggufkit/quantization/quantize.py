@@ -56,7 +56,7 @@ from ggufkit.quantization.recipes import (
 )
 from ggufkit.quants import codec, kernels
 from ggufkit.quants.codec import AnyType
-from ggufkit.quants.search import Search, check_search, search_for
+from ggufkit.quants.search import Search, check_search, worthwhile_search
 from ggufkit.system.descriptors import AnyPath
 
 if TYPE_CHECKING:
@@ -301,7 +301,8 @@ def _decision(  # noqa: PLR0913 (a part of `decide`)
         kind = tensor_type(PROMOTED[kind.plain or kind.name])
     if kind != tensor.type:
         _require_encoder(tensor.name, kind)
-    after = retyped(tensor, kind, weights, search)
+    chosen = worthwhile_search(search, kind, weighted=weights is not None)
+    after = retyped(tensor, kind, weights, chosen)
     return Decision(
         tensor,
         after,
@@ -310,7 +311,7 @@ def _decision(  # noqa: PLR0913 (a part of `decide`)
         needs_imatrix=_needs(recipe, kind, tensor),
         why=choice.why,
         weights=weights,
-        search=None if after is tensor else search_for(search, kind),
+        search=None if after is tensor else chosen,
     )
 
 

@@ -57,7 +57,7 @@ def command(
 
     The notes name recipes that lack importance data for some tensors, and recipes that use other
     types because rows do not divide into blocks, with the bytes that this adds. With --search they
-    also count the tensors whose type has no search.
+    also count the tensors that are not searched.
     """
     with look_at(file) as model:
         if recipe:
