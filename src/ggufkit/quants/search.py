@@ -43,7 +43,7 @@ def search_for(search: str | None, type: TensorType) -> Search | None:
     return checked if is_searched(type) else None
 
 
-# With importance data, files of these types lose less than 3 % less by a search, as a mean over models.
+# With importance data a search gains less than 3 % for files of these types, as a mean over models.
 _GAINS_LITTLE: Final = {"better": frozenset({"Q4_0", "Q5_0", "Q3_K"}), "best": frozenset({"Q4_0"})}
 
 
