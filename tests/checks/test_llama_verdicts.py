@@ -53,15 +53,15 @@ def test_llama_cpp_agrees_with_check_on_a_sample_of_wrong_models(llama_cpp, base
 
 # Real vocabularies take minutes each, and the small models break the same rules.
 REAL = ("smollm2", "gemma3")
-EVERY = [
-    pytest.param(base, marks=pytest.mark.exhaustive if base in REAL else pytest.mark.matrix)
-    for base in spoiled.BASES
+MORE = [
+    *(pytest.param(b, 1, 2, marks=pytest.mark.matrix) for b in spoiled.BASES if b not in REAL),
+    *(pytest.param(b, 0, 1, marks=pytest.mark.exhaustive) for b in spoiled.BASES),
 ]
 
 
-@pytest.mark.parametrize("base", EVERY)
-def test_llama_cpp_agrees_with_check_on_every_wrong_model(llama_cpp, base, tmp_path):
-    assert disagreements(base, spoiled.cases(base), tmp_path) == []
+@pytest.mark.parametrize(("base", "start", "step"), MORE)
+def test_llama_cpp_agrees_with_check_on_more_wrong_models(llama_cpp, base, start, step, tmp_path):
+    assert disagreements(base, list(spoiled.cases(base))[start::step], tmp_path) == []
 
 
 def test_known_tensors_match_the_source_of_llama_cpp(llama_cpp_loader):

@@ -357,8 +357,14 @@ def test_parameters_that_are_laid_out_in_an_unknown_way_are_refused():
         assert llama_cpp.ContextPlaces.find(bytes(other)) is None
 
 
-@pytest.mark.matrix
-@pytest.mark.parametrize("version", ["0.2.14", "2026.6.9538", "2026.8.10229"])
+@pytest.mark.parametrize(
+    "version",
+    [
+        pytest.param("0.2.14", marks=pytest.mark.matrix),  # the oldest
+        pytest.param("2026.6.9538", marks=pytest.mark.exhaustive),
+        pytest.param("2026.8.10229", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_other_versions_of_the_binding_pass_the_same_tests(version):
     here = Path(__file__).parents[1]
     program = f"""if True:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from ggufkit.models.tensors.in_memory import as_tensor
 from ggufkit.quantization.quantize import decide
 from ggufkit.quantization.recipes import LLAMA_CPP, RECIPES
 from rule_groups import STRUCTURE
+from sampled import divided
 
 RNG = np.random.default_rng(7)
 OURS_ONLY = {"NVFP4"}  # llama.cpp has the type, llama-quantize no such recipe
@@ -220,10 +222,18 @@ def test_projector_matches_llama_quantize(case, recipe, tmp_path):
     assert_same_file(tmp_path / "f16.gguf", recipe, tmp_path, {})
 
 
-@pytest.mark.matrix
-@with_and_without
-@pytest.mark.parametrize("recipe", [name for name in THEIRS if name not in FEW])
-@pytest.mark.parametrize("source", ["few_layers", "experts"])
+# Of each recipe, one model is for the matrix with importance data, and the other one without.
+@pytest.mark.parametrize(
+    ("recipe", "source", "with_imatrix"),
+    divided(
+        itertools.product(
+            [name for name in THEIRS if name not in FEW],
+            ["few_layers", "experts"],
+            [False, True],
+        ),
+        lambda number: number % 4 in ((0, 3) if number // 4 % 2 else (1, 2)),
+    ),
+)
 def test_every_recipe_gives_the_file_of_llama_quantize(
     request, source, recipe, with_imatrix, tmp_path
 ):
@@ -231,8 +241,14 @@ def test_every_recipe_gives_the_file_of_llama_quantize(
     assert_same_in_recipe(path, recipe, tmp_path, with_imatrix=with_imatrix)
 
 
-@pytest.mark.matrix
-@pytest.mark.parametrize("case", [case for case in recorded.cases() if case.name in RECORDED])
+# Four follow each other in each recipe: one of them is for the matrix.
+@pytest.mark.parametrize(
+    "case",
+    divided(
+        ([case] for case in recorded.cases() if case.name in RECORDED),
+        lambda number: number % 4 == number // 4 % 4,
+    ),
+)
 def test_whole_real_model_matches_llama_quantize(case, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     source = recorded.SOURCES[case.source]()

@@ -24,6 +24,8 @@ SEARCHES = {"MXFP4": "best", "NVFP4": "best"}
 # one's compiler was freer: of 50 000 odd blocks, one of Q4_K and one of Q5_K come out different.
 PLAIN = "libggml"
 
+SHAPES = [(1, 17), (2, 15), (9, 1), (40, 2), (3, 3)]  # rows and blocks of a row
+
 # Each makes the weights of columns from evenly distributed numbers.
 IMPORTANCE = {
     "even": lambda u: u,
@@ -72,13 +74,21 @@ def test_weighted_encoding_gives_the_bytes_of_ggml(isa, name, library):
         require_ggmls(library, name, x, columns(kind, x.shape[1]), f"{character}, {kind}")
 
 
+# Each pair of numbers and weights in one of the shapes, or in all of them.
 @pytest.mark.real
-@pytest.mark.matrix
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(len(SHAPES), marks=pytest.mark.matrix),
+        pytest.param(1, marks=pytest.mark.exhaustive),
+    ],
+    ids=["one shape", "all shapes"],
+)
 @pytest.mark.parametrize("name", WEIGHTED)
-@pytest.mark.parametrize("kind", IMPORTANCE)
-def test_any_weights_on_any_rows_give_the_bytes_of_ggml(isa, name, kind):
-    shapes = [(1, 17), (2, 15), (9, 1), (40, 2), (3, 3)]
-    for character, (seed, shape) in itertools.product(oracle.CHARACTERS, enumerate(shapes)):
+@pytest.mark.parametrize(("number", "kind"), [*enumerate(IMPORTANCE)], ids=[*IMPORTANCE])
+def test_any_weights_on_any_rows_give_the_bytes_of_ggml(isa, name, number, kind, step):
+    pairs = [*itertools.product(enumerate(SHAPES), oracle.CHARACTERS)]
+    for (seed, shape), character in pairs[number % step :: step]:
         x = rows_of(character, name, shape, seed)
         note = f"{character}, {shape}"
         require_ggmls(PLAIN, name, x, columns(kind, x.shape[1], seed), note)

@@ -2,8 +2,9 @@
 
 As a program: faulty.py COMMAND FAULTS AT FOLDER prints JSON, a list with one object for each run:
 the call, the fault, exit code and message, what became of inputs and output, and what lies about
-after the next run. AT is "every" call (a sample, where there are very many), one of "each" kind,
-or where an output is "made". Each run is a process of its own, forked from one that has no threads.
+after the next run. AT is "every" call (a sample, where there are very many), "some" calls, one of
+"each" kind, or where an output is "made". Each run is a process of its own, forked from one that
+has no threads.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ SIGNALS: Final = {
     "terminated": signal.SIGTERM,
     "rivalled": signal.SIGSTOP,  # until `run` has seen the other one end
 }
-MOST_POINTS: Final = 120  # of a command with more calls, a sample meets each fault
+# Of a command with more calls, a sample meets each fault.
+MOST_POINTS: Final = {"every": 120, "some": 12}
 # These write one file after another; stopped, they leave whole files, and the next run goes on.
 MAKES_MANY: Final = {"release", "card"}
 OF_THE_RUN: Final = ("release.log",)  # tells of each run, so it is never the same
@@ -406,11 +408,13 @@ class Trial:
         befallen = BEFALLEN.get(fault, {*self.calls})
         befallen &= {*self.calls}
         numbers = [n for n, name in enumerate(self.calls) if name in befallen]
-        if places == "every" or not numbers:
-            if len(numbers) <= MOST_POINTS:
+        most = MOST_POINTS.get(places, 0)
+        if most or not numbers:
+            if len(numbers) <= most:
                 return numbers
             kinds = map(self.calls.index, befallen)
-            return sorted({*kinds, *random.Random(fault).sample(numbers, MOST_POINTS)})
+            drawn = random.Random(fault).sample(numbers, most)
+            return sorted({*kinds, *drawn, numbers[-1]})
         if places == "each":
             return sorted({*map(self.calls.index, befallen), numbers[-1]})
         if fault == "ended":  # all kinds of reads, which are few

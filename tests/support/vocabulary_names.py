@@ -1,18 +1,21 @@
-"""The vocabularies of llama.cpp by name: a few quick ones, and all others."""
+"""The vocabularies of llama.cpp by name: a few quick ones, those of the matrix, and all others."""
 
 from __future__ import annotations
 
 import pytest
 
 QUICK = {"bert-bge", "gpt-2", "llama-spm"}
-OTHERS = {
-    *("aquila", "baichuan", "command-r", "deepseek-coder", "deepseek-llm", "falcon", "gemma-4"),
-    *("gpt-neox", "llama-bpe", "mpt", "nomic-bert-moe", "phi-3", "qwen2", "qwen35", "refact"),
-    "starcoder",
+# With `QUICK`, one of each kind and of each way to split text before the merges.
+MATRIX = {
+    *("deepseek-coder", "deepseek-llm", "falcon", "gemma-4", "llama-bpe", "nomic-bert-moe"),
+    *("phi-3", "qwen35", "refact"),
 }
+# These are split as one of the others is.
+SIMILAR = {"aquila", "baichuan", "command-r", "gpt-neox", "mpt", "qwen2", "starcoder"}
 NAMES = [
-    name if name in QUICK else pytest.param(name, marks=pytest.mark.matrix)
-    for name in sorted(QUICK | OTHERS)
+    *sorted(QUICK),
+    *(pytest.param(name, marks=pytest.mark.matrix) for name in sorted(MATRIX)),
+    *(pytest.param(name, marks=pytest.mark.exhaustive) for name in sorted(SIMILAR)),
 ]
 
 

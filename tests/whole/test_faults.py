@@ -121,11 +121,16 @@ def test_fault_while_writing_the_output_loses_nothing(tmp_path, command):
 
 
 @pytest.mark.parametrize(
-    "command", ["copy", *(pytest.param(c, marks=pytest.mark.matrix) for c in OTHERS)]
+    ("command", "places"),
+    [
+        ("copy", "every"),
+        *(pytest.param(command, "some", marks=pytest.mark.matrix) for command in OTHERS),
+        *(pytest.param(command, "every", marks=pytest.mark.exhaustive) for command in OTHERS),
+    ],
 )
-def test_command_killed_at_any_call_loses_nothing(tmp_path, command):
+def test_command_killed_at_any_call_loses_nothing(tmp_path, command, places):
     rows = assert_loses_nothing(
-        command, {"killed", "torn", "failed", "interrupted"}, "every", tmp_path
+        command, {"killed", "torn", "failed", "interrupted"}, places, tmp_path
     )
     calls = {row["call"] for row in rows}
     writing = {"pwrite", "fsync", "replace", "flock"}
@@ -135,11 +140,15 @@ def test_command_killed_at_any_call_loses_nothing(tmp_path, command):
     assert outputs & {"old", "absent"}  # faults lie on both sides of publishing
 
 
-@pytest.mark.matrix
-@pytest.mark.parametrize("command", COMMANDS)
-def test_fault_in_each_kind_of_call_loses_nothing(tmp_path, command):
-    faults = faults_of(command) - {"killed", "torn", "failed", "interrupted"}
-    assert_loses_nothing(command, faults, "each", tmp_path)
+# Each command meets half of the faults in the matrix, and all of them in the exhaustive tests.
+@pytest.mark.parametrize(
+    "step",
+    [pytest.param(2, marks=pytest.mark.matrix), pytest.param(1, marks=pytest.mark.exhaustive)],
+)
+@pytest.mark.parametrize(("number", "command"), [*enumerate(COMMANDS)])
+def test_fault_in_each_kind_of_call_loses_nothing(tmp_path, number, command, step):
+    faults = sorted(faults_of(command) - {"killed", "torn", "failed", "interrupted"})
+    assert_loses_nothing(command, {*faults[number % step :: step]}, "each", tmp_path)
 
 
 def test_error_names_the_input_that_the_kernel_cannot_read(tmp_path, monkeypatch):
