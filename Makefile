@@ -52,10 +52,10 @@ CHECKED := checks diffusion docs edits format house imatrix inspection lora mode
 test: lint fetch $(WIDE)  ## lint, type-check and test everything
 	GGUFKIT_WIDE="$(BUILT_WIDE)" $(BIN)/python $(PYTEST)
 
-test-matrix: fetch $(WIDE)  ## compare whole matrices of cases with ggml, as CI does
+test-matrix: fetch $(WIDE)  ## compare samples of whole matrices of cases with ggml, as CI does
 	GGUFKIT_WIDE="$(BUILT_WIDE)" $(BIN)/python $(PYTEST) -m matrix
 
-test-exhaustive: fetch $(WIDE)  ## try all cases of what `make test` samples, and every addition of CONTRIBUTING.md
+test-exhaustive: fetch $(WIDE)  ## try all cases of what the tests above sample, and every addition of CONTRIBUTING.md
 	GGUFKIT_WIDE="$(BUILT_WIDE)" $(BIN)/python $(PYTEST) -m exhaustive
 
 test-browser: fetch $(VENV)/browser-tools  ## look at the pages of `ggufkit view` in Chromium
