@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
+from ctypes import POINTER, c_int64
 from pathlib import Path
 
 import numpy as np
@@ -355,6 +357,35 @@ def test_parameters_that_are_laid_out_in_an_unknown_way_are_refused():
         other = bytearray(defaults)
         other[changed] ^= 3
         assert llama_cpp.ContextPlaces.find(bytes(other)) is None
+
+
+@pytest.mark.parametrize("member", ["type", "ne", "nb", "op", "src", "data", "name"])
+def test_tensors_that_are_laid_out_in_an_unknown_way_are_refused(monkeypatch, member):
+    class OtherTensor(ctypes.Structure):
+        pass
+
+    names = [name for name, _ in llama_cpp.GraphTensor._fields_]
+    fields = [
+        (name, POINTER(OtherTensor) * 10 if name == "src" else kind)
+        for name, kind in llama_cpp.GraphTensor._fields_
+    ]
+    OtherTensor._fields_ = [
+        *fields[: names.index(member)],
+        ("new", c_int64),
+        *fields[names.index(member) :],
+    ]
+    tensor = POINTER(OtherTensor)
+    known = (POINTER(llama_cpp.GraphTensor), llama_cpp.GraphTensor)
+    signatures = {
+        name: (
+            tensor if result in known else result,
+            tuple(tensor if argument in known else argument for argument in arguments),
+        )
+        for name, (result, arguments) in llama_cpp._SIGNATURES.items()
+    }
+    monkeypatch.setattr(llama_cpp, "_SIGNATURES", signatures)
+    with pytest.raises(MissingExtraError, match="its tensors are laid out in an unknown way"):
+        llama_cpp.library.__wrapped__()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -37,6 +37,7 @@ from ggufkit.imatrix.matrix import (
     chunks_held,
 )
 from ggufkit.imatrix.moments import InputMoments, parts_of, require_batches
+from ggufkit.imatrix.shards import require_shard, shard_of
 from ggufkit.llama_cpp.library import F32, GraphTensor, Library, library
 from ggufkit.llama_cpp.session import Session
 from ggufkit.models.any_model import require_weights
@@ -202,6 +203,7 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
     context: int = CHUNK_SIZE,
     batch: int = BATCH,
     from_chunk: int = 0,
+    shard: tuple[int, int] = (1, 1),
     process_output: bool = False,
     parse_special: bool = False,
     hessian: AnyPath | None = None,
@@ -214,8 +216,10 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
     """Run `model` over the file `text` and return its importance matrix, as llama-imatrix does.
 
     The text is cut into chunks of `context` tokens. At most `chunks` of them are computed, `batch`
-    tokens at a time; the first `from_chunk` chunks are skipped. `process_output` collects data for
-    output.weight too, and `parse_special` reads the names of special tokens as such.
+    tokens at a time; the first `from_chunk` chunks are skipped. With `shard=(i, n)` only part i of
+    n of these chunks is computed, in whole batches; `merge` adds up the n results.
+    `process_output` collects data for output.weight too, and `parse_special` reads the names of
+    special tokens as such.
     `hessian` names a file for the second moments of all inputs, for `quantize(hessian=...)`; sums
     of more than `memory` bytes are collected in several passes over the text. With `band`, only
     products within blocks of so many columns (a multiple of 256) are summed: memory and file grow
@@ -231,6 +235,7 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
             f"a band of {band} columns does not hold whole blocks of every type",
             remedy=f"Use a multiple of {BAND_UNIT}",
         )
+    require_shard(shard)
     location = as_path(model)
     llama = library()
     with open_model(location) as opened:  # raises a typed error where llama.cpp would abort
@@ -254,7 +259,7 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
         ) as session,
     ):
         tokens = session.tokenize(content, special=parse_special)[from_chunk * context :]
-        groups = list(_groups(tokens, context, chunks, sequences))
+        groups = shard_of(list(_groups(tokens, context, chunks, sequences)), shard)
         choices = (batch, process_output, memory if hessian else None, band)
         key = hashlib.sha256(repr((__version__, status, groups, choices)).encode()).hexdigest()
         target = as_path(resume or hessian or text)
@@ -271,7 +276,7 @@ class _TextPasses:
 
     session: Session
     collector: _Collector
-    groups: list[list[list[int]]]
+    groups: Sequence[list[list[int]]]
     batch: int
     progress: Progress | None
     checkpoint: SumsCheckpoint

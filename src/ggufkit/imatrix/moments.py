@@ -131,7 +131,7 @@ def require_batches(groups: Sized) -> None:
     if len(groups) < PARTS:
         raise ValueTypeError(
             "the text is read in one batch, and second moments need a part that is held out",
-            remedy="Use a longer text, or compute fewer tokens at once (batch=...)",
+            remedy="Use a longer text or fewer shards, or compute fewer tokens at once (batch=...)",
         )
 
 

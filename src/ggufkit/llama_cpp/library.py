@@ -2,7 +2,8 @@
 
 The binding xllamacpp ships all of llama.cpp as one library with its C functions as symbols. The
 structures below match `llama.h` and `ggml.h`; what differs between versions is found in llama.cpp's
-default parameters, and a version without the functions that are needed is refused.
+default parameters. A version without the functions that are needed is refused, and so is one whose
+tensors or parameters are laid out in an unknown way.
 """
 
 from __future__ import annotations
@@ -40,10 +41,12 @@ BINDING: Final = "xllamacpp"
 LOG_ERROR: Final = 4  # ggml_log_level
 SHOWN_ERRORS: Final = 3  # lines of llama.cpp's log in a message
 F32: Final = 0  # ggml_type
+F16: Final = 1
 NO_OPERATION: Final = 0  # ggml_op: of weights and inputs
 LOADED_WHOLE: Final = 0  # llama_load_mode: weights are in memory of their own, not mapped
 PARAMETERS_BYTES: Final = 256  # more than any version has; passed on unread
 FIRST_DEFAULTS: Final = (512, 2048, 512, 1)  # n_ctx, n_batch, n_ubatch, n_seq_max
+PROBE_BYTES: Final = 1 << 16  # for the tensors of `Library._has_known_tensors`
 
 
 class GraphTensor(ctypes.Structure):
@@ -127,6 +130,12 @@ class TypeTraits(ctypes.Structure):
     )
 
 
+class InitParameters(ctypes.Structure):
+    """`ggml_init_params`."""
+
+    _fields_ = (("mem_size", c_size_t), ("mem_buffer", c_void_p), ("no_alloc", c_bool))
+
+
 class Batch(ctypes.Structure):
     """`llama_batch`."""
 
@@ -150,9 +159,15 @@ _SIGNATURES: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "ggml_backend_buffer_is_host": (c_bool, (c_void_p,)),
     "ggml_backend_tensor_set": (None, (POINTER(GraphTensor), c_char_p, c_size_t, c_size_t)),
     "ggml_backend_tensor_get": (None, (POINTER(GraphTensor), c_void_p, c_size_t, c_size_t)),
+    "ggml_free": (None, (c_void_p,)),
+    "ggml_get_data": (c_void_p, (POINTER(GraphTensor),)),
     "ggml_get_type_traits_cpu": (POINTER(TypeTraits), (c_int,)),
+    "ggml_init": (c_void_p, (InitParameters,)),
+    "ggml_mul_mat": (POINTER(GraphTensor), (c_void_p, *[POINTER(GraphTensor)] * 2)),
     "ggml_nbytes": (c_size_t, (POINTER(GraphTensor),)),
+    "ggml_new_tensor_3d": (POINTER(GraphTensor), (c_void_p, c_int, *[c_int64] * 3)),
     "ggml_op_name": (c_char_p, (c_int,)),
+    "ggml_set_name": (POINTER(GraphTensor), (POINTER(GraphTensor), c_char_p)),
     "llama_backend_init": (None, ()),
     "llama_context_default_params": (ContextParameters, ()),
     "llama_decode": (c_int32, (c_void_p, Batch)),
@@ -194,11 +209,34 @@ class Library:
         places = ContextPlaces.find(bytes(self.functions.llama_context_default_params()))
         if not places:
             raise AttributeError("its parameters of a context are laid out in an unknown way")
+        if not self._has_known_tensors():
+            raise AttributeError("its tensors are laid out in an unknown way")
         self.places: ContextPlaces = places
         self.errors: list[str] = []
         self._log = _Log(self._keep)  # kept alive as long as llama.cpp may call it
         self.functions.llama_log_set(self._log, None)
         self.functions.llama_backend_init()
+
+    def _has_known_tensors(self) -> bool:
+        """Whether a product that ggml makes reads as a GraphTensor."""
+        call = self.functions
+        context = call.ggml_init(InitParameters(PROBE_BYTES, None, no_alloc=False))
+        weight = call.ggml_new_tensor_3d(context, F16, 32, 3, 5)
+        inputs = call.ggml_new_tensor_3d(context, F32, 32, 7, 5)
+        product = call.ggml_mul_mat(context, weight, inputs)
+        call.ggml_set_name(weight, b"weight")
+        node, source, other = product.contents, product.contents.src[0], product.contents.src[1]
+        is_known = (
+            tuple(node.ne) == (3, 7, 5, 1)
+            and tuple(node.nb) == (4, 12, 84, 420)
+            and call.ggml_op_name(node.op) == b"MUL_MAT"
+            and node.data == call.ggml_get_data(product)
+            and ctypes.cast(other, c_void_p).value == ctypes.cast(inputs, c_void_p).value
+            and ctypes.cast(source, c_void_p).value == ctypes.cast(weight, c_void_p).value
+            and (weight.contents.type, weight.contents.name) == (F16, b"weight")
+        )
+        call.ggml_free(context)
+        return is_known
 
     def _keep(self, level: int, text: bytes, _data: object) -> None:
         if level == LOG_ERROR:

@@ -15,6 +15,7 @@ from ggufkit.cli.progress import progress_bar
 from ggufkit.errors import printable
 from ggufkit.imatrix.hessian_file import BAND_UNIT
 from ggufkit.imatrix.matrix import CHUNK_SIZE, FORMATS, Imatrix, merge
+from ggufkit.imatrix.shards import parse_shard
 from ggufkit.imatrix.statistics import LayerStatistics, by_layer, statistics
 from ggufkit.validation.plain_values import plain_values
 
@@ -162,6 +163,13 @@ def convert(
 @shared.chunks_option
 @shared.option(
     "--from-chunk", "Skip the first N chunks.", type=shared.Count(0), default=0, show_default=False
+)
+@shared.option(
+    "--shard I/N",
+    "Read only part I of N of these chunks; `imatrix merge` adds up the N results.",
+    type=shared.usage(parse_shard),
+    default="1/1",
+    show_default=False,
 )
 @shared.option(
     "--context",
