@@ -11,9 +11,13 @@ import pytest
 
 from ggufkit.errors import FormatError, NotGGUFError, TruncatedError
 from ggufkit.evaluation.base_file import HEADER, MAGIC, BaseFile, open_base
-from ggufkit.evaluation.log_probabilities import encode
+from ggufkit.evaluation.log_probabilities import encode, log_sum
 
 VOCABULARY, CONTEXT, CHUNKS = 7, 8, 2
+
+
+def codes_of(logits):
+    return encode(logits, log_sum(logits))
 
 
 @pytest.fixture
@@ -29,7 +33,7 @@ def path(tmp_path, logits):
         base = BaseFile("base", file.fileno(), tokens, VOCABULARY)
         base.begin()
         for chunk, position in np.ndindex(*logits.shape[:2]):
-            base.put(chunk, position, encode(logits[chunk, position]))
+            base.put(chunk, position, codes_of(logits[chunk, position]))
     assert path.stat().st_size == base.nbytes
     return path
 
@@ -51,13 +55,13 @@ def test_log_probabilities_come_back_within_half_a_step(path, logits):
 
 
 def test_log_probabilities_far_below_the_highest_are_cut():
-    codes = encode(np.array([0, -10, -40], np.float32))
+    codes = codes_of(np.array([0, -10, -40], np.float32))
     assert codes[-2] == 0
     assert codes[4] == 65535
 
 
 def test_equal_logits_have_codes_of_zero_and_no_scale():
-    codes = encode(np.full(4, 2, np.float32))
+    codes = codes_of(np.full(4, 2, np.float32))
     assert codes[:4].view(np.float32) == pytest.approx([0, -np.log(4)])
     assert not codes[4:].any()
 
@@ -135,4 +139,4 @@ def test_a_full_disk_names_the_place():
     with Path("/dev/full").open("wb", buffering=0) as file:
         base = BaseFile("folder", file.fileno(), np.zeros((1, CONTEXT), np.int32), VOCABULARY)
         with pytest.raises(OSError, match="No space left on device: 'folder'"):
-            base.put(0, 0, encode(np.zeros(VOCABULARY, np.float32)))
+            base.put(0, 0, codes_of(np.zeros(VOCABULARY, np.float32)))

@@ -26,36 +26,40 @@ def units(vocabulary: int) -> int:
 
 def exponentials(values: Floats) -> Floats:
     """Return exp as the C library rounds it; NumPy's own for float32 is up to 2.5 units off."""
-    result: Floats = np.exp(values.astype(np.float64)).astype(np.float32)
-    return result
+    result = np.empty_like(values)
+    return np.exp(values, out=result, dtype=np.float64, casting="same_kind")
 
 
-def log_sum(logits: Floats, highest: np.float32) -> float:
-    """Return the logarithm of the sum of the exponentials of `logits - highest`."""
-    return float(np.log(exponentials(logits - highest).sum(dtype=np.float64)))
+def log_sum(logits: Floats) -> float:
+    """Return the logarithm of the sum of the exponentials of `logits - logits.max()`."""
+    return float(np.log(exponentials(logits - logits.max()).sum(dtype=np.float64)))
 
 
 def surprise(logits: Floats, token: int) -> float:
     """Return the negative log probability of a token."""
-    highest = logits.max()
-    return log_sum(logits, highest) - float(logits[token] - highest)
+    return log_sum(logits) - float(logits[token] - logits.max())
 
 
-def surprise_with_codes(logits: Floats, token: int) -> float:
-    """Return the same in single precision, as llama-perplexity does while it writes a base."""
-    highest = logits.max()
-    return float(highest + np.float32(log_sum(logits, highest)) - logits[token])
+def surprise_with_codes(logits: Floats, token: int, total: float) -> float:
+    """Return the same in single precision, as llama-perplexity does while it writes a base.
+
+    `total` is the logits' `log_sum`.
+    """
+    return float(logits.max() + np.float32(total) - logits[token])
 
 
-def encode(logits: Floats) -> LogitCodes:
-    """Return log probabilities in 16 bits each, behind their scale and minimum."""
+def encode(logits: Floats, total: float) -> LogitCodes:
+    """Return log probabilities in 16 bits each, behind their scale and minimum.
+
+    `total` is the logits' `log_sum`.
+    """
     highest = logits.max()
     lowest = max(logits.min(), highest - DEEPEST)
     scale = (highest - lowest) / LEVELS
     result = np.zeros(units(len(logits)), np.uint16)
     head = result[:HEAD].view(np.float32)
     head[0] = scale
-    head[1] = lowest - highest - np.float32(log_sum(logits, highest))
+    head[1] = lowest - highest - np.float32(total)
     if scale:
         codes = np.rint(np.float32(1) / scale * (logits - lowest))
         result[HEAD : HEAD + len(logits)] = np.maximum(codes, 0)
@@ -75,10 +79,9 @@ def compare(logits: Floats, base: Floats, token: int) -> tuple[float, float, flo
     Returns the negative log probabilities of the token by both, the divergence, the difference of
     the token's probabilities, and whether both rank the same token first.
     """
-    highest = logits.max()
-    total = highest + np.float32(log_sum(logits, highest))
+    total = logits.max() + np.float32(log_sum(logits))
     surprise_here, surprise_of_base = total - logits[token], -base[token]
-    likely = base > -DEEPEST
+    likely = np.flatnonzero(base > -DEEPEST)
     likely_base = base[likely]
     terms = exponentials(likely_base) * (likely_base - logits[likely] + total)
     difference = exponentials(-surprise_here) - exponentials(-surprise_of_base)

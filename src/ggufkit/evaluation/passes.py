@@ -21,7 +21,12 @@ from ggufkit.evaluation.base_file import (
     open_base,
     temporary_base,
 )
-from ggufkit.evaluation.log_probabilities import encode, surprise, surprise_with_codes
+from ggufkit.evaluation.log_probabilities import (
+    encode,
+    log_sum,
+    surprise,
+    surprise_with_codes,
+)
 from ggufkit.evaluation.reading import CONTEXT, Meter, Prediction, TextReader, comparing_with
 from ggufkit.evaluation.scores import FIELDS, Scores, counted
 from ggufkit.models.open import open as open_model
@@ -281,8 +286,9 @@ def _surprise(prediction: Prediction) -> tuple[float, ...]:
 
 def _writing(base: BaseFile) -> Meter:
     def write(prediction: Prediction) -> tuple[float, ...]:
-        base.put(prediction.chunk, prediction.position, encode(prediction.logits))
-        return (surprise_with_codes(prediction.logits, prediction.token),)
+        total = log_sum(prediction.logits)
+        base.put(prediction.chunk, prediction.position, encode(prediction.logits, total))
+        return (surprise_with_codes(prediction.logits, prediction.token, total),)
 
     return write
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ggufkit.errors import MissingTensorError, ShapeError
 from ggufkit.evaluation.base_file import temporary_base
-from ggufkit.evaluation.log_probabilities import encode, surprise
+from ggufkit.evaluation.log_probabilities import encode, log_sum, surprise
 from ggufkit.evaluation.reading import CONTEXT, Meter, Prediction, TextReader, comparing_with
 from ggufkit.evaluation.scores import Scores
 from ggufkit.llama_cpp.changeable import ChangeableSession
@@ -104,7 +104,11 @@ class Variants(contextlib.AbstractContextManager["Variants"]):
         return Scores(np.concatenate(parts))
 
     def _write(self, prediction: Prediction) -> tuple[float, ...]:
-        self._base.put(prediction.chunk, prediction.position, encode(prediction.logits))
+        self._base.put(
+            prediction.chunk,
+            prediction.position,
+            encode(prediction.logits, log_sum(prediction.logits)),
+        )
         return (surprise(prediction.logits, prediction.token),)
 
     def __exit__(self, *_: object) -> None:
