@@ -15,6 +15,8 @@ import pytest
 import ggufkit
 import real
 from ggufkit.errors import FormatError, GGUFError, MissingExtraError, ValueTypeError
+from ggufkit.imatrix import compute
+from ggufkit.imatrix.collector import Collector
 from ggufkit.imatrix.compute import compute_imatrix
 from ggufkit.imatrix.hessian import FITTED, HELD_OUT, SHRINKAGE, Hessian
 from ggufkit.imatrix.moments import InputMoments
@@ -156,6 +158,76 @@ def test_processes_the_output_tensor_on_request(experts, text):
     entry = matrix.entries["output.weight"]
     close(entry.sums.sum(), np.array(64.0 * WIDTH))  # what a norm leaves
     assert entry.counts.tolist() == [64]
+
+
+class OneByOne:
+    """Sums squares in llama-imatrix's order, one float32 after the other, for every matrix."""
+
+    def __init__(self):
+        self.llama, self.sums = llama_cpp.library(), {}
+
+    def __call__(self, node, asks):
+        operation = self.llama.functions.ggml_op_name(node.op)
+        name = node.src[0].contents.name.decode() if node.src[0] else ""
+        is_product = operation in (b"MUL_MAT", b"MUL_MAT_ID") and name.startswith("blk.")
+        if asks or not is_product:
+            return is_product
+        activations = self.llama.array(node.src[1].contents, np.float32)[0]
+        if operation == b"MUL_MAT":
+            self.add(name, 0, activations[0])
+        else:
+            chosen = self.llama.array(node.src[2].contents, np.int32)[0, 0]
+            for expert in range(EXPERTS):
+                for used in range(USED):
+                    rows = activations[:, used % activations.shape[1]]
+                    self.add(name, expert, rows[chosen[:, used] == expert])
+        return True
+
+    def add(self, name, matrix, rows):
+        for row in rows:
+            self.sums[name, matrix] = self.sums.get((name, matrix), np.float32(0)) + row * row
+
+
+@pytest.mark.parametrize("fixture", ["smollm2", "experts"])
+def test_sums_are_added_in_the_order_of_llama_imatrix(request, text, fixture):
+    model, expected = request.getfixturevalue(fixture), OneByOne()
+    options = {"length": 32, "batch": 64, "sequences": 2, "threads": 1}
+    tokens = tokens_of(model, text)
+    with Session(model, **options, watcher=expected) as session:
+        for first in (0, 64, 128):
+            group = [tokens[start : start + 32] for start in range(first, first + 64, 32)]
+            compute._compute_group(session, group, 64)
+    matrix = compute_imatrix(model, text, chunks=6, context=32, batch=64, threads=1)
+    stacked = {
+        (name, number): sums
+        for name, entry in matrix.entries.items()
+        for number, sums in enumerate(entry.sums)
+    }
+    assert stacked.keys() == expected.sums.keys()
+    for key, sums in stacked.items():
+        assert np.array_equal(sums, expected.sums[key]), key
+
+
+def test_llama_cpp_stops_once_per_inputs_and_before_the_output_matrix(smollm2, text, monkeypatch):
+    read = []
+    watching = Collector.__call__
+
+    def watch(collector, node, asks):
+        answer = watching(collector, node, asks)
+        if not asks:
+            read.append((node.src[0].contents.name.decode(), answer))
+        return answer
+
+    monkeypatch.setattr(Collector, "__call__", watch)
+    matrix = compute_imatrix(smollm2, text, chunks=1, context=32, threads=1)
+    kinds = ("attn_q", "attn_output", "ffn_gate", "ffn_down")
+    inputs = [f"blk.{layer}.{kind}.weight" for layer in range(30) for kind in kinds]
+    assert [name for name, goes_on in read if goes_on] == inputs
+    assert len(read) == len(inputs) + 1
+    assert not read[-1][1]  # of the last norm
+    layer = {name: matrix.entries[f"blk.7.{name}.weight"] for name in ("attn_q", "attn_v")}
+    assert layer["attn_q"] is layer["attn_v"]
+    assert len(matrix.entries) == 30 * 7
 
 
 # Second moments.

@@ -73,7 +73,9 @@ class Imatrix:
 
     `chunk_size` is in tokens, 0 if the file does not store it; `is_legacy` means that entries count
     as in a `.dat` file. `path` is the file that was read, and `limit` says who may read outputs
-    made from it. `is_hessian` says that they are the diagonals of a Hessian.
+    made from it. `is_hessian` says that they are the diagonals of a Hessian. `half_cosines` has for
+    each entry the cosine between the sums of the first half of the text and of the whole; only
+    what `compute_imatrix` returns has it, since files do not store it.
     """
 
     entries: Mapping[str, Entry]
@@ -84,6 +86,7 @@ class Imatrix:
     path: Path | None = field(default=None, compare=False)
     limit: ReadersLimit = field(default=NO_LIMIT, compare=False, repr=False)
     is_hessian: bool = field(default=False, compare=False, repr=False)
+    half_cosines: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Keep the entries from being changed."""

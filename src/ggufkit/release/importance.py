@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
 
-import numpy as np
-
 from ggufkit.errors import ValueTypeError
 from ggufkit.imatrix import compute
+from ggufkit.imatrix.coverage import cosines
 from ggufkit.imatrix.matrix import Imatrix, merge
 from ggufkit.llama_cpp.session import Session
 from ggufkit.quantization.quantize import QuantizeOptions
@@ -139,26 +138,21 @@ def _coverage(parts: Sequence[Imatrix], whole: Imatrix) -> dict[str, Any]:
     """Return how well the text covers the model.
 
     `unseen` of `matrices` (experts count each) had no token. `cosine` is the least cosine between
-    the first half of the parts and all of them, and `weakest` its tensor; None for a single part.
+    the first half of the text and all of it, and `weakest` its tensor; None for a single part.
     """
     counts = [entry.counts for entry in whole.entries.values()]
-    half = merge(parts[: (len(parts) + 1) // 2])
-    cosine, weakest = min(_cosines(half, whole)) if len(parts) > 1 else (None, None)
+    similar: dict[str, float] = {}
+    if len(parts) > 1:
+        half = merge(parts[: (len(parts) + 1) // 2])
+        sums = {name: entry.sums for name, entry in half.entries.items()}
+        similar = cosines(sums, whole.entries)
+    weakest = min(similar, key=lambda name: similar[name], default=None)
     return {
         "chunks": whole.chunk_count,
         "tokens": whole.chunk_count * whole.chunk_size,
         "texts": list(whole.datasets),
         "matrices": sum(map(len, counts)),
         "unseen": sum(int((count == 0).sum()) for count in counts),
-        "cosine": cosine,
+        "cosine": similar[weakest] if weakest else None,
         "weakest": weakest,
     }
-
-
-def _cosines(half: Imatrix, whole: Imatrix) -> Iterator[tuple[float, str]]:
-    for name, entry in whole.entries.items():
-        first, second = (
-            sums.ravel().astype(float) for sums in (half.entries[name].sums, entry.sums)
-        )
-        lengths = float(np.linalg.norm(first) * np.linalg.norm(second))
-        yield (round(float(first @ second) / lengths, 6) if lengths else 0.0), name

@@ -61,7 +61,19 @@ def test_show_of_a_legacy_file_leaves_out_unknown_chunks(tmp_path):
 def test_notes_experts_that_no_token_reached(tmp_path):
     path = matrix(1, counts=(512, 0)).save(tmp_path / "in.gguf")
     result = done("imatrix", "show", path)
-    assert "note: blk.0.up.weight: no token reached 1 of 2 matrices\n" in result.err
+    assert "each of 4 experts got 0 to 512 tokens, the median 256" in result.lines
+    note = "note: no token reached 2 of 4 experts, in 2 tensors (blk.0-1.up.weight). Use a longer"
+    assert note in result.err
+    merged = done("imatrix", "merge", path, path, "-o", tmp_path / "out.gguf", "--json")
+    assert note in merged.err
+    for document in (merged.json(), done("imatrix", "show", path, "--json").json()):
+        assert (document["experts"]["experts"], document["experts"]["unreached"]) == (4, 2)
+        assert document["experts"]["tensors"] == ["blk.0.up.weight", "blk.1.up.weight"]
+        assert document["half_similarity"] is None
+
+
+def test_show_without_experts_says_nothing_of_them(source):
+    assert done("imatrix", "show", source, "--json").json()["experts"] is None
 
 
 def test_merge_writes_the_same_file_as_the_library(source, tmp_path):
@@ -137,11 +149,13 @@ def test_mistakes_give_one_message(arguments, code, message):
 def test_compute_writes_a_matrix_that_show_reads(smollm2, tmp_path):
     text, out = tmp_path / "text.txt", tmp_path / "out.gguf"
     text.write_text("One two three four five six seven eight nine ten. " * 4)
-    done(
-        *("imatrix", "compute", smollm2, text, "-o", out),
-        *("--chunks", 1, "--context", 16, "--batch", 16, "--threads", 1),
+    computed = done(
+        *("imatrix", "compute", smollm2, text, "-o", out, "--json"),
+        *("--chunks", 2, "--context", 16, "--batch", 16, "--threads", 1),
     )
+    similar = computed.json()["half_similarity"]
+    assert f"cosine of {similar['least']:.4f} in {similar['tensor']}, the least" in computed.err
     document = done("imatrix", "show", out, "--json").json()
-    assert (document["chunk_count"], document["chunk_size"]) == (1, 16)
+    assert (document["chunk_count"], document["chunk_size"]) == (2, 16)
     assert document["datasets"] == [str(text)]
     assert document["entries"] == 30 * 7

@@ -13,10 +13,18 @@ from ggufkit.cli.model_argument import FILE, MODEL
 from ggufkit.cli.output import counted, emit, examples, note, paged, table
 from ggufkit.cli.progress import progress_bar
 from ggufkit.errors import printable
+from ggufkit.imatrix.coverage import (
+    ADVICE,
+    LEAST_COSINE,
+    ExpertCoverage,
+    expert_coverage,
+    half_similarity,
+)
 from ggufkit.imatrix.hessian_file import BAND_UNIT
 from ggufkit.imatrix.matrix import CHUNK_SIZE, FORMATS, Imatrix, merge
 from ggufkit.imatrix.shards import parse_shard
 from ggufkit.imatrix.statistics import LayerStatistics, by_layer, statistics
+from ggufkit.models.layers import tensor_names
 from ggufkit.validation.plain_values import plain_values
 
 STATISTICS: Final = "LAYER TENSOR SUM(ACT²) MIN MAX MEAN STDDEV ACTIVE N ENTROPY E(NORM) ZD COSSIM"
@@ -72,7 +80,9 @@ def show(source: str, *, as_json: bool) -> None:
         click.echo(f"{form}, {counted(len(imatrix.entries), 'tensor')}")
         click.echo(f"computed on {counted(imatrix.chunk_count, 'chunk')}{of_tokens}")
         click.echo(f"from {printable(datasets)}")
-        _warn(imatrix)
+        if experts := expert_coverage(imatrix):
+            click.echo(_tokens_of(experts))
+            _note_unreached(experts)
         click.echo()
         rows = [
             (
@@ -240,7 +250,7 @@ def _write(  # noqa: PLR0913 (what is written, where, and how it is shown)
     also: tuple[Path, ...] = (),
 ) -> None:
     write_model.refuse_input(out, inputs)
-    _warn(imatrix)
+    _note_coverage(imatrix)
     paths = [imatrix.save(out, format, clobber=write_model.may_replace()), *also]
     streams.work_is_done()
     if as_json:
@@ -249,12 +259,33 @@ def _write(  # noqa: PLR0913 (what is written, where, and how it is shown)
         write_model.report(paths)
 
 
-def _warn(imatrix: Imatrix) -> None:
+def _tokens_of(experts: ExpertCoverage) -> str:
+    return (
+        f"each of {counted(experts.experts, 'expert')} got {experts.least:,} to {experts.most:,} "
+        f"tokens, the median {experts.median:,.0f}"
+    )
+
+
+def _note_unreached(experts: ExpertCoverage) -> None:
     """Print a note for experts that no token reached: their inputs all get the same weight."""
-    for name, entry in imatrix.entries.items():
-        unseen = int((entry.counts == 0).sum())
-        if unseen:
-            note(f"{name}: no token reached {unseen} of {len(entry.counts)} matrices")
+    if experts.unreached:
+        note(
+            f"no token reached {experts.unreached:,} of {counted(experts.experts, 'expert')}, in "
+            f"{tensor_names(experts.tensors)}. {ADVICE}"
+        )
+
+
+def _note_coverage(imatrix: Imatrix) -> None:
+    """Print how well the text covers the model."""
+    if experts := expert_coverage(imatrix):
+        note(_tokens_of(experts))
+        _note_unreached(experts)
+    if similar := half_similarity(imatrix):
+        advice = f". {ADVICE}" if similar.least < LEAST_COSINE else ""
+        note(
+            f"half of the text and all of it have a cosine of {similar.least:.4f} in "
+            f"{similar.tensor}, the least, and {similar.median:.4f} in the median tensor{advice}"
+        )
 
 
 def _about(imatrix: Imatrix) -> dict[str, Any]:
@@ -264,6 +295,8 @@ def _about(imatrix: Imatrix) -> dict[str, Any]:
         "chunk_count": imatrix.chunk_count,
         "chunk_size": imatrix.chunk_size or None,
         "entries": len(imatrix.entries),
+        "experts": plain_values(expert_coverage(imatrix)),
+        "half_similarity": plain_values(half_similarity(imatrix)),
     }
 
 
