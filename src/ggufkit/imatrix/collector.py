@@ -5,7 +5,6 @@ Source: `collect_imatrix` in llama.cpp's `tools/imatrix/imatrix.cpp`.
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import math
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ import numpy as np
 from ggufkit.errors import GGUFError, ValueTypeError
 from ggufkit.format.coerce import frozen
 from ggufkit.imatrix.matrix import COUNTS, SUMS, Counts, Entry
-from ggufkit.imatrix.moments import InputMoments
+from ggufkit.imatrix.moments import InputMoments, inputs_of
 from ggufkit.llama_cpp.library import F32, GraphTensor, Library
 from ggufkit.models.model import Tensor
 from ggufkit.models.tensors.in_memory import as_tensor
@@ -72,7 +71,7 @@ class Collector:
             self._add_experts(name, node)
         else:
             self._add_dense(name, node)
-        self._last = _LastInputs(_inputs(node), before, self.sums[name])
+        self._last = _LastInputs(inputs_of(node), before, self.sums[name])
         return True
 
     def _is_of_a_layer(self, name: str, node: GraphTensor) -> bool:
@@ -97,7 +96,7 @@ class Collector:
         These are query, key and value, and gate and up: llama.cpp need not stop for each.
         """
         inputs, before, after = self._last
-        if after is None or self.sums.get(name) is not before or inputs != _inputs(node):
+        if after is None or self.sums.get(name) is not before or inputs != inputs_of(node):
             return False
         self.sums[name] = after
         return True
@@ -194,14 +193,6 @@ class Collector:
     def entries(self) -> dict[str, Entry]:
         """Return the sums, in the order of llama-imatrix."""
         return dict(sorted(self.sums.items(), key=lambda item: item[0].encode()))
-
-
-def _inputs(node: GraphTensor) -> tuple[int, ...]:
-    """Return what identifies the inputs of a product within its graph, and the number of sums."""
-    weight = node.src[0].contents
-    sources = (node.src[place] for place in (1, 2))
-    addresses = (ctypes.addressof(source.contents) for source in sources if source)
-    return (*addresses, weight.ne[0], weight.ne[2], weight.ne[3], node.op)
 
 
 def _weight_name(node: GraphTensor) -> str:

@@ -56,13 +56,10 @@ class InputMoments:
 
     def register(self, name: str, node: GraphTensor) -> None:
         """List a matrix, and which one before it in the graph has the same inputs."""
-        used = (node.src[place] for place in (1, 2))
-        key = tuple(ctypes.addressof(source.contents) for source in used if source)
         weight = node.src[0].contents
-        matrices = weight.ne[2] * weight.ne[3]
-        owner = self._inputs.setdefault((*key, matrices), name)
+        owner = self._inputs.setdefault(inputs_of(node), name)
         self.owners.setdefault(name, owner)
-        self.shapes.setdefault(owner, (matrices, weight.ne[0]))
+        self.shapes.setdefault(owner, (weight.ne[2] * weight.ne[3], weight.ne[0]))
 
     def end_listing(self) -> None:
         """End the pass that only lists matrices."""
@@ -124,6 +121,13 @@ class InputMoments:
                 for block, inputs in zip(blocks, parts, strict=True):
                     np.add(block, inputs.T @ inputs, out=block)
             self.counts[name][self.part, matrix] += len(rows)
+
+
+def inputs_of(node: GraphTensor) -> tuple[int, ...]:
+    """Return what identifies the inputs of a product within its graph, and its matrices."""
+    sources = (node.src[place] for place in (1, 2))
+    addresses = (ctypes.addressof(source.contents) for source in sources if source)
+    return (*addresses, *node.src[0].contents.ne[2:])
 
 
 def require_batches(groups: Sized) -> None:
