@@ -10,7 +10,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "feedback.hpp"
 #include "quants/dispatch.hpp"
 #include "quants/types/fp4.hpp"
 #include "quants/types/grids.hpp"
@@ -155,24 +154,29 @@ int64_t validate(uint32_t id, BytesIn src, const std::string &isa) {
     return codec.validate(src.data(), blocks);
 }
 
-void choose(FloatsIn exact, FloatsOut targets, FloatsOut errors, FloatsOut costs, BytesOut places,
-            FloatsIn scales, FloatsIn shifts, FloatsIn shares, FloatsIn weights, FloatsIn levels,
-            FloatsIn bounds) {
-    const size_t columns = weights.size(), rows = scales.size(), size = exact.size();
-    require(columns > 0 && columns <= most_columns, "the group has too many columns");
-    require(shares.size() == columns * columns && size / columns == rows && size % columns == 0 &&
-                shifts.size() == rows && costs.size() == rows && targets.size() == size &&
-                errors.size() == size && places.size() == size,
-            "the arrays of the group do not fit together");
+void choose_levels(FloatsIn exact, FloatsOut targets, FloatsOut errors, FloatsOut costs,
+                   BytesOut places, FloatsIn scales, FloatsIn shifts, FloatsIn shares,
+                   FloatsIn weights, FloatsIn levels, FloatsIn bounds, const std::string &isa) {
+    const size_t columns = weights.size(), rows = costs.size(), size = exact.size();
+    require(columns > 0 && columns <= most_columns, "the block has too many columns");
+    require(rows > 0 && size == columns * rows && targets.size() == size &&
+                errors.size() == size && places.size() == size &&
+                shares.size() == columns * columns,
+            "the arrays of the block do not fit together");
+    const size_t groups = scales.size() / rows;
+    require(groups > 0 && columns % groups == 0 && scales.size() == groups * rows &&
+                shifts.size() == scales.size(),
+            "the scales do not fit the block");
     require(levels.size() > 0 && (bounds.size() == 0 || bounds.size() + 1 == levels.size()),
             "the bounds do not fit the levels");
-    const Group group{exact.data(),  targets.data(), errors.data(), costs.data(),
-                      places.data(), scales.data(),  shifts.data(), shares.data(),
-                      weights.data(), columns,       rows};
+    const FedBack block{exact.data(),   targets.data(), errors.data(), costs.data(),
+                        places.data(),  scales.data(),  shifts.data(), shares.data(),
+                        weights.data(), columns,        columns / groups, rows};
     const OrderedLevels ordered{levels.data(), bounds.size() ? bounds.data() : nullptr,
                                 levels.size()};
+    const Table &table = table_named(isa);
     nb::gil_scoped_release unlocked;
-    choose_levels(group, ordered);
+    table.choose_levels(block, ordered);
 }
 
 nb::list instruction_sets() {
@@ -246,13 +250,13 @@ void bind_quants(nb::module_ &module) {
                "return whether it holds all numbers.");
     module.def("validate", &validate, nb::arg("id"), nb::arg("src").noconvert(), nb::arg("isa"),
                "Return the first block that ggml's row validation refuses, or -1.");
-    module.def("choose_levels", &choose, nb::arg("exact").noconvert(),
+    module.def("choose_levels", &choose_levels, nb::arg("exact").noconvert(),
                nb::arg("targets").noconvert(), nb::arg("errors").noconvert(),
                nb::arg("costs").noconvert(), nb::arg("places").noconvert(),
                nb::arg("scales").noconvert(), nb::arg("shifts").noconvert(),
                nb::arg("shares").noconvert(), nb::arg("weights").noconvert(),
-               nb::arg("levels").noconvert(), nb::arg("bounds").noconvert(),
-               "Choose the levels of a group's columns one after the other, errors fed back.");
+               nb::arg("levels").noconvert(), nb::arg("bounds").noconvert(), nb::arg("isa"),
+               "Choose the levels of a block's columns one after the other, errors fed back.");
     module.def("last_level_cache_bytes", &last_level_cache_bytes,
                "Size of the last-level cache in bytes.");
 }

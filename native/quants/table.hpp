@@ -2,6 +2,7 @@
 // instruction sets share no inline code.
 #pragma once
 #include <stdint.h>
+#include <string.h>  // size_t
 
 // Whether an encoder uses importance weights.
 enum Weights : uint32_t { weights_unused = 0, weights_taken = 1, weights_required = 2 };
@@ -58,6 +59,27 @@ struct Refiners {
 
 constexpr int effort_count = 2;  // `better` and `best`
 
+constexpr size_t most_columns = 256;  // of a block
+
+// The levels of an element, in ascending order, and the values half way between them. Without such
+// values, the levels are the numbers below `count`.
+struct OrderedLevels {
+    const float *levels, *bounds;
+    size_t count;
+};
+
+// A block of columns of `rows` rows. `exact`, `targets`, `errors` and `places` (numbers of levels)
+// hold `rows` numbers for each column, `scales` and `shifts` for each `group` of columns.
+// `shares[i][j]` is the share of the error in column j that column i makes up for: the target grows
+// by it. A cost grows by the weighted squares of what is missing to the targets.
+struct FedBack {
+    const float *exact;
+    float *targets, *errors, *costs;
+    uint8_t *places;
+    const float *scales, *shifts, *shares, *weights;
+    size_t columns, group, rows;
+};
+
 // All codecs compiled for one instruction set.
 struct Table {
     const char *isa;
@@ -65,4 +87,7 @@ struct Table {
     uint32_t count;
     const Codec *codecs;
     const Refiners *refiners;
+
+    // Chooses levels one column after the other, errors fed back.
+    void (*choose_levels)(const FedBack &block, const OrderedLevels &levels);
 };

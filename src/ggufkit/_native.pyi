@@ -64,6 +64,7 @@ def choose_levels(
     weights: npt.NDArray[np.float32],
     levels: npt.NDArray[np.float32],
     bounds: npt.NDArray[np.float32],
+    isa: str,
 ) -> None: ...
 def last_level_cache_bytes() -> int: ...
 

@@ -63,7 +63,7 @@ def held_out_errors(model, name):
     inputs = INPUTS[name][1]
     return np.concatenate(
         [
-            moment_errors(matrix.reshape(-1, matrix.shape[-1]), x.T @ x)
+            moment_errors(matrix.reshape(-1, matrix.shape[-1]), np.triu(x.T @ x))
             for matrix, x in zip(rows, inputs, strict=True)
         ]
     )

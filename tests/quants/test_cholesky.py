@@ -11,7 +11,7 @@ from ggufkit.quants.cholesky import cholesky
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
-    for name, value in (("WIDE", 8), ("CORNER", 16), ("TILE", 24)):
+    for name, value in (("CORNER", 16), ("TILE", 24)):
         monkeypatch.setattr(module, name, value)
 
 

@@ -8,7 +8,7 @@ import pytest
 from ggufkit import quants
 from ggufkit.format.types import tensor_type
 from ggufkit.quants.block_parts import block_parts
-from ggufkit.quants.gptq import Gptq, GroupColumns, level_codes
+from ggufkit.quants.gptq import BlockColumns, Gptq, level_codes
 from ggufkit.quants.search import SEARCHED
 
 WIDTH = 512
@@ -25,8 +25,8 @@ def blocks_of(name, seed=0):
 def nearest(codes, values, weights):
     """Return the codes and the levels that are chosen for units in columns, without feedback."""
     exact = np.ascontiguousarray(values, np.float32)
-    ones, zeros = np.ones(exact.shape[1], np.float32), np.zeros(exact.shape[1], np.float32)
-    columns = GroupColumns(exact, exact.copy(), np.empty_like(exact), zeros.copy())
+    ones, zeros = (np.full((1, exact.shape[1]), value, np.float32) for value in (1, 0))
+    columns = BlockColumns(exact, exact.copy(), np.empty_like(exact), zeros[0].copy())
     shares = np.zeros((len(exact), len(exact)), np.float32)
     numbers = codes.choose(columns, ones, zeros, Gptq(shares, weights))
     return numbers, exact - columns.errors

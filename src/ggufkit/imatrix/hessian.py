@@ -48,7 +48,10 @@ ALIKE: Final = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """The second moments of the inputs of one tensor; `sums` are read when they are needed."""
+    """The second moments of the inputs of one tensor; `sums` are read when they are needed.
+
+    They are symmetric: matrices hold the upper triangles of their blocks, and zeros below them.
+    """
 
     sums: Tensor
     counts: Tensor

@@ -172,13 +172,13 @@ class FoldedTriangles(ComputedRows):
 
 
 def unfolded(folded: Floats) -> Floats:
-    """Return the matrix (width, columns) of its rectangles."""
+    """Return the matrix (width, columns) of its rectangles: the upper triangle of each block."""
     matrix = np.zeros((width_of(folded.shape), folded.shape[-1] - 1), folded.dtype)
     for block, rectangle in zip(blocks_of(matrix), _rectangles(folded), strict=True):
         for row, numbers in enumerate(rectangle):
             last = len(block) - 1 - row
-            block[row, row:] = block[row:, row] = numbers[: len(block) - row]
-            block[last, last:] = block[last:, last] = numbers[len(block) - row :]
+            block[row, row:] = numbers[: len(block) - row]
+            block[last, last:] = numbers[len(block) - row :]
     return matrix
 
 

@@ -112,20 +112,18 @@ class GptqSource(ComputedRows):
         )
         sample = np.unique(np.linspace(0, len(rows) - 1, SAMPLE).astype(int))
         chosen = np.ascontiguousarray(rows[sample])
-
-        def error(packed: Bytes) -> float:
-            lost = chosen - codec.decode_rows(packed, self.plain.type)
-            parts = cut_columns(lost, [len(block) for block in held_out])
-            pairs = zip(parts, held_out, strict=True)
-            return sum(float(moment_errors(part, block).sum()) for part, block in pairs)
-
-        plain, corrected = error(self.plain.encode(chosen, first)), None
+        samples, packed = [self.plain.encode(chosen, first)], None
         if gptqs:
             packed = encode_blocks(gptqs, rows, self.plain.type, search=self.plain.search)
-            corrected = error(packed[sample])
-        outcome = GptqOutcome(plain, corrected)
+            samples.append(packed[sample])
+        lost = np.concatenate([chosen - codec.decode_rows(s, self.plain.type) for s in samples])
+        parts = cut_columns(lost, [len(moments) for moments in held_out])
+        errors = np.sum(list(map(moment_errors, parts, held_out)), axis=0)
+        outcome = GptqOutcome(*errors.reshape(len(samples), -1).sum(axis=1).tolist())
         self.shared.outcomes[self.name, matrix, number] = outcome
-        return packed if outcome.helps else self.plain.encode(rows, first)
+        if packed is None or not outcome.helps:
+            return self.plain.encode(rows, first)
+        return packed
 
     @property
     def _inputs(self) -> str:
@@ -169,7 +167,7 @@ class GptqOutcome(NamedTuple):
     """
 
     plain: float
-    error: float | None
+    error: float | None = None
 
     @property
     def helps(self) -> bool:

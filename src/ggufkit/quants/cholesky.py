@@ -1,4 +1,4 @@
-"""Factor a large positive matrix by the same tiles for any number of threads."""
+"""Factor a positive matrix by the same tiles for any number of threads."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from ggufkit.quants.blas import blas_limited
 from ggufkit.quants.parallel import Floats
 from ggufkit.system.threads import in_turn, pool_of
 
-WIDE: Final = 4096  # from this width on, several threads are worth it
-CORNER: Final = 256  # columns that are found together
+CORNER: Final = 64  # columns that are found together
 TILE: Final = 1024  # rows that a thread takes
 
 
@@ -20,17 +19,10 @@ def cholesky(matrix: Floats, threads: int) -> Floats:
     """Return the lower triangle L with L L' = `matrix`; LinAlgError if it is not positive.
 
     BLAS rounds differently with another number of threads. So each of `threads` uses one of BLAS's,
-    on tiles that are always the same.
+    on tiles that are always the same. Only the lower triangle of `matrix` is read.
     """
-    with blas_limited(1):
-        if len(matrix) >= WIDE:
-            return _tiled(matrix, threads)
-        return np.asarray(np.linalg.cholesky(matrix))
-
-
-def _tiled(matrix: Floats, threads: int) -> Floats:
     lower = np.zeros_like(matrix)
-    with pool_of(threads) as pool:
+    with blas_limited(1), pool_of(threads) as pool:
         for start in range(0, len(matrix), CORNER):
             columns = slice(start, start + CORNER)
             corner = np.linalg.cholesky(_remainder(matrix, lower, columns, columns))

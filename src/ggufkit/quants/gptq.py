@@ -25,9 +25,10 @@ from ggufkit.quants.block_parts import block_parts
 from ggufkit.quants.cholesky import cholesky
 from ggufkit.quants.parallel import Floats
 from ggufkit.quants.search import Search, is_searched
+from ggufkit.system.cpu import instruction_set
 from ggufkit.system.mapped_file import Bytes
 
-CACHED: Final = 1 << 16  # elements of blocks that are encoded together: they stay in caches
+CACHED: Final = 1 << 17  # elements of blocks that are encoded together: they stay in caches
 # The share of its own mean square by which each column is damped. Products of different inputs
 # then count a fifth less: they differ more from text to text than squares do.
 DAMPING: Final = 0.25
@@ -35,7 +36,10 @@ LEAST_DAMPING: Final = 0.006  # of the mean of all columns, for columns that are
 
 
 def factor_of(moments: Floats, damping: float = DAMPING, threads: int = 1) -> Floats | None:
-    """Return U of damped `moments`; None if they are not positive."""
+    """Return U of damped `moments`; None if they are not positive.
+
+    This and `moment_errors` take the upper triangle of moments.
+    """
     damped = moments.copy()
     diagonal = np.einsum("ii->i", damped)
     diagonal += damping * diagonal + LEAST_DAMPING * diagonal.mean()
@@ -50,7 +54,8 @@ def factor_of(moments: Floats, damping: float = DAMPING, threads: int = 1) -> Fl
 
 def moment_errors(errors: Floats, moments: Floats) -> Floats:
     """Return E H E' of each row of errors."""
-    sums: Floats = np.einsum("ij,ij->i", errors @ moments, errors)
+    outputs = 2 * (errors @ moments) - errors * np.einsum("ii->i", moments)
+    sums: Floats = np.einsum("ij,ij->i", outputs, errors)
     return sums
 
 
@@ -93,7 +98,7 @@ class Gptq:
         for number, start in enumerate(range(0, width, size)):
             own = slice(start, start + size)
             targets = exact[own] + self.shares[:start, own].T @ errors[:start]
-            within = Gptq(np.tril(self.shares[own, own].T, -1), self.weights[own])
+            within = Gptq(np.ascontiguousarray(self.shares[own, own].T), self.weights[own])
             step = _BlockStep(exact[own], targets, type, within, search)
             blocks[:, number], errors[own] = step.encoded()
         return blocks.reshape(len(rows), -1)
@@ -118,14 +123,21 @@ def unit_of(type: TensorType) -> int:
     return codes.unit if codes else type.block_size
 
 
+class BlockColumns(NamedTuple):
+    """Columns of a block: exact values, values after feedback, errors; and the cost of each row."""
+
+    exact: Floats
+    targets: Floats
+    errors: Floats
+    costs: Floats
+
+
 class _ChosenLevels(NamedTuple):
-    """Blocks with scales, and for these the codes, errors and values after feedback of each row."""
+    """Blocks with scales, and for these the codes and the columns of each row."""
 
     blocks: Bytes
     codes: CodeNumbers
-    errors: Floats
-    targets: Floats
-    costs: Floats
+    columns: BlockColumns
 
 
 @dataclass(frozen=True)
@@ -147,11 +159,12 @@ class _BlockStep:
         if codes is None:
             return blocks, self.exact - codec.decode_rows(blocks, self.type).T
         first = self._rounded(blocks, codes)
-        again = self._rounded(self._with_scales(first.targets), codes)
-        is_better = again.costs < first.costs
+        again = self._rounded(self._with_scales(first.columns.targets), codes)
+        is_better = again.columns.costs < first.columns.costs
         numbers = np.where(is_better, again.codes, first.codes)
         scales = np.where(is_better[:, None], again.blocks, first.blocks)
-        return codes.bits.put(numbers, scales), np.where(is_better, again.errors, first.errors)
+        errors = np.where(is_better, again.columns.errors, first.columns.errors)
+        return codes.bits.put(numbers, scales), errors
 
     def _with_scales(self, values: Floats) -> Bytes:
         """Return blocks for these values, without feedback within the block."""
@@ -161,21 +174,15 @@ class _BlockStep:
     def _rounded(self, blocks: Bytes, codes: LevelCodes) -> _ChosenLevels:
         """Choose levels for the scales of these blocks, one unit after the other."""
         parts = block_parts(blocks, self.type)
-        size = len(self.exact)
         count = max(part.shape[1] for part in (parts.scales, parts.offsets) if part is not None)
         scales = _by_group(parts.scales, count)
         shifts = codes.first * scales
         if parts.offsets is not None:
             shifts += _by_group(parts.offsets, count)
-        targets, errors = self.targets.copy(), np.empty_like(self.exact)
-        costs, numbers = np.zeros(len(blocks), np.float32), []
-        for group, start in enumerate(range(0, size, size // count)):
-            own = slice(start, start + size // count)
-            targets[own] += self.feedback.shares[own, :start] @ errors[:start]
-            feedback = Gptq(self.feedback.shares[own, own], self.feedback.weights[own])
-            columns = GroupColumns(self.exact[own], targets[own], errors[own], costs)
-            numbers.append(codes.choose(columns, scales[group], shifts[group], feedback))
-        return _ChosenLevels(blocks, np.concatenate(numbers), errors, targets, costs)
+        costs = np.zeros(len(blocks), np.float32)
+        columns = BlockColumns(self.exact, self.targets.copy(), np.empty_like(self.exact), costs)
+        numbers = codes.choose(columns, scales, shifts, self.feedback)
+        return _ChosenLevels(blocks, numbers, columns)
 
 
 def _by_group(values: Floats, count: int) -> Floats:
@@ -194,15 +201,6 @@ UNIT: Final = 8  # elements of a point of IQ1 and IQ2, or two points of IQ3
 def level_codes(type: TensorType) -> LevelCodes | None:
     """Return how `type` stores levels, None for the types without a search."""
     return LevelCodes.of(type) if is_searched(type) else None
-
-
-class GroupColumns(NamedTuple):
-    """Columns of a group: exact values, values after feedback, errors; and the cost of each row."""
-
-    exact: Floats
-    targets: Floats
-    errors: Floats
-    costs: Floats
 
 
 @dataclass(frozen=True)
@@ -261,13 +259,14 @@ class LevelCodes:
         return self.points * int(self.table.shape[1])
 
     def choose(
-        self, columns: GroupColumns, scales: Floats, shifts: Floats, feedback: Gptq
+        self, columns: BlockColumns, scales: Floats, shifts: Floats, feedback: Gptq
     ) -> CodeNumbers:
-        """Choose levels for the columns of a group, and return their codes (codes, rows).
+        """Choose levels for the columns of a block, and return their codes (codes, rows).
 
-        A level counts from `first`, in units of `scales` above `shifts`. `columns` are updated.
+        A level counts from `first`, in units of `scales` above `shifts`: (groups, rows).
+        `columns` are updated. The shares of `feedback` are transposed.
         """
-        shares, weights = np.ascontiguousarray(feedback.shares), feedback.weights
+        shares, weights = feedback.shares, feedback.weights
         exact, targets, errors, costs = columns
         if self.unit == 1:
             levels, bounds, codes = self._ordered
@@ -278,21 +277,24 @@ class LevelCodes:
                 errors.reshape(-1),
                 costs,
                 places.reshape(-1),
-                scales,
-                shifts,
+                scales.reshape(-1),
+                shifts.reshape(-1),
                 shares.reshape(-1),
                 weights,
                 levels,
                 bounds,
+                instruction_set(),
             )
             return places if self.is_uniform else codes[places]
-        chosen = []
+        chosen, width = [], len(exact) // len(scales)
         inverse = np.divide(1, scales, out=np.zeros_like(scales), where=scales != 0)
         for first in range(0, len(exact), self.unit):
-            own = slice(first, first + self.unit)
+            own, group = slice(first, first + self.unit), first // width
             targets[own] += shares[own, :first] @ errors[:first]
-            chosen.append(self._nearest_codes((targets[own] - shifts) * inverse, weights[own]))
-            errors[own] = exact[own] - (self.levels(chosen[-1]) * scales + shifts)
+            values = (targets[own] - shifts[group]) * inverse[group]
+            chosen.append(self._nearest_codes(values, weights[own]))
+            levels = self.levels(chosen[-1])
+            errors[own] = exact[own] - (levels * scales[group] + shifts[group])
         costs += weights @ np.square(targets - exact + errors)
         return np.concatenate(chosen)
 
