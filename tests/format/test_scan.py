@@ -303,7 +303,10 @@ def first_invalid(texts: list[bytes]) -> int:
 
 @pytest.mark.parametrize(
     "text",
-    [b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe0\x80\x80", b"a" * 9 + b"\xf0\x9f"],
+    [
+        *(b"\xc0\x80", b"\xed\xa0\x80", b"\xe0\x80\x80", b"a" * 9 + b"\xf0\x9f"),
+        *(b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80"),  # beyond U+10FFFF
+    ],
 )
 def test_overlong_forms_and_surrogates_are_not_utf8(text):
     data = packed([b"fine", text], Writer())

@@ -72,6 +72,13 @@ def test_encoding_gives_the_bytes_of_ggml(isa, name, library):
 
 
 @pytest.mark.real
+def test_last_round_of_the_search_of_q3_k_gives_the_bytes_of_ggml(isa):
+    x = oracle.array("normal", 64, 256, 109)  # in few arrays a fifth round moves a level
+    theirs = oracle.encode("llama.cpp", x, tensor_type("Q3_K"))
+    np.testing.assert_array_equal(quants.encode_rows(x, "Q3_K"), theirs)
+
+
+@pytest.mark.real
 @pytest.mark.parametrize("library", oracle.LIBRARIES)
 @pytest.mark.parametrize("name", GGML_DECODES)
 def test_decoding_any_bytes_gives_the_floats_of_ggml(isa, name, library):
@@ -183,6 +190,14 @@ def test_a_types_own_dtype_keeps_its_exact_bytes(name):
     x = np.random.default_rng(0).integers(0, 256, 64 * dtype.itemsize, np.uint8).view(dtype)
     np.testing.assert_array_equal(quants.quantize(x, name), x.view(np.uint8))
     np.testing.assert_array_equal(quants.quantize(x[::2], name), x[::2].copy().view(np.uint8))
+
+
+def test_numbers_between_two_of_bfloat16_round_to_the_even_one(isa):
+    upper = np.arange(0x7F80, dtype=np.uint32)
+    x = (upper << 16 | 0x8000).view(np.float32).reshape(-1, 32)
+    packed = quants.encode_rows(np.concatenate([x, -x]), "BF16").view(np.uint16).reshape(2, -1)
+    np.testing.assert_array_equal(packed[0], upper + upper % 2)
+    np.testing.assert_array_equal(packed[1], packed[0] | 0x8000)
 
 
 def test_bfloat16_arrays_keep_the_payload_of_nan():

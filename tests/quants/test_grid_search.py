@@ -30,7 +30,9 @@ IMPORTANCE = {
     "huge": lambda u: u * 1e30,
     "tiny": lambda u: u * 1e-30,
     "of every scale": lambda u: np.exp(60 * u - 30),
+    "of either sign": lambda u: u - 0.5,
 }
+LEAST = (1e-8, 1e-15, 2.0**-149)  # groups of smaller numbers are empty
 
 
 def weights_of(kind, width, seed):
@@ -70,6 +72,14 @@ def test_grid_types_give_the_bytes_of_ggml_and_refuse_what_aborts_it(monkeypatch
     cases = [case(c, kind, RAGGED, 0) for c, kind in itertools.product(oracle.CHARACTERS, kinds)]
     cases += [case("normal", kind, RAGGED, 0) for kind in IMPORTANCE]
     assert assert_is_ggmls(monkeypatch, name, cases) > len(cases) / 3
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", oracle.GRID_TYPES)
+def test_groups_of_the_least_numbers_are_not_empty(monkeypatch, name):
+    _, (signs, weights) = case("two values", "even", (1, 512), 1)
+    cases = [(least, (signs * np.float32(least), weights)) for least in LEAST]
+    assert assert_is_ggmls(monkeypatch, name, cases) == len(cases)
 
 
 # Each pair of numbers and weights in one of the shapes, or in all of them.
@@ -128,6 +138,10 @@ def test_names_blocks_on_which_ggml_aborts_and_the_reason():
     x[1, 5] = 1e38
     with pytest.raises(ValueTypeError, match=r"hold numbers this large .*row 1, columns from 0 on"):
         quants.encode_rows(x, "IQ3_S")
+    many = oracle.array("normal", 40, 512)
+    many[38, 300] = np.nan
+    with pytest.raises(ValueTypeError, match=r"row 38, columns from 256"):
+        quants.encode_rows(many, "IQ3_S")
 
 
 RACE = """

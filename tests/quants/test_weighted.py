@@ -106,6 +106,19 @@ def test_every_instruction_set_uses_weights_like_the_portable_one(isa, name, mon
         monkeypatch.setenv("GGUFKIT_ISA", isa)
 
 
+@pytest.mark.parametrize("odd", [np.nan, np.inf, 1e20])
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_one_odd_number_in_the_last_lane_is_encoded_like_by_the_portable_set(
+    isa, name, odd, monkeypatch
+):
+    x = rows_of("normal", name, (8, 2), 1)
+    x[-1, -1] = odd
+    weights = columns("constant", x.shape[1])
+    ours = quants.encode_rows(x, name, imatrix=weights)
+    monkeypatch.setenv("GGUFKIT_ISA", "portable")
+    np.testing.assert_array_equal(ours, quants.encode_rows(x, name, imatrix=weights))
+
+
 @pytest.mark.parametrize("name", WITHOUT)
 def test_weights_make_a_difference(name):
     x, search = rows_of("normal", name, (2, 2)), SEARCHES.get(name)

@@ -47,7 +47,7 @@ def assert_nothing_is_lost(row):
 
 
 @pytest.mark.parametrize(
-    "times", [10, pytest.param(200, marks=pytest.mark.exhaustive)], ids="{}-times".format
+    "times", [4, pytest.param(200, marks=pytest.mark.exhaustive)], ids="{}-times".format
 )
 @pytest.mark.parametrize("command", COMMANDS)
 def test_signals_at_any_moment_end_a_command_and_lose_nothing(tmp_path, command, times):
