@@ -21,7 +21,7 @@ WHEEL := build/wheel/made
 WIDE := build/native/wide/made
 BUILT_WIDE = $$(ls -t build/native/wide/_native* | head -1)
 
-.PHONY: help demo site check test wheel test-matrix test-exhaustive test-oracle record-oracle test-clang test-neon test-sanitizers fuzz lint format bench bench-against fetch clean
+.PHONY: help demo site check test wheel test-matrix test-exhaustive test-oracle record-oracle test-clang test-neon test-sanitizers mutate fuzz lint format bench bench-against fetch clean
 .DELETE_ON_ERROR:
 
 help:  ## list these targets
@@ -178,6 +178,11 @@ test-sanitizers: $(VECTORS)  ## run scanner, guard, hash and kernels under ASan,
 			TSAN_OPTIONS=handle_sigbus=0 xargs $(FIXED) build/sanitizers/$$kind/check_scan && \
 		$(FIXED) build/sanitizers/$$kind/check_vectors $(VECTORS) 2 || exit 1; \
 	done
+
+COUNT := 8
+
+mutate: fetch  ## change MODULE=ggufkit.X in COUNT=8 ways, and print which of TESTS=tests/X notice
+	$(BIN)/python tools/mutate.py $(MODULE) $(COUNT) $(TESTS)
 
 SECONDS := 60
 JOBS := 1
