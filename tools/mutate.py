@@ -96,13 +96,13 @@ def mutants(path: str) -> Iterator[tuple[str, str, CodeType]]:
 
 def function_named(module: ModuleType, name: str) -> FunctionType | None:
     """Return a function or method of a module, without what decorates it."""
-    found = functools.reduce(
+    member = functools.reduce(
         lambda owner, part: getattr(owner, part, None), name.split("."), module
     )
-    found = found.fget if isinstance(found, property) else found
-    found = inspect.unwrap(found) if callable(found) else found
-    found = getattr(found, "__func__", found)
-    return found if isinstance(found, FunctionType) else None
+    member = member.fget if isinstance(member, property) else member
+    member = inspect.unwrap(member) if callable(member) else member
+    member = getattr(member, "__func__", member)
+    return member if isinstance(member, FunctionType) else None
 
 
 class Mutate:
