@@ -95,6 +95,7 @@ test-oracle: $(ORACLE)/made  ## compare with llama.cpp's converter, transformers
 	GGUFKIT_ORACLE=$(ORACLE) $(ORACLE)/venv/bin/python $(PYTEST) -m torch tests/frameworks tests/oracle/test_exponentials.py
 	GGUFKIT_ORACLE=$(ORACLE) $(ORACLE)/venv5/bin/python $(PYTEST) -m torch \
 		tests/frameworks/test_transformers.py tests/frameworks/test_live_models.py \
+		tests/frameworks/test_live_imatrix.py \
 		tests/frameworks/test_lm_eval.py tests/oracle/test_diffusion_loaders.py \
 		tests/oracle/test_image_adapters.py
 

@@ -16,7 +16,7 @@ import numpy as np
 from ggufkit.errors import GGUFError, ValueTypeError
 from ggufkit.format.coerce import frozen
 from ggufkit.imatrix.matrix import COUNTS, SUMS, Counts, Entry
-from ggufkit.imatrix.moments import InputMoments, inputs_of
+from ggufkit.imatrix.moments import OVERFLOW_REMEDY, InputMoments, inputs_of
 from ggufkit.llama_cpp.library import F32, GraphTensor, Library
 from ggufkit.models.model import Tensor
 from ggufkit.models.tensors.in_memory import as_tensor
@@ -38,8 +38,54 @@ class _LastInputs(NamedTuple):
     after: Entry | None = None
 
 
-@dataclass
-class Collector:
+@dataclass(kw_only=True)
+class InputSums:
+    """The sums of the squared inputs of each weight by name, and of the products of all inputs.
+
+    With `moments_only` squares are complete, and only products are added.
+    """
+
+    moments: InputMoments | None = None
+    moments_only: bool = False
+    sums: dict[str, Entry] = field(default_factory=dict)
+    half: dict[str, Floats] = field(default_factory=dict)  # the sums of the first half of the text
+
+    def keep_half(self) -> None:
+        """Keep the sums of the first half of the text, to compare them with those of the whole."""
+        self.half = {name: entry.sums for name, entry in self.sums.items()}
+
+    def tensors(self) -> list[Tensor]:
+        """Return the sums so far, to be kept."""
+        pairs = (
+            (as_tensor(name + SUMS, entry.sums), as_tensor(name + COUNTS, entry.counts))
+            for name, entry in self.sums.items()
+        )
+        halves = (as_tensor(name + HALF, sums) for name, sums in self.half.items())
+        moments = self.moments.tensors() if self.moments else ()
+        return [*itertools.chain.from_iterable(pairs), *halves, *moments]
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Continue with the sums that `tensors` returned."""
+        entries: dict[bytes, Entry] = {}  # of matrices with the same inputs
+        for name, tensor in tensors.items():
+            if name.endswith(SUMS):
+                stem = name.removesuffix(SUMS)
+                counts = np.array(tensors[stem + COUNTS].numpy())
+                entry = Entry(np.array(tensor.numpy()).reshape(len(counts), -1), counts)
+                key = entry.sums.tobytes() + entry.counts.tobytes()
+                self.sums[stem] = entries.setdefault(key, entry)
+            elif name.endswith(HALF):
+                self.half[name.removesuffix(HALF)] = np.array(tensor.numpy())
+        if self.moments:
+            self.moments.restore(tensors)
+
+    def entries(self) -> dict[str, Entry]:
+        """Return the sums, in the order of llama-imatrix."""
+        return dict(sorted(self.sums.items(), key=lambda item: item[0].encode()))
+
+
+@dataclass(kw_only=True)
+class Collector(InputSums):
     """Watches llama.cpp compute a graph, and sums the squared inputs of its matrix products.
 
     Entries are replaced and never changed, so matrices with the same inputs share one.
@@ -47,10 +93,6 @@ class Collector:
 
     llama: Library
     process_output: bool
-    moments: InputMoments | None = None
-    moments_only: bool = False
-    sums: dict[str, Entry] = field(default_factory=dict)
-    half: dict[str, Floats] = field(default_factory=dict)  # the sums of the first half of the text
     _last: _LastInputs = field(default_factory=_LastInputs)
     _operations: dict[int, bytes] = field(default_factory=dict)
     _squares: Floats = field(default_factory=lambda: np.empty(0, np.float32))
@@ -84,7 +126,9 @@ class Collector:
         """Whether the inputs of a product are needed; moments need none of the first graph."""
         if self.moments is not None:
             if self.moments.is_listing:
-                self.moments.register(name, node)
+                weight = node.src[0].contents
+                shape = weight.ne[2] * weight.ne[3], weight.ne[0]
+                self.moments.register(name, inputs_of(node), shape)
                 return False
             if self.moments_only:
                 return name in self.moments.active
@@ -155,44 +199,14 @@ class Collector:
             np.multiply(rows, rows, out=squares)
             squares[0] += sums
             np.add.reduce(squares, axis=0, out=sums)
-        if not np.isfinite(sums).all():
-            raise ValueTypeError(
-                f"the activations of {name!r} are infinite or not numbers",
-                remedy="The model is damaged or overflows float16; try the model in BF16 or F32",
-            )
+        require_finite(sums, name)
 
-    def keep_half(self) -> None:
-        """Keep the sums of the first half of the text, to compare them with those of the whole."""
-        self.half = {name: entry.sums for name, entry in self.sums.items()}
 
-    def tensors(self) -> list[Tensor]:
-        """Return the sums so far, to be kept."""
-        pairs = (
-            (as_tensor(name + SUMS, entry.sums), as_tensor(name + COUNTS, entry.counts))
-            for name, entry in self.sums.items()
-        )
-        halves = (as_tensor(name + HALF, sums) for name, sums in self.half.items())
-        moments = self.moments.tensors() if self.moments else ()
-        return [*itertools.chain.from_iterable(pairs), *halves, *moments]
-
-    def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Continue with the sums that `tensors` returned."""
-        entries: dict[bytes, Entry] = {}  # of matrices with the same inputs
-        for name, tensor in tensors.items():
-            if name.endswith(SUMS):
-                stem = name.removesuffix(SUMS)
-                counts = np.array(tensors[stem + COUNTS].numpy())
-                entry = Entry(np.array(tensor.numpy()).reshape(len(counts), -1), counts)
-                key = entry.sums.tobytes() + entry.counts.tobytes()
-                self.sums[stem] = entries.setdefault(key, entry)
-            elif name.endswith(HALF):
-                self.half[name.removesuffix(HALF)] = np.array(tensor.numpy())
-        if self.moments:
-            self.moments.restore(tensors)
-
-    def entries(self) -> dict[str, Entry]:
-        """Return the sums, in the order of llama-imatrix."""
-        return dict(sorted(self.sums.items(), key=lambda item: item[0].encode()))
+def require_finite(squares: Floats, name: str) -> None:
+    """Raise ValueTypeError for sums of squares that are infinite or not numbers."""
+    if not np.isfinite(squares).all():
+        message = f"the activations of {name!r} are infinite or not numbers"
+        raise ValueTypeError(message, remedy=OVERFLOW_REMEDY)
 
 
 def _weight_name(node: GraphTensor) -> str:

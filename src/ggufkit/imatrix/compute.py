@@ -7,10 +7,11 @@ Source: `compute_imatrix` in llama.cpp's `tools/imatrix/imatrix.cpp`.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,12 +19,12 @@ from typing import Final
 from ggufkit._version import __version__
 from ggufkit.errors import ValueTypeError
 from ggufkit.imatrix.checkpoint import EVERY_CHUNKS, SumsCheckpoint
-from ggufkit.imatrix.collector import FEW_TOKENS, Collector
+from ggufkit.imatrix.collector import FEW_TOKENS, Collector, InputSums
 from ggufkit.imatrix.coverage import cosines
 from ggufkit.imatrix.hessian_file import (
-    BAND_UNIT,
     HESSIAN_MEMORY,
     MomentsOrigin,
+    require_band,
     save_hessian,
 )
 from ggufkit.imatrix.matrix import CHUNK_SIZE, Entry, Imatrix, chunks_held
@@ -78,11 +79,7 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
     extra `llama`, GGUFError with llama.cpp's message where it fails, FormatError for a file that is
     not a model, ValueTypeError for a text that is too short.
     """
-    if band is not None and (band <= 0 or band % BAND_UNIT):
-        raise ValueTypeError(
-            f"a band of {band} columns does not hold whole blocks of every type",
-            remedy=f"Use a multiple of {BAND_UNIT}",
-        )
+    require_band(band)
     require_shard(shard)
     location = as_path(model)
     llama = library()
@@ -92,7 +89,8 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
     content = read_small(as_path(text), Most.CALIBRATION).removesuffix(b"\n")
     sequences = max(1, batch // context)
     batch = min(batch, sequences * context)
-    collector = Collector(llama, process_output, InputMoments(band) if hessian else None)
+    moments = InputMoments(band) if hessian else None
+    collector = Collector(llama=llama, process_output=process_output, moments=moments)
     workers = worker_count(threads)
     with (
         blas_limited(workers),
@@ -107,12 +105,13 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
         ) as session,
     ):
         tokens = session.tokenize(content, special=parse_special)[from_chunk * context :]
-        groups = shard_of(list(_groups(tokens, context, chunks, sequences)), shard)
+        groups = shard_of(list(chunk_groups(tokens, context, chunks, sequences)), shard)
         choices = (batch, process_output, memory if hessian else None, band)
         key = hashlib.sha256(repr((__version__, status, groups, choices)).encode()).hexdigest()
         target = as_path(resume or hessian or text)
         checkpoint = SumsCheckpoint(target, key, stays=resume is not None)
-        reading = _TextPasses(session, collector, groups, batch, progress, checkpoint)
+        compute = functools.partial(_compute_group, session, batch)
+        reading = TextPasses(compute, collector, groups, progress, checkpoint)
         origin = MomentsOrigin(location, content, os.fsdecode(text), context, band)
         entries = reading.entries(as_path(hessian) if hessian else None, origin, memory)
     datasets, count = (os.fsdecode(text),), chunks_held(entries, context)
@@ -121,13 +120,12 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
 
 
 @dataclass
-class _TextPasses:
+class TextPasses:
     """Reads the chunks of a text, once or several times."""
 
-    session: Session
-    collector: Collector
+    compute: Callable[[list[list[int]]], None]  # the model on a group of chunks
+    collector: InputSums
     groups: Sequence[list[list[int]]]
-    batch: int
     progress: Progress | None
     checkpoint: SumsCheckpoint
     done: int = 0
@@ -147,7 +145,7 @@ class _TextPasses:
         moments, tensors = self.collector.moments, list[Tensor]()
         assert moments is not None  # noqa: S101 (for mypy)
         require_batches(self.groups)
-        _compute_group(self.session, [chunk[:FEW_TOKENS] for chunk in self.groups[0]], self.batch)
+        self.compute([chunk[:FEW_TOKENS] for chunk in self.groups[0]])
         moments.end_listing()
         passes = moments.passes(memory)
         for number, names in enumerate(passes):
@@ -173,7 +171,7 @@ class _TextPasses:
         for place, (group, part) in itertools.islice(parted, restored, None):
             if self.collector.moments is not None:
                 self.collector.moments.part = part
-            _compute_group(self.session, group, self.batch)
+            self.compute(group)
             if number == 0 and place == len(self.groups) // 2:
                 self.collector.keep_half()
             self.done += len(group)
@@ -193,9 +191,13 @@ class _TextPasses:
         return count
 
 
-def _groups(
+def chunk_groups(
     tokens: list[int], context: int, chunks: int | None, sequences: int
 ) -> Iterator[list[list[int]]]:
+    """Yield groups of `sequences` chunks of `context` tokens, at most `chunks` in all.
+
+    Raises ValueTypeError for a text without a whole chunk.
+    """
     available = len(tokens) // context
     if not available:
         raise ValueTypeError(
@@ -208,7 +210,7 @@ def _groups(
         yield [tokens[number * context : (number + 1) * context] for number in range(first, last)]
 
 
-def _compute_group(session: Session, group: list[list[int]], batch: int) -> None:
+def _compute_group(session: Session, batch: int, group: list[list[int]]) -> None:
     session.clear()
     beginning = session.beginning
     if beginning is not None:

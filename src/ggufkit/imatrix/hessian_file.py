@@ -19,6 +19,7 @@ from typing import Final
 
 import numpy as np
 
+from ggufkit.errors import ValueTypeError
 from ggufkit.format.coerce import typed
 from ggufkit.format.metadata import Metadata
 from ggufkit.format.types import tensor_type
@@ -72,6 +73,15 @@ class MomentsOrigin:
         with open_model(self.model) as model:
             tensors = (model.tensors[name] for name in names if name in model.tensors)
             return {tensor.name + FIRST_ROW: first_row(tensor) for tensor in tensors}
+
+
+def require_band(band: int | None) -> None:
+    """Raise ValueTypeError for a band that would cut blocks of a type."""
+    if band is not None and (band <= 0 or band % BAND_UNIT):
+        raise ValueTypeError(
+            f"a band of {band} columns does not hold whole blocks of every type",
+            remedy=f"Use a multiple of {BAND_UNIT}",
+        )
 
 
 def first_row(tensor: Tensor) -> Floats:

@@ -1,10 +1,10 @@
-"""Add up the second moments of the inputs of matrices while llama.cpp computes."""
+"""Add up the second moments of the inputs of matrices while a model computes."""
 
 from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Hashable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 PARTS: Final = 2  # the data to quantize with, and the data held out to judge by
 HELD_OUT_EVERY: Final = 8  # one batch in this many is held out
 FLOAT_BYTES: Final = 4
+OVERFLOW_REMEDY: Final = "The model is damaged or overflows float16; try the model in BF16 or F32"
 
 
 @dataclass
@@ -52,14 +53,16 @@ class InputMoments:
     is_listing: bool = True
     sums: dict[str, Floats] = field(default_factory=dict)
     counts: dict[str, Counts] = field(default_factory=dict)
-    _inputs: dict[tuple[int, ...], str] = field(default_factory=dict)
+    _inputs: dict[Hashable, str] = field(default_factory=dict)
 
-    def register(self, name: str, node: GraphTensor) -> None:
-        """List a matrix, and which one before it in the graph has the same inputs."""
-        weight = node.src[0].contents
-        owner = self._inputs.setdefault(inputs_of(node), name)
+    def register(self, name: str, inputs: Hashable, shape: tuple[int, int]) -> None:
+        """List a matrix, and which one before it has the same `inputs`.
+
+        `shape` is the number of matrices and their width.
+        """
+        owner = self._inputs.setdefault(inputs, name)
         self.owners.setdefault(name, owner)
-        self.shapes.setdefault(owner, (weight.ne[2] * weight.ne[3], weight.ne[0]))
+        self.shapes.setdefault(owner, shape)
 
     def end_listing(self) -> None:
         """End the pass that only lists matrices."""
@@ -97,10 +100,8 @@ class InputMoments:
         """
         damaged = [name for name, sums in self.sums.items() if not np.isfinite(sums).all()]
         if damaged:
-            raise ValueTypeError(
-                f"the second moments of {tensor_names(damaged)} are infinite or not numbers",
-                remedy="The model is damaged or overflows float16; try the model in BF16 or F32",
-            )
+            message = f"the second moments of {tensor_names(damaged)} are infinite or not numbers"
+            raise ValueTypeError(message, remedy=OVERFLOW_REMEDY)
         pairs = (moments_tensors(name, self.sums[name], self.counts[name]) for name in self.sums)
         return [*itertools.chain.from_iterable(pairs)]
 

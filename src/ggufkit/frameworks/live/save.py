@@ -59,7 +59,7 @@ def save(  # noqa: PLR0913 (what is saved, and how)
         weights.serve()
         return []
     try:
-        with saved_parts(*_configurations(inner), tokenizer) as folder:
+        with saved_parts(*configurations(inner), tokenizer) as folder:
             converted = convert_folder(folder, choices, state=weights.tensors())
         if recipe is not None:
             converted = quantize(converted, recipe, imatrix=imatrix)
@@ -68,7 +68,7 @@ def save(  # noqa: PLR0913 (what is saved, and how)
         weights.finish()
 
 
-def _configurations(model: Any) -> tuple[Any, Any]:  # noqa: ANN401 (a model of transformers)
+def configurations(model: Any) -> tuple[Any, Any]:  # noqa: ANN401 (a model of transformers)
     """Return the configurations that `save_pretrained` writes."""
     config = copy.deepcopy(model.config)
     config.dtype = str(model.dtype).removeprefix("torch.")

@@ -33,12 +33,12 @@ class LiveWeights:
     Of processes that share a model the first one reads and then calls `finish`, the others `serve`.
     """
 
-    def __init__(self, model: Any) -> None:  # noqa: ANN401 (a model of transformers)
-        """Find out names and shapes; nothing is computed."""
+    def __init__(self, model: Any, parts: dict[str, LivePart] | None = None) -> None:  # noqa: ANN401 (a model of transformers)
+        """Find out names and shapes of the model's `parts`, or others; nothing is computed."""
         torch = library("torch", EXTRA)
         loading = library(RENAMING, EXTRA)
         self._revert = functools.partial(loading.revert_weight_conversion, model)
-        self._parts = _saved(model_parts(model), model)
+        self._parts = _saved(model_parts(model) if parts is None else parts, model)
         is_distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         self._is_shared = is_distributed and any(map(is_shard, model.parameters()))
         self.is_first: bool = not is_distributed or torch.distributed.get_rank() == 0
