@@ -241,7 +241,7 @@ def test_experts_that_are_multiplied_together_are_refused(tmp_path, text, monkey
 
 def test_the_file_of_another_model_is_refused(llama, mixtral, text, tmp_path):
     with ggufkit.open(llama[1]) as file:
-        few = ggufkit.select(file, include=["token_embd.weight", "blk.0.attn_norm.weight"])
+        few = ggufkit.select(file, keep=["token_embd.weight", "blk.0.attn_norm.weight"])
         few.write(tmp_path / "few.gguf")
     with pytest.raises(ShapeError, match="have no matrix of the model"):
         ggufkit.transformers.compute_imatrix(llama[0], tmp_path / "few.gguf", text)
