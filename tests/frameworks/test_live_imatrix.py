@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.skipif(LIBRARY < 5, reason="transformers renames weights since version 5"),
 ]
 # llama.cpp rounds keys and values to 16 bits; so a few tokens choose another expert.
-TOLERANCE = 1e-3
+TOLERANCE = 3e-3
 TOLERANCE_OF_EXPERTS = 1e-2
 MOVED = 4  # tokens
 # Mixtures have stacks of experts, those of gpt-oss transposed. GPT-2 has transposed layers and a

@@ -213,15 +213,11 @@ def convert_folder(  # noqa: PLR0913 (where a checkpoint is, and how it is read)
 
 
 def placed_tensors(folder: AnyPath, choices: Choices, state: Mapping[str, Any]) -> list[Tensor]:
-    """Return the tensors that `convert` makes of those of `state`, without any metadata.
-
-    Only config.json is needed in `folder`. Tensors that cannot be converted are left out.
-    """
+    """Return the tensors of `state` that can be converted, as F32; `folder` needs a config.json."""
     with opened_checkpoint(folder, choices, follow_links=False, state=state) as checkpoint:
         facts = ConfigFacts(checkpoint, _chosen(checkpoint, choices), exactly=choices.exactly)
         plain = dequantize(checkpoint.tensors.values(), checkpoint.config)
-        kind = outtype_type(choices.outtype) or automatic(checkpoint.tensors.values())
-        return _placed(plain, facts, choices, kind, lambda _: None)[0]
+        return _placed(plain, facts, choices, "F32", lambda _: None)[0]
 
 
 @contextlib.contextmanager

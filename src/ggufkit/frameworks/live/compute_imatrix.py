@@ -82,7 +82,7 @@ def compute_imatrix(  # noqa: PLR0913 (the options of `ggufkit.compute_imatrix`)
     )
     if keys.adds("bos") and (beginning := keys.id_of("bos")) is not None:
         groups = [[[beginning, *chunk[1:]] for chunk in group] for group in groups]
-    collector = _Collector(origins=origins, moments=DeviceMoments(band) if hessian else None)
+    collector = _LiveCollector(origins=origins, moments=DeviceMoments(band) if hessian else None)
     target = as_path(hessian or location)
     checkpoint = SumsCheckpoint(target, uuid.uuid4().hex, stays=False)
     with _computing(inner, collector) as compute:
@@ -134,7 +134,7 @@ class DeviceMoments(InputMoments):
 
 
 @dataclass(kw_only=True)
-class _Collector(InputSums):
+class _LiveCollector(InputSums):
     """Adds up the inputs of the weights of a model, for all matrices that have them."""
 
     origins: Mapping[str, list[InputOrigin]]
@@ -185,7 +185,7 @@ class _Collector(InputSums):
 @contextlib.contextmanager
 def _computing(
     model: Any,  # noqa: ANN401 (a model of transformers)
-    collector: _Collector,
+    collector: _LiveCollector,
 ) -> Iterator[Callable[[list[list[int]]], None]]:
     """Provide a function that runs the model on chunks while the collector sees all inputs."""
     torch = library("torch", EXTRA)
@@ -220,7 +220,7 @@ def _computing(
         yield compute
 
 
-def _require_seen(collector: _Collector, stacks: Mapping[Any, Mapping[str, str]]) -> None:
+def _require_seen(collector: _LiveCollector, stacks: Mapping[Any, Mapping[str, str]]) -> None:
     seen = {weight for weight, _ in collector.seen}
     for weights in stacks.values():
         if unseen := {*weights.values()} - seen:
@@ -231,14 +231,14 @@ def _require_seen(collector: _Collector, stacks: Mapping[Any, Mapping[str, str]]
             )
 
 
-def _see_layer(collector: _Collector, weight: str, _: object, args: Any, options: Any) -> None:  # noqa: ANN401 (a hook)
+def _see_layer(collector: _LiveCollector, weight: str, _: object, args: Any, options: Any) -> None:  # noqa: ANN401 (a hook)
     """Collect the inputs that a layer is called with."""
     tensors = (value for value in (*args, *options.values()) if hasattr(value, "data_ptr"))
     if (inputs := next(tensors, None)) is not None and inputs.is_floating_point():
         collector.add(weight, None, inputs)
 
 
-def _stack_products(collector: _Collector) -> Any:  # noqa: ANN401 (a class that needs torch)
+def _stack_products(collector: _LiveCollector) -> Any:  # noqa: ANN401 (a class that needs torch)
     """Return a context that collects the inputs of products with one matrix of a stack."""
     torch = library("torch", EXTRA)
     functions = {torch.nn.functional.linear, torch.matmul, torch.Tensor.matmul}

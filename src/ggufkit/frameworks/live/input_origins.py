@@ -62,7 +62,7 @@ def input_origins(
         owners += owned
     fused = any(name.endswith("ffn_gate_up_exps.weight") for name in file.tensors)
     apart = any(name.endswith("attn_q.weight") for name in file.tensors)
-    choices = Choices("f32", fuse_qkv=not apart, fuse_gate_up_exps=fused)
+    choices = Choices(fuse_qkv=not apart, fuse_gate_up_exps=fused)
     numbered, placed = (_converted(model, parts, probe, choices) for probe in (numbers, places))
     origins = {}
     for name, tensor in file.tensors.items():
