@@ -69,7 +69,7 @@ def both(request, text, tmp_path_factory):
     model, path = saved(request.param, folder)
     theirs = ggufkit.compute_imatrix(path, text, hessian=folder / "theirs.gguf", **OPTIONS)
     mine = ggufkit.transformers.compute_imatrix(
-        model, path, text, hessian=folder / "mine.gguf", **OPTIONS
+        model, text, gguf=path, hessian=folder / "mine.gguf", **OPTIONS
     )
     return path, (theirs, folder / "theirs.gguf"), (mine, folder / "mine.gguf")
 
@@ -156,8 +156,10 @@ def test_a_model_in_bfloat16_gives_nearly_the_same(llama, text):
     import torch
 
     model, path = llama
-    exact = ggufkit.transformers.compute_imatrix(model, path, text, **OPTIONS)
-    half = ggufkit.transformers.compute_imatrix(model.to(torch.bfloat16), path, text, **OPTIONS)
+    exact = ggufkit.transformers.compute_imatrix(model, text, gguf=path, **OPTIONS)
+    half = ggufkit.transformers.compute_imatrix(
+        model.to(torch.bfloat16), text, gguf=path, **OPTIONS
+    )
     model.float()
     for name, entry in exact.entries.items():
         assert half.entries[name].sums.dtype == np.float32
@@ -170,7 +172,7 @@ def test_several_passes_give_the_same_hessian(llama, text, tmp_path):
     for number, memory in enumerate((1 << 30, 200_000)):
         files.append(tmp_path / f"{number}.gguf")
         ggufkit.transformers.compute_imatrix(
-            model, path, text, hessian=files[-1], memory=memory, **OPTIONS
+            model, text, gguf=path, hessian=files[-1], memory=memory, **OPTIONS
         )
     assert files[0].read_bytes() == files[1].read_bytes()
     assert set(tmp_path.iterdir()) == {*files}
@@ -179,8 +181,8 @@ def test_several_passes_give_the_same_hessian(llama, text, tmp_path):
 def test_tokens_may_be_given(llama, text):
     model, path = llama
     ids = ggufkit.tokenize(path, text.read_text()).ids
-    one = ggufkit.transformers.compute_imatrix(model, path, text, **OPTIONS)
-    other = ggufkit.transformers.compute_imatrix(model, path, ids, **OPTIONS)
+    one = ggufkit.transformers.compute_imatrix(model, text, gguf=path, **OPTIONS)
+    other = ggufkit.transformers.compute_imatrix(model, ids, gguf=path, **OPTIONS)
     for name, entry in one.entries.items():
         assert np.array_equal(other.entries[name].sums, entry.sums)
     assert (one.datasets, other.datasets) == ((str(text),), ("",))
@@ -205,13 +207,13 @@ def test_adapters_offloading_and_packed_layers_change_no_names(mixtral, text):
 
     model, path = mixtral
     compute = ggufkit.transformers.compute_imatrix
-    expected = compute(model, path, text, **OPTIONS)
+    expected = compute(model, text, gguf=path, **OPTIONS)
     model.model.layers[1].self_attn.o_proj = Packed(model.model.layers[1].self_attn.o_proj)
-    changed = [compute(model, path, text, **OPTIONS)]
+    changed = [compute(model, text, gguf=path, **OPTIONS)]
     adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj", "v_proj"]))
-    changed.append(compute(adapted, path, text, **OPTIONS))  # adds nothing at first
+    changed.append(compute(adapted, text, gguf=path, **OPTIONS))  # adds nothing at first
     accelerate.cpu_offload(model, execution_device=torch.device("cpu"))
-    changed.append(compute(adapted, path, text, **OPTIONS))
+    changed.append(compute(adapted, text, gguf=path, **OPTIONS))
     for matrix in changed:
         assert matrix.entries.keys() == expected.entries.keys()
         for name, entry in expected.entries.items():
@@ -224,7 +226,7 @@ def test_a_model_is_left_as_it_was(tmp_path, text):
     model.model.layers[0].eval()
     flags = [module.training for module in model.modules()]
     before = model.config._experts_implementation
-    ggufkit.transformers.compute_imatrix(model, path, text, **OPTIONS)
+    ggufkit.transformers.compute_imatrix(model, text, gguf=path, **OPTIONS)
     assert [module.training for module in model.modules()] == flags
     assert model.config._experts_implementation == before != "eager"
     assert not any(module._forward_pre_hooks for module in model.modules())
@@ -236,7 +238,7 @@ def test_experts_that_are_multiplied_together_are_refused(tmp_path, text, monkey
     model, path = saved("mixtral", tmp_path)
     monkeypatch.setattr(compute_imatrix, "_ONE_BY_ONE", "batched_mm")
     with pytest.raises(ValueTypeError, match=r"model\.layers\.\d\.mlp\.experts"):
-        ggufkit.transformers.compute_imatrix(model, path, text, **OPTIONS)
+        ggufkit.transformers.compute_imatrix(model, text, gguf=path, **OPTIONS)
 
 
 def test_the_file_of_another_model_is_refused(llama, mixtral, text, tmp_path):
@@ -244,10 +246,10 @@ def test_the_file_of_another_model_is_refused(llama, mixtral, text, tmp_path):
         few = ggufkit.select(file, keep=["token_embd.weight", "blk.0.attn_norm.weight"])
         few.write(tmp_path / "few.gguf")
     with pytest.raises(ShapeError, match="have no matrix of the model"):
-        ggufkit.transformers.compute_imatrix(llama[0], tmp_path / "few.gguf", text)
+        ggufkit.transformers.compute_imatrix(llama[0], text, gguf=tmp_path / "few.gguf")
     model, _ = saved("phi3", tmp_path)
     with pytest.raises(ShapeError, match=r"of another model: 'blk\.0\.ffn_up\.weight'"):
-        ggufkit.transformers.compute_imatrix(model, llama[1], text)
+        ggufkit.transformers.compute_imatrix(model, text, gguf=llama[1])
 
 
 @pytest.mark.parametrize("name", ["deepseek32", "gemma3n", "mamba", "nemotron-h-moe", "qwen35"])
@@ -255,7 +257,7 @@ def test_a_note_names_what_transformers_does_not_multiply(name, tmp_path):
     model, path = saved(name, tmp_path)
     notes = []
     matrix = ggufkit.transformers.compute_imatrix(
-        model, path, [*range(40, 72)], context=32, say=notes.append
+        model, [*range(40, 72)], gguf=path, context=32, say=notes.append
     )
     with ggufkit.open(path) as file:
         names = [t.name for t in file.tensors.values() if t.name.startswith("blk.") and t.ndim > 1]

@@ -39,9 +39,9 @@ _ONE_BY_ONE: Final = "eager"  # which multiplies one expert after the other
 
 def compute_imatrix(  # noqa: PLR0913 (the options of `ggufkit.compute_imatrix`)
     model: Any,  # noqa: ANN401 (torch.nn.Module; pyright checks where torch is missing)
-    gguf: AnyPath,
     text: AnyPath | Sequence[int],
     *,
+    gguf: AnyPath,
     chunks: int | None = None,
     context: int = CHUNK_SIZE,
     batch: int = BATCH,
@@ -146,7 +146,7 @@ class _LiveCollector(InputSums):
             for number, (weight, expert, columns) in enumerate(matrices):
                 self.users[weight, expert].append((name, number, columns))
 
-    def add(self, weight: str, expert: int | None, inputs: Any) -> None:  # noqa: ANN401 (a torch tensor)
+    def collect(self, weight: str, expert: int | None, inputs: Any) -> None:  # noqa: ANN401 (a torch tensor)
         """Add the inputs (..., width) of a weight, or of one expert of a stack."""
         if self.moments is not None and self.moments.is_listing:
             # Views of the same unchanged numbers; while they are kept, no others take their place.
@@ -235,7 +235,7 @@ def _see_layer(collector: _LiveCollector, weight: str, _: object, args: Any, opt
     """Collect the inputs that a layer is called with."""
     tensors = (value for value in (*args, *options.values()) if hasattr(value, "data_ptr"))
     if (inputs := next(tensors, None)) is not None and inputs.is_floating_point():
-        collector.add(weight, None, inputs)
+        collector.collect(weight, None, inputs)
 
 
 def _stack_products(collector: _LiveCollector) -> Any:  # noqa: ANN401 (a class that needs torch)
@@ -258,7 +258,7 @@ def _stack_products(collector: _LiveCollector) -> Any:  # noqa: ANN401 (a class 
                 for attribute, weight in self.weights.items():
                     expert = _place(args[1], getattr(self.module, attribute))
                     if expert is not None:
-                        collector.add(weight, expert, args[0])
+                        collector.collect(weight, expert, args[0])
             return call(*args, **(rest or {}))
 
     return StackProducts()

@@ -159,8 +159,8 @@ def _origins(owners: list[_Owner], numbers: Tensor, places: Tensor) -> list[Inpu
     pairs = [(numbers, places)]
     if len(numbers.shape) == STACK_AXES:
         pairs = [(numbers[matrix], places[matrix]) for matrix in range(numbers.shape[0])]
-    found = [_origin(owners, first_row(number), first_row(place)) for number, place in pairs]
-    origins = [origin for count, origin in found if origin and count in {1, len(pairs)}]
+    results = [_origin(owners, first_row(number), first_row(place)) for number, place in pairs]
+    origins = [origin for count, origin in results if origin and count in {1, len(pairs)}]
     own = {(origin.weight, origin.expert) for origin in origins}
     return origins if len(own) == len(pairs) else []
 
