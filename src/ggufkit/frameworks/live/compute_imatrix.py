@@ -20,11 +20,12 @@ from ggufkit.frameworks.live.input_origins import InputOrigin, input_origins
 from ggufkit.frameworks.live.weights import EXTRA, is_shard, unwrapped
 from ggufkit.frameworks.tokenizer import errors_of_library, tokenizer
 from ggufkit.imatrix.checkpoint import SumsCheckpoint
-from ggufkit.imatrix.compute import BATCH
+from ggufkit.imatrix.collector import InputSums, require_finite
+from ggufkit.imatrix.compute import BATCH, TextPasses, chunk_groups
+from ggufkit.imatrix.coverage import cosines
 from ggufkit.imatrix.hessian_file import HESSIAN_MEMORY, MomentsOrigin, blocks_of, require_band
-from ggufkit.imatrix.matrix import CHUNK_SIZE, Imatrix, chunks_held
+from ggufkit.imatrix.matrix import CHUNK_SIZE, Entry, Imatrix, chunks_held
 from ggufkit.imatrix.moments import InputMoments
-from ggufkit.imatrix.text_passes import InputSums, TextPasses, chunk_groups, require_finite
 from ggufkit.models.layers import tensor_names
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.open import open as open_model
@@ -92,7 +93,8 @@ def compute_imatrix(  # noqa: PLR0913 (the options of `ggufkit.compute_imatrix`)
     missing = [name for name in matrices if name.startswith("blk.") and name not in entries]
     if say and missing:
         say(f"no importance data for {tensor_names(missing)}: the model computes no such product")
-    return Imatrix(entries, (dataset,), chunks_held(entries, context), context)
+    count, similar = chunks_held(entries, context), cosines(collector.half, entries)
+    return Imatrix(entries, (dataset,), count, context, half_cosines=similar)
 
 
 def _tokens(file: Model, text: AnyPath | Sequence[int]) -> tuple[bytes, str, list[int]]:
@@ -164,10 +166,17 @@ class _LiveCollector(InputSums):
 
     def _add_squares(self, name: str, number: int, rows: Any) -> None:  # noqa: ANN401
         matrices = len(self.origins[name])
-        sums = self.sums_of(name, matrices * rows.shape[1], matrices)
+        if name not in self.sums:
+            zeros = np.zeros((matrices, rows.shape[1]), np.float32)
+            self.sums[name] = Entry(zeros, np.zeros(matrices, np.int64))
         squares = rows.square().sum(0).cpu().numpy()
-        sums.values.reshape(matrices, -1)[number] += require_finite(squares, name)
-        sums.counts[number] += len(rows)
+        require_finite(squares, name)
+        self.sums[name].sums[number] += squares
+        self.sums[name].counts[number] += len(rows)
+
+    def keep_half(self) -> None:
+        """Keep copies, because these sums are changed in place."""
+        self.half = {name: entry.sums.copy() for name, entry in self.sums.items()}
 
     def register(self) -> None:
         """List the matrices whose inputs were seen, and which of them have the same inputs."""
