@@ -28,7 +28,9 @@ from ggufkit.quants.search import Search, is_searched
 from ggufkit.system.cpu import instruction_set
 from ggufkit.system.mapped_file import Bytes
 
-CACHED: Final = 1 << 17  # elements of blocks that are encoded together: they stay in caches
+# Elements of blocks that are encoded together: they stay in caches. They are 480 rows of a K-quant,
+# no power of two: otherwise numbers of a row would evict each other when columns become rows.
+CACHED: Final = 480 << 8
 # The share of its own mean square by which each column is damped. Products of different inputs
 # then count a fifth less: they differ more from text to text than squares do.
 DAMPING: Final = 0.25
