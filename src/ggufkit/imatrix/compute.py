@@ -110,7 +110,7 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
         key = hashlib.sha256(repr((__version__, status, groups, choices)).encode()).hexdigest()
         target = as_path(resume or hessian or text)
         checkpoint = SumsCheckpoint(target, key, stays=resume is not None)
-        compute = functools.partial(_compute_group, session, batch)
+        compute = functools.partial(_compute_group, session, batch=batch)
         reading = TextPasses(compute, collector, groups, progress, checkpoint)
         origin = MomentsOrigin(location, content, os.fsdecode(text), context, band)
         entries = reading.entries(as_path(hessian) if hessian else None, origin, memory)
@@ -210,7 +210,7 @@ def chunk_groups(
         yield [tokens[number * context : (number + 1) * context] for number in range(first, last)]
 
 
-def _compute_group(session: Session, batch: int, group: list[list[int]]) -> None:
+def _compute_group(session: Session, group: list[list[int]], batch: int) -> None:
     session.clear()
     beginning = session.beginning
     if beginning is not None:
