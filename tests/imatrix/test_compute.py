@@ -18,8 +18,9 @@ from ggufkit.errors import FormatError, GGUFError, MissingExtraError, ValueTypeE
 from ggufkit.imatrix import compute
 from ggufkit.imatrix.collector import Collector
 from ggufkit.imatrix.compute import compute_imatrix
-from ggufkit.imatrix.hessian import FITTED, HELD_OUT, SHRINKAGE, Hessian
-from ggufkit.imatrix.moments import InputMoments
+from ggufkit.imatrix.hessian import SHRINKAGE, Hessian
+from ggufkit.imatrix.moments import FITTED, HELD_OUT, InputMoments
+from ggufkit.imatrix.random_tokens import random_batches, usable_tokens
 from ggufkit.llama_cpp import library as llama_cpp
 from ggufkit.llama_cpp.session import Session
 
@@ -241,22 +242,27 @@ def test_moments_of_the_first_layer_match_numpy_and_are_stored_once(experts, tex
     tokens = np.array(tokens_of(experts, text)[:128])
     tokens[::32] = tokens[0]  # each chunk begins as a text does
     with ggufkit.open(experts) as model:
+        batch = [tokens_of(experts, text)[:32]]
+        ((added,),) = random_batches(usable_tokens(model.metadata), [(0, batch)])
+        tokens = np.concatenate((tokens[:96], tokens[:1], added[1:], tokens[96:]))
         inputs = embedded(model, tokens, "blk.0.attn_norm.weight")
     moments = hessian.entries["blk.0.attn_q.weight"]
-    for part, rows in ((FITTED, inputs[:96]), (HELD_OUT, inputs[96:])):
+    for part, rows in ((FITTED, inputs[:128]), (HELD_OUT, inputs[128:])):
         close(moments.mean(0, part), rows.T @ rows / len(rows))
     assert moments.sums.shape == (2, WIDTH // 2, WIDTH + 1)
     assert (
         moments is hessian.entries["blk.0.attn_v.weight"] is hessian.entries["blk.0.attn_k.weight"]
     )
-    assert moments.tokens().tolist() == [[96], [32]]
+    assert moments.tokens().tolist() == [[128], [32]]
     plain = compute_imatrix(experts, text, **options)
     importance = hessian.importance()
     for name, entry in matrix.entries.items():
         assert np.array_equal(entry.sums, plain.entries[name].sums)
-        close(importance.entries[name].sums, entry.sums)
-        assert np.array_equal(importance.entries[name].counts, entry.counts)
-    assert hessian.metadata["hessian.token_count"] == 128
+        assert np.array_equal(entry.counts, plain.entries[name].counts)
+        squares = importance.entries[name]  # with those of the random tokens
+        assert squares.sums.sum() > entry.sums.sum()
+        assert squares.counts.sum() * 4 == entry.counts.sum() * 5
+    assert hessian.metadata["hessian.token_count"] == 160
     with ggufkit.open(experts) as model:
         assert (
             hessian.metadata["hessian.model"] == ggufkit.digest(model, "content").model["content"]
@@ -266,9 +272,12 @@ def test_moments_of_the_first_layer_match_numpy_and_are_stored_once(experts, tex
     assert not [finding for finding in ggufkit.check(file) if finding.severity == "error"]
 
 
-def test_moments_of_experts_are_those_of_the_tokens_routed_to_them(experts, text, tmp_path):
+def test_moments_of_experts_are_those_of_the_tokens_routed_to_them(
+    experts, text, tmp_path, monkeypatch
+):
     file = tmp_path / "h.gguf"
     options = {"chunks": 2, "context": 64, "batch": 64, "threads": 1}
+    monkeypatch.setattr(compute, "random_batches", lambda *_: [])
     matrix = compute_imatrix(experts, text, hessian=file, **options)
     moments = Hessian.open(file).entries["blk.0.ffn_down_exps.weight"]
     entry = matrix.entries["blk.0.ffn_down_exps.weight"]
@@ -310,7 +319,7 @@ def test_little_memory_takes_several_passes_with_the_same_result(experts, text, 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["more.gguf", "one.gguf"]
     passes = len(set(Hessian.open(files[1]).entries.values()))
     assert passes > 3
-    assert seen[-1] == (2 * passes, 2 * passes)
+    assert seen[-1] == (3 * passes, 3 * passes)  # two chunks of the text, one of random tokens
     plain = compute_imatrix(experts, text, **options)
     for name, entry in plain.entries.items():
         assert np.array_equal(matrix.entries[name].sums, entry.sums)

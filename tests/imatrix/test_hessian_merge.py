@@ -7,8 +7,9 @@ import pytest
 
 import ggufkit
 from ggufkit.errors import FormatError, OutputError, ShapeError
-from ggufkit.imatrix.hessian import FITTED, HELD_OUT, Hessian
+from ggufkit.imatrix.hessian import Hessian
 from ggufkit.imatrix.hessian_merge import is_hessian, merge_hessians
+from ggufkit.imatrix.moments import FITTED, HELD_OUT
 from hessian_files import inputs_of, save_hessian
 from shell import done
 from shell import ggufkit as run

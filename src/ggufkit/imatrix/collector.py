@@ -113,7 +113,8 @@ class Collector(InputSums):
             self._add_experts(name, node)
         else:
             self._add_dense(name, node)
-        self._last = _LastInputs(inputs_of(node), before, self.sums[name])
+        if not self.moments_only:
+            self._last = _LastInputs(inputs_of(node), before, self.sums[name])
         return True
 
     def _is_of_a_layer(self, name: str, node: GraphTensor) -> bool:
@@ -184,7 +185,8 @@ class Collector(InputSums):
         return entry.sums.copy(), entry.counts
 
     def _keep(self, name: str, values: Floats, counts: Counts) -> None:
-        self.sums[name] = Entry(frozen(values.reshape(len(counts), -1)), frozen(counts))
+        if not self.moments_only:
+            self.sums[name] = Entry(frozen(values.reshape(len(counts), -1)), frozen(counts))
 
     def _add(self, sums: Floats, name: str, matrix: int, rows: Floats) -> None:
         """Add the squares of all rows to `sums`, one by one as llama-imatrix does."""

@@ -28,7 +28,8 @@ from ggufkit.imatrix.hessian_file import (
     save_hessian,
 )
 from ggufkit.imatrix.matrix import CHUNK_SIZE, Entry, Imatrix, chunks_held
-from ggufkit.imatrix.moments import InputMoments, parts_of, require_batches
+from ggufkit.imatrix.moments import FITTED, InputMoments, parts_of, require_batches
+from ggufkit.imatrix.random_tokens import random_batches, usable_tokens
 from ggufkit.imatrix.shards import require_shard, shard_of
 from ggufkit.llama_cpp.library import library
 from ggufkit.llama_cpp.session import Session
@@ -69,10 +70,11 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
     n of these chunks is computed, in whole batches; `merge` adds up the n results.
     `process_output` collects data for output.weight too, and `parse_special` reads the names of
     special tokens as such.
-    `hessian` names a file for the second moments of all inputs, for `quantize(hessian=...)`; sums
-    of more than `memory` bytes are collected in several passes over the text. With `band`, only
-    products within blocks of so many columns (a multiple of 256) are summed: memory and file grow
-    with the width of a matrix, and not with its square.
+    `hessian` names a file for the second moments of all inputs, for `quantize(hessian=...)`. They
+    also count random tokens, a quarter as many as the text has, so that they hold for other texts.
+    Sums of more than `memory` bytes are collected in several passes over the text. With `band`,
+    only products within blocks of so many columns (a multiple of 256) are summed: memory and file
+    grow with the width of a matrix, and not with its square.
     `resume` names the file for the result: hidden files next to it keep the sums if the run stops,
     and the same call continues, with the same result as in one run.
     `progress(done, total)` counts chunks of all passes. Raises MissingExtraError without the
@@ -85,6 +87,7 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
     llama = library()
     with open_model(location) as opened:  # raises a typed error where llama.cpp would abort
         require_weights(opened)
+        usable = usable_tokens(opened.metadata)
         status = [(file.status.st_size, file.status.st_mtime_ns) for file in opened.inputs]
     content = read_small(as_path(text), Most.CALIBRATION).removesuffix(b"\n")
     sequences = max(1, batch // context)
@@ -105,13 +108,16 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
         ) as session,
     ):
         tokens = session.tokenize(content, special=parse_special)[from_chunk * context :]
-        groups = shard_of(list(chunk_groups(tokens, context, chunks, sequences)), shard)
+        numbered = list(enumerate(chunk_groups(tokens, context, chunks, sequences)))
+        own = shard_of(numbered, shard)
+        groups = [group for _, group in own]
+        added = random_batches(usable, own) if hessian else []
         choices = (batch, process_output, memory if hessian else None, band)
         key = hashlib.sha256(repr((__version__, status, groups, choices)).encode()).hexdigest()
         target = as_path(resume or hessian or text)
         checkpoint = SumsCheckpoint(target, key, stays=resume is not None)
         compute = functools.partial(_compute_group, session, batch=batch)
-        reading = TextPasses(compute, collector, groups, progress, checkpoint)
+        reading = TextPasses(compute, collector, groups, added, progress, checkpoint)
         origin = MomentsOrigin(location, content, os.fsdecode(text), context, band)
         entries = reading.entries(as_path(hessian) if hessian else None, origin, memory)
     datasets, count = (os.fsdecode(text),), chunks_held(entries, context)
@@ -126,6 +132,7 @@ class TextPasses:
     compute: Callable[[list[list[int]]], None]  # the model on a group of chunks
     collector: InputSums
     groups: Sequence[list[list[int]]]
+    added: Sequence[list[list[int]]]  # random tokens, for moments only
     progress: Progress | None
     checkpoint: SumsCheckpoint
     done: int = 0
@@ -150,12 +157,12 @@ class TextPasses:
         passes = moments.passes(memory)
         for number, names in enumerate(passes):
             moments.begin(names)
-            self.collector.moments_only = number > 0
             self._read_all(number, len(passes))
             if len(passes) == 1:
                 tensors += moments.tensors()
             else:  # frees the memory for the next pass
-                self.checkpoint.save(number, self.collector.tensors(), len(self.groups))
+                read = len(self.groups) + len(self.added)
+                self.checkpoint.save(number, self.collector.tensors(), read)
                 stored = self.checkpoint.stored(number).tensors
                 tensors += [stored[tensor.name] for tensor in moments.tensors()]
             if not number:
@@ -165,10 +172,13 @@ class TextPasses:
 
     def _read_all(self, number: int, passes: int) -> None:
         """Add up the pass `number` of several, or what its checkpoint does not have yet."""
-        total = passes * sum(map(len, self.groups))
-        restored, unsaved = self._restore(number), 0
-        parted = enumerate(zip(self.groups, parts_of(self.groups), strict=True), 1)
+        groups = [*self.groups, *self.added]
+        total = passes * sum(map(len, groups))
+        restored, unsaved = self._restore(number, groups), 0
+        parts = itertools.chain(parts_of(self.groups), itertools.repeat(FITTED))
+        parted = enumerate(zip(groups, parts, strict=False), 1)
         for place, (group, part) in itertools.islice(parted, restored, None):
+            self.collector.moments_only = number > 0 or place > len(self.groups)
             if self.collector.moments is not None:
                 self.collector.moments.part = part
             self.compute(group)
@@ -176,18 +186,18 @@ class TextPasses:
                 self.collector.keep_half()
             self.done += len(group)
             unsaved += len(group)
-            if self.checkpoint.stays and unsaved >= EVERY_CHUNKS and place < len(self.groups):
+            if self.checkpoint.stays and unsaved >= EVERY_CHUNKS and place < len(groups):
                 self.checkpoint.save(number, self.collector.tensors(), place)
                 unsaved = 0
             if self.progress:
                 self.progress(self.done, total)
 
-    def _restore(self, number: int) -> int:
+    def _restore(self, number: int, groups: Sequence[list[list[int]]]) -> int:
         """Continue with what a checkpoint has of a pass; return the number of its groups."""
         model, count = self.checkpoint.restored(number)
         if model:
             self.collector.restore(model.tensors)
-            self.done += sum(map(len, self.groups[:count]))
+            self.done += sum(map(len, groups[:count]))
         return count
 
 

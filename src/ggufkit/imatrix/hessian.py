@@ -27,7 +27,7 @@ from ggufkit.imatrix.hessian_file import (
     width_of,
 )
 from ggufkit.imatrix.matrix import HESSIAN_REMEDY, Counts, Entry, Imatrix, is_selected
-from ggufkit.imatrix.moments import PARTS
+from ggufkit.imatrix.moments import FITTED, PARTS
 from ggufkit.models.layers import tensor_names
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.open import open as open_model
@@ -37,8 +37,6 @@ from ggufkit.quants.parallel import Floats
 from ggufkit.system.descriptors import AnyPath, as_path
 from ggufkit.validation.typed_values import integer
 
-FITTED: Final = 0  # the part to quantize with
-HELD_OUT: Final = 1
 # In an expert's mean, the mean of all experts counts as this many tokens for each column.
 SHRINKAGE: Final = 0.25
 # The least cosine of the same row in two files of a model. Rounding to one bit leaves 0.8, training

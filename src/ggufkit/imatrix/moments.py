@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ggufkit.llama_cpp.library import GraphTensor
 
 PARTS: Final = 2  # the data to quantize with, and the data held out to judge by
+FITTED, HELD_OUT = range(PARTS)
 HELD_OUT_EVERY: Final = 8  # one batch in this many is held out
 FLOAT_BYTES: Final = 4
 OVERFLOW_REMEDY: Final = "The model is damaged or overflows float16; try the model in BF16 or F32"

@@ -15,8 +15,9 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from ggufkit.imatrix.hessian import FITTED, HELD_OUT, Hessian, Moments
+from ggufkit.imatrix.hessian import Hessian, Moments
 from ggufkit.imatrix.hessian_file import blocks_of
+from ggufkit.imatrix.moments import FITTED, HELD_OUT
 from ggufkit.models.byte_ranges import decoded_rows
 from ggufkit.models.layers import layer_of
 from ggufkit.models.model import Tensor

@@ -26,6 +26,7 @@ from ggufkit.imatrix.coverage import cosines
 from ggufkit.imatrix.hessian_file import HESSIAN_MEMORY, MomentsOrigin, blocks_of, require_band
 from ggufkit.imatrix.matrix import CHUNK_SIZE, Entry, Imatrix, chunks_held
 from ggufkit.imatrix.moments import InputMoments
+from ggufkit.imatrix.random_tokens import random_batches, usable_tokens
 from ggufkit.models.layers import tensor_names
 from ggufkit.models.model import Model, Tensor
 from ggufkit.models.open import open as open_model
@@ -77,17 +78,22 @@ def compute_imatrix(  # noqa: PLR0913 (the options of `ggufkit.compute_imatrix`)
             VocabularyKeys(file.metadata),
             file.metadata.get("general.architecture"),
         )
+        usable = usable_tokens(file.metadata)
         matrices = [t.name for t in file.tensors.values() if is_eligible(t, str(architecture))]
     groups = list(
         chunk_groups(tokens[from_chunk * context :], context, chunks, max(1, batch // context))
     )
+    added = random_batches(usable, enumerate(groups)) if hessian else []
     if keys.adds("bos") and (beginning := keys.id_of("bos")) is not None:
-        groups = [[[beginning, *chunk[1:]] for chunk in group] for group in groups]
+        groups, added = (
+            [[[beginning, *chunk[1:]] for chunk in group] for group in of_kind]
+            for of_kind in (groups, added)
+        )
     collector = _LiveCollector(origins=origins, moments=DeviceMoments(band) if hessian else None)
     target = as_path(hessian or location)
     checkpoint = SumsCheckpoint(target, uuid.uuid4().hex, stays=False)
     with _computing(inner, collector) as compute:
-        reading = TextPasses(compute, collector, groups, progress, checkpoint)
+        reading = TextPasses(compute, collector, groups, added, progress, checkpoint)
         origin = MomentsOrigin(location, content, dataset, context, band)
         entries = reading.entries(target if hessian else None, origin, memory)
     missing = [name for name in matrices if name.startswith("blk.") and name not in entries]
