@@ -112,17 +112,20 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
         own = shard_of(numbered, shard)
         groups = [group for _, group in own]
         added = random_batches(usable, own) if hessian else []
-        choices = (batch, process_output, memory if hessian else None, band)
-        key = hashlib.sha256(repr((__version__, status, groups, choices)).encode()).hexdigest()
+        key = _key(status, groups, (batch, process_output, memory if hessian else None, band))
         target = as_path(resume or hessian or text)
         checkpoint = SumsCheckpoint(target, key, stays=resume is not None)
         compute = functools.partial(_compute_group, session, batch=batch)
         reading = TextPasses(compute, collector, groups, added, progress, checkpoint)
         origin = MomentsOrigin(location, content, os.fsdecode(text), context, band)
         entries = reading.entries(as_path(hessian) if hessian else None, origin, memory)
-    datasets, count = (os.fsdecode(text),), chunks_held(entries, context)
-    similar = cosines(collector.half, entries)
-    return Imatrix(entries, datasets, count, context, half_cosines=similar)
+    count, similar = chunks_held(entries, context), cosines(collector.half, entries)
+    return Imatrix(entries, (os.fsdecode(text),), count, context, half_cosines=similar)
+
+
+def _key(*inputs: object) -> str:
+    """Return what names the inputs and options of a run, and the version that reads them."""
+    return hashlib.sha256(repr((__version__, *inputs)).encode()).hexdigest()
 
 
 @dataclass
