@@ -351,7 +351,7 @@ def test_sums_of_a_band_are_kept_and_restored():
         for start in (0, 256, 512):
             part = rows[:, start : start + 256]
             block = moments.sums["a"][0, 0, start : start + 256, : part.shape[1]]
-            close(block, part.T @ part)
+            close(np.triu(block), np.triu(part.T @ part))
         assert moments.counts["a"].tolist() == [[64], [0]]
 
 
