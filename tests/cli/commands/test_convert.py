@@ -98,11 +98,11 @@ def test_search_and_importance_data_give_the_blocks_of_quantize(wide_checkpoint,
         data = shapes.importance({t.name: t.shape for t in model.tensors.values()})
         Imatrix(data).save(tmp_path / "data.gguf")
         options = {"imatrix": tmp_path / "data.gguf", "search": "best"}
-        library.write(library.quantize(model, "Q4_0", **options), tmp_path / "expected.gguf")
-        usual = library.quantize(model, "Q4_0", imatrix=tmp_path / "data.gguf")
+        library.write(library.quantize(model, "Q4_1", **options), tmp_path / "expected.gguf")
+        usual = library.quantize(model, "Q4_1", imatrix=tmp_path / "data.gguf")
         library.write(usual, tmp_path / "usual.gguf")
     flags = ("--imatrix", tmp_path / "data.gguf", "--search", "best")
-    done = run(wide_checkpoint, out, "--quantize", "Q4_0", *flags)
+    done = run(wide_checkpoint, out, "--quantize", "Q4_1", *flags)
     assert done.code == 0, done.err
     assert out.read_bytes() == (tmp_path / "expected.gguf").read_bytes()
     with library.open(out) as written, library.open(tmp_path / "usual.gguf") as usual:
