@@ -75,6 +75,7 @@ TABLE = {
     "evaluation/quality_rows.py": (VALUES, "results"),
     "evaluation/variants.py": (VALUES, "system/test_small_files.py"),
     "format/file_name.py": (OWN, OWN),  # its expressions are its own
+    "frameworks/live/compute_imatrix.py": (VALUES, "frameworks/test_live_imatrix.py"),
     "frameworks/live/weights.py": (OWN, OWN),  # names of the weights of a class
     "frameworks/transformers.py": (CONFIG, "commands"),
     "imatrix/compute.py": (VALUES, "system/test_small_files.py"),
