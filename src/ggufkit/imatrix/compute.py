@@ -112,7 +112,7 @@ def compute_imatrix(  # noqa: PLR0913 (the options of llama-imatrix)
         own = shard_of(numbered, shard)
         groups = [group for _, group in own]
         added = random_batches(usable, own) if hessian else []
-        key = _key(status, groups, (batch, process_output, memory if hessian else None, band))
+        key = _key(status, groups, added, batch, process_output, memory if hessian else None, band)
         target = as_path(resume or hessian or text)
         checkpoint = SumsCheckpoint(target, key, stays=resume is not None)
         compute = functools.partial(_compute_group, session, batch=batch)
